@@ -1,5 +1,8 @@
 package rows
 
+// This file makes the rows of delays around the engine (spec#delay-targets): one row for each request,
+// with the delay as target and the queue state at the last step that had started as features.
+
 import (
 	"cmp"
 	"math"
@@ -182,27 +185,27 @@ func (b *alphaBuilder) addStated(o *trace.ObservedRequest) trace.Code {
 	case IsInside(b.o.Saturated, queued):
 		return Saturated
 	}
-	v := alphaTarget{y: o.QueueUs.V, joinNs: queued}
+	target := alphaTarget{y: o.QueueUs.V, joinNs: queued}
 	if b.o.Target != coeff.Queue {
 		if !o.TTFTUs.OK {
 			return codeNoTarget
 		}
-		v.y = o.TTFTUs.V - o.ServerTTFTUs.V
+		target.y = o.TTFTUs.V - o.ServerTTFTUs.V
 		if b.o.Target == coeff.Overhead {
-			v.y -= o.QueueUs.V
-			v.exact = true
+			target.y -= o.QueueUs.V
+			target.exact = true
 		}
-		if v.y < 0 {
+		if target.y < 0 {
 			return codeNoTarget
 		}
-		v.lo = v.y
-		v.hi = v.y
+		target.lo = target.y
+		target.hi = target.y
 	}
 	r := &trace.Request{CoreID: trace.Some(o.ID), QueuedNs: trace.Some(queued), PromptTokens: o.PromptTokens}
 	if why := b.vector(r, k); why != "" {
 		return why
 	}
-	return b.appendRow(r, step, queued, v)
+	return b.appendRow(r, step, queued, target)
 }
 
 // addRequest appends the row of request i. It returns the reason when the request has none.
@@ -245,7 +248,7 @@ type alphaTarget struct {
 // joined at FINISHED (spec#join).
 func (b *alphaBuilder) target(i int) (alphaTarget, trace.Code) {
 	r := &b.s.Run.Requests[i]
-	v := alphaTarget{joinNs: r.QueuedNs.V}
+	out := alphaTarget{joinNs: r.QueuedNs.V}
 	var from, to trace.Opt[int64]
 	switch b.o.Target {
 	case coeff.Overhead:
@@ -257,18 +260,18 @@ func (b *alphaBuilder) target(i int) (alphaTarget, trace.Code) {
 	case coeff.Egress:
 		from = r.FinishedNs
 		to = r.DepartedNs
-		v.joinNs = r.FinishedNs.V
+		out.joinNs = r.FinishedNs.V
 	}
 	if !from.OK || !to.OK || !r.QueuedNs.OK || !r.PromptTokens.OK {
-		return v, codeNoTarget
+		return out, codeNoTarget
 	}
-	if e, ok := b.ends[r.APISpanID.V]; ok && e.row != i {
-		return v, codeNoTarget
+	if last, ok := b.ends[r.APISpanID.V]; ok && last.row != i {
+		return out, codeNoTarget
 	}
-	if v.y = SpanUs(from.V, to.V); v.y < 0 {
-		return v, codeNoTarget
+	if out.y = SpanUs(from.V, to.V); out.y < 0 {
+		return out, codeNoTarget
 	}
-	return v, ""
+	return out, ""
 }
 
 // overheadOf returns the overhead of request i: its upper bound as y, and both bounds.

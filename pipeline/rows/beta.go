@@ -1,5 +1,8 @@
 package rows
 
+// This file makes the rows of step times: the time between the starts of two recorded steps as target,
+// and the features of the steps that ran in between, summed (spec#cadence).
+
 import (
 	"errors"
 	"math"
@@ -130,13 +133,13 @@ func (b *betaBuilder) prepare() error {
 // row appends to the table the row that starts at recorded step k. If the step gives no row, row
 // returns the reason, otherwise "".
 func (b *betaBuilder) row(k int) trace.Code {
-	i := &b.s.Run.Steps[k]
-	phase, held := partOf(b.parts, i.TsStartNs)
+	rec := &b.s.Run.Steps[k]
+	phase, held := partOf(b.parts, rec.TsStartNs)
 	switch {
-	case b.warm.isWarmUp(i.TsStartNs, i.ID):
+	case b.warm.isWarmUp(rec.TsStartNs, rec.ID):
 		return codeWarmUp
 	// In saturated spans only training rows soon after a preemption are kept, and only with o.Preempting.
-	case IsInside(b.o.Saturated, i.TsStartNs) && (held || !b.o.Preempting || !b.hasRecentPreemption(k)):
+	case IsInside(b.o.Saturated, rec.TsStartNs) && (held || !b.o.Preempting || !b.hasRecentPreemption(k)):
 		return Saturated
 	}
 	iv, why := b.interval(k)
@@ -152,10 +155,10 @@ func (b *betaBuilder) row(k int) trace.Code {
 	if !held {
 		b.widenRanges(iv)
 	}
-	if !survivesThinning(i.TsStartNs, b.o.Stride) {
+	if !survivesThinning(rec.TsStartNs, b.o.Stride) {
 		return codeRowsThinned
 	}
-	b.appendRow(i, iv, phase, held)
+	b.appendRow(rec, iv, phase, held)
 	return ""
 }
 
@@ -216,9 +219,9 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 	return interval{y: float64(i.DurationUs), from: i.ID, to: i.ID}, ""
 }
 
-// cadenceOf returns the time from the start of recorded step i (index k) to that of the next
-// recorded step j (spec#cadence). It contains the execution of the steps i-lag .. j-1-lag. None of
-// i-lag .. j-1 may be idle.
+// cadenceOf returns the time from the start of recorded step i (index k) to that of the next recorded
+// step j (spec#cadence). With a lag, the steps i-lag .. j-1-lag execute in it. None of i-lag .. j-1
+// may be idle, because an idle engine waits for requests.
 func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if k+1 == len(b.s.Run.Steps) {
 		return interval{}, codeNoInterval
@@ -234,6 +237,8 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
 		return iv, codeNoTarget
 	}
+	// In sparse recordings the step before may be unknown. A decode step is then taken to be like the
+	// one before it, whose batch nearly always is the same (spec#summary-steps).
 	why := b.s.checkInterval(iv, j.ID-1)
 	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1) {
 		return interval{y: iv.y, from: i.ID, to: i.ID, approx: true}, ""

@@ -1,5 +1,8 @@
 package rows
 
+// This file appends a row of step times to the table: sums, regime, weight and stress sets of its
+// steps.
+
 import (
 	"math"
 
@@ -10,24 +13,24 @@ import (
 // appendRow appends the row of an interval that starts at recorded step i. The features are in b.x.
 func (b *betaBuilder) appendRow(i *trace.Step, iv interval, phase int32, isHoldOut bool) {
 	t := b.t
-	k := b.summarise(iv)
+	summary := b.summarise(iv)
 	t.X = append(t.X, b.x...)
 	t.Y = append(t.Y, iv.y)
 	t.Steps = append(t.Steps, iv.steps())
-	t.Regime = append(t.Regime, k.regime())
+	t.Regime = append(t.Regime, summary.regime())
 	t.TimeNs = append(t.TimeNs, i.TsStartNs)
 	if !b.o.Slim {
 		t.FirstStep = append(t.FirstStep, iv.from)
 		t.LastStep = append(t.LastStep, iv.to)
 	}
-	t.Tag = append(t.Tag, k.tag)
+	t.Tag = append(t.Tag, summary.tag)
 	t.Phase = append(t.Phase, phase)
-	t.Factor = append(t.Factor, k.factor)
+	t.Factor = append(t.Factor, summary.factor)
 	t.HoldOut = append(t.HoldOut, isHoldOut)
-	t.Sets = append(t.Sets, k.stressSets())
-	t.FloorUs = append(t.FloorUs, k.floorUs)
-	t.Batch = append(t.Batch, k.requests/iv.steps())
-	t.Context = append(t.Context, k.context/math.Max(1, k.decodes))
+	t.Sets = append(t.Sets, summary.stressSets())
+	t.FloorUs = append(t.FloorUs, summary.floorUs)
+	t.Batch = append(t.Batch, summary.requests/iv.steps())
+	t.Context = append(t.Context, summary.context/math.Max(1, summary.decodes))
 	t.Kept++
 	b.others.appendRow(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
 }

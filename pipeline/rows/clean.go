@@ -1,5 +1,7 @@
 package rows
 
+// This file drops outliers from training rows and marks them in the hold-out (spec#outliers).
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -63,10 +65,10 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 		}
 	}
 	var limits []Limit
-	for c, l := range cells {
+	for c, limit := range cells {
 		if !isUnlimited[c] {
-			l.MaxUs = outlierFactor * stat.Median(times[c])
-			limits = append(limits, l)
+			limit.MaxUs = outlierFactor * stat.Median(times[c])
+			limits = append(limits, limit)
 		}
 	}
 	return limits

@@ -1,5 +1,7 @@
 package rows
 
+// This file treats all columns of a table alike: allocating, appending, reordering and filtering rows.
+
 import (
 	"slices"
 

@@ -1,5 +1,8 @@
 package rows
 
+// This file aggregates predicted and measured step times into the figures of the report, of a size
+// that does not depend on the number of rows.
+
 import (
 	"maps"
 	"math"

@@ -1,5 +1,8 @@
 package rows
 
+// This file computes the errors of predicted delays: of single requests, of means over 10 s, and by
+// regime.
+
 import (
 	"math"
 	"slices"
@@ -68,9 +71,9 @@ func appendWindowMeans(to *stat.Rows, s *Sample, constUs float64, outliers bool)
 		if !started {
 			started, first = true, t.TimeNs[i]
 		}
-		if w := (t.TimeNs[i] - first) / windowNs; w != window {
+		if number := (t.TimeNs[i] - first) / windowNs; number != window {
 			flush()
-			window = w
+			window = number
 		}
 		if outliers || !s.Table.IsOutlier(i) {
 			y += t.Y[i]
@@ -124,29 +127,29 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 			}
 		}
 	}
-	e, w := single.Errors(nil), means.Errors(nil)
-	if e.Rows == 0 {
+	errors, windows := single.Errors(nil), means.Errors(nil)
+	if errors.Rows == 0 {
 		return nil
 	}
 	num := result.OrNull
 	out := &result.TargetErrors{
-		Rows: e.Rows, MAPE: num(e.MAPE), WAPE: num(e.WAPE), MAEUs: num(e.MAEUs), Bias: num(e.Bias), MAPEConst: num(e.MAPEConst),
-		MaxErrorRatio: num(e.MaxErrorRatio), Outliers: e.Outliers, LargestOutlier: num(e.LargestOutlier),
-		Windows: w.Rows, MAPEWindow10s: num(w.MAPE), ConstWindow: num(w.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
+		Rows: errors.Rows, MAPE: num(errors.MAPE), WAPE: num(errors.WAPE), MAEUs: num(errors.MAEUs), Bias: num(errors.Bias), MAPEConst: num(errors.MAPEConst),
+		MaxErrorRatio: num(errors.MaxErrorRatio), Outliers: errors.Outliers, LargestOutlier: num(errors.LargestOutlier),
+		Windows: windows.Rows, MAPEWindow10s: num(windows.MAPE), ConstWindow: num(windows.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
 		MAPEFloor: num(single.floor(nil)),
 	}
 	if target == coeff.Admission {
-		if e.HasFewOutliers() {
-			w = usual.Errors(nil)
+		if errors.HasFewOutliers() {
+			windows = usual.Errors(nil)
 		}
-		out.MaxErrorRatio = num(w.MaxErrorRatio)
+		out.MaxErrorRatio = num(windows.MaxErrorRatio)
 	}
 	if target == coeff.Egress {
 		return out
 	}
 	for _, regime := range []Regime{Idle, Waiting} {
-		if e := single.part(regime.String(), func(i int) bool { return single.regimes[i] == regime }); e != nil {
-			out.Regimes = append(out.Regimes, *e)
+		if errors := single.part(regime.String(), func(i int) bool { return single.regimes[i] == regime }); errors != nil {
+			out.Regimes = append(out.Regimes, *errors)
 		}
 	}
 	out.Long = single.part("long", func(i int) bool { return single.Y[i] >= longUs })

@@ -1,5 +1,7 @@
 package rows
 
+// This file computes the errors of predicted step times, by run, regime, batch size and stress set.
+
 import (
 	"fmt"
 	"math"

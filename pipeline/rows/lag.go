@@ -13,7 +13,7 @@ import (
 type LagEvidence struct {
 	n     int
 	cut   int64
-	marks map[int64]int // by start: how many lags have a row there, and 1
+	marks map[int64]int // by the interval's start: 1 + the number of lags that have a row there
 	table func(lag int) (*Table, error)
 }
 
@@ -80,10 +80,10 @@ func (s *Steps) evidenceCut() int64 {
 // caller adds one for each lag that has a row there.
 func (s *Steps) evidenceMarks() map[int64]int {
 	marks := make(map[int64]int)
-	m := s.Run.Steps
-	for k := evidenceLags - 1; k+1 < len(m); k++ {
-		if m[k+1].ID-m[k-2].ID == evidenceLags && s.hasPrefill(k) {
-			marks[m[k].TsStartNs] = 1
+	steps := s.Run.Steps
+	for k := evidenceLags - 1; k+1 < len(steps); k++ {
+		if steps[k+1].ID-steps[k-2].ID == evidenceLags && s.hasPrefill(k) {
+			marks[steps[k].TsStartNs] = 1
 		}
 	}
 	return marks

@@ -1,5 +1,8 @@
 package rows
 
+// This file estimates the noise of measured step times from rows with similar features, below which no
+// model of these features can get.
+
 import (
 	"math"
 	"slices"

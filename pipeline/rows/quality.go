@@ -1,5 +1,7 @@
 package rows
 
+// This file counts how well the batches of a run could be rebuilt, and warns of what is missing.
+
 import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/reconstruct"

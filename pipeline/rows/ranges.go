@@ -1,5 +1,7 @@
 package rows
 
+// This file tracks the range of each feature over the training rows (spec#training-range).
+
 import (
 	"math"
 )

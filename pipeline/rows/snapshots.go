@@ -1,5 +1,8 @@
 package rows
 
+// This file reads the snapshots of a run: the requests that the scheduler ran in a step, as the
+// tracing fork of vLLM recorded them.
+
 import (
 	"cmp"
 	"errors"
@@ -74,27 +77,27 @@ func surveySnapshots(run *trace.Run) (*snapshotSurvey, error) {
 		}
 	}
 	var lengths []float64
-	err := run.EachSnapshot(func(q *trace.Snapshot) {
-		was := found[q.CoreID]
-		now := was | isSeen
-		if q.ScheduledTokens > 0 {
-			now |= hasHits
+	err := run.EachSnapshot(func(snapshot *trace.Snapshot) {
+		before := found[snapshot.CoreID]
+		after := before | isSeen
+		if snapshot.ScheduledTokens > 0 {
+			after |= hasHits
 		}
-		if now == was {
+		if after == before {
 			return
 		}
-		id := strings.Clone(q.CoreID) // q.CoreID is part of a larger page
-		found[id] = now
-		if was&isSeen == 0 {
-			lengths = append(lengths, float64(q.PromptTokens))
-			if was&hasSpan == 0 {
+		id := strings.Clone(snapshot.CoreID) // q.CoreID is part of a larger page
+		found[id] = after
+		if before&isSeen == 0 {
+			lengths = append(lengths, float64(snapshot.PromptTokens))
+			if before&hasSpan == 0 {
 				s.unknown++
 			}
 		}
-		if now&hasHits > was&hasHits {
+		if after&hasHits > before&hasHits {
 			s.hits[id] = prefixHits{
-				v10: prefixHit10(q.BlocksCached, q.BlocksAllocated),
-				v11: prefixHit11(q),
+				v10: prefixHit10(snapshot.BlocksCached, snapshot.BlocksAllocated),
+				v11: prefixHit11(snapshot),
 			}
 		}
 	})

@@ -1,5 +1,8 @@
 package rows
 
+// This file finds spikes: single step times far above those just before, such as a pause of the
+// machine.
+
 import (
 	"slices"
 )

@@ -95,8 +95,8 @@ type Table struct {
 // Row returns the features of row i.
 func (t *Table) Row(i int) []float64 { return t.X[i*t.P : (i+1)*t.P] }
 
-// IsOutlier reports whether row i is an outlier, which is compared with its prediction but excluded
-// of largest errors.
+// IsOutlier reports whether row i is an outlier. It is compared with its prediction, but a largest
+// error does not count it.
 func (t *Table) IsOutlier(i int) bool { return t.Sets != nil && t.Sets[i]&Outlier != 0 }
 
 // DroppedFor returns how many rows were dropped for one reason.
@@ -110,8 +110,8 @@ func (t *Table) DroppedFor(code trace.Code) int {
 	return n
 }
 
-// Largest returns the reason for which most rows were dropped and their number; usual and 0 where
-// none were.
+// Largest returns the reason for which most rows were dropped, and their number; usual and 0 if none
+// was dropped.
 func (t *Table) Largest(usual trace.Code) (trace.Code, int) {
 	best := slices.MaxFunc(append([]codeCount{{Code: usual}}, t.Dropped...), func(a, b codeCount) int { return a.N - b.N })
 	return best.Code, best.N

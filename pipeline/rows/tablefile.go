@@ -1,5 +1,8 @@
 package rows
 
+// This file writes tables to disk and reads them back, for fits that make rows in one process and use
+// them in another.
+
 import (
 	"bufio"
 	"encoding/binary"

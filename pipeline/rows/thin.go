@@ -1,5 +1,7 @@
 package rows
 
+// This file thins the rows of long recordings to a limit (spec#max-rows).
+
 import (
 	"encoding/binary"
 	"maps"
@@ -44,6 +46,7 @@ func Strides(most []int64, configs []string, maxRows int) (strides []int, found 
 	}
 	left := int64(maxRows)
 	level := int64(0) // rows for each configuration that has more
+	// Smallest configurations first: what one leaves of its share goes to the larger ones.
 	for i, n := range slices.Sorted(maps.Values(rowsOf)) {
 		level = max(1, left/int64(len(rowsOf)-i))
 		left -= min(n, level)

@@ -1,5 +1,8 @@
 package rows
 
+// This file sums the inputs of features over the requests of a step, or approximates the sums from
+// totals. The suffix 11 stands for version 1.1 of the features, whose inputs later versions share.
+
 import (
 	"math"
 
@@ -62,27 +65,28 @@ const unknownStarts = -1
 // one token, so a step after one in which prompts began has as many of those.
 func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 	starts := make([]int32, len(steps))
-	full := func(s *trace.Step) bool {
-		return s.ScheduledTokens >= d.Engine.MaxNumBatchedTokens || s.NumPreempted > 0
+	full := func(step *trace.Step) bool {
+		return step.ScheduledTokens >= d.Engine.MaxNumBatchedTokens || step.NumPreempted > 0
 	}
-	var s, before *trace.Step
+	var step, before *trace.Step
 	for i := range starts {
-		before, s = s, &steps[i]
-		if s.NumPrefillReqs == 0 {
+		before, step = step, &steps[i]
+		if step.NumPrefillReqs == 0 {
 			continue
 		}
 		starts[i] = unknownStarts
-		if i == 0 || before.ID+1 != s.ID || full(s) || full(before) || d.Engine.LongPrefillThreshold > 0 {
+		if i == 0 || before.ID+1 != step.ID || full(step) || full(before) || d.Engine.LongPrefillThreshold > 0 {
 			continue
 		}
-		first := int64(0)
+		firstDecodes := int64(0)
 		if d.Engine.IsAsync() {
-			first = int64(starts[i-1])
+			firstDecodes = int64(starts[i-1])
 		}
-		n := s.NumPrefillReqs - first
-		hasTokens := n > 0 && s.PrefillTokens-first >= n || n == 0 && s.PrefillTokens == first
-		if first >= 0 && hasTokens {
-			starts[i] = int32(n)
+		// What is left after the first decodes are prompts. Their tokens must suffice for one each.
+		begun := step.NumPrefillReqs - firstDecodes
+		hasTokens := begun > 0 && step.PrefillTokens-firstDecodes >= begun || begun == 0 && step.PrefillTokens == firstDecodes
+		if firstDecodes >= 0 && hasTokens {
+			starts[i] = int32(begun)
 		}
 	}
 	return starts

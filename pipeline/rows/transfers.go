@@ -28,19 +28,19 @@ func sumTransfers(events []trace.KVEvent) []stepTransfers {
 	var keys []transferKey
 	var ok []bool
 	for i := range events {
-		e := &events[i]
-		if e.Kind != "TransferCompleted" || !e.Step.OK {
+		event := &events[i]
+		if event.Kind != "TransferCompleted" || !event.Step.OK {
 			continue
 		}
-		k := transferKey{e.TransferID.Or(-1), e.BlockCount.Or(0), e.Step.V, e.RequestID.V, e.SrcMedium.V, e.DstMedium.V}
-		at, seen := first[k]
+		key := transferKey{event.TransferID.Or(-1), event.BlockCount.Or(0), event.Step.V, event.RequestID.V, event.SrcMedium.V, event.DstMedium.V}
+		at, seen := first[key]
 		if !seen {
 			at = len(keys)
-			first[k] = at
-			keys = append(keys, k)
+			first[key] = at
+			keys = append(keys, key)
 			ok = append(ok, true)
 		}
-		ok[at] = ok[at] && e.Success.Or(false)
+		ok[at] = ok[at] && event.Success.Or(false)
 	}
 	return sumByStep(keys, ok)
 }

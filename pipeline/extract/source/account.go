@@ -1,5 +1,8 @@
 package source
 
+// This file keeps the account of the records of a run folder: read, kept, and dropped for a reason,
+// with examples and places (spec#wire-losses).
+
 import (
 	"fmt"
 	"sort"
@@ -75,12 +78,12 @@ func (a *Account) Drop(code trace.Code, n int64, at Place, format string, args .
 		return
 	}
 	a.Dropped[code] += n
-	want := len(a.examples[code]) < maxExamples
-	if !want && a.Reject == nil {
+	isExample := len(a.examples[code]) < maxExamples
+	if !isExample && a.Reject == nil {
 		return
 	}
 	what := fmt.Sprintf(format, args...)
-	if want {
+	if isExample {
 		a.examples[code] = append(a.examples[code], result.Example{Reason: code, Place: at.String(), What: what})
 	}
 	if a.Reject != nil && a.Err == nil {

@@ -6,7 +6,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// blockBytes is the number of bytes of a file that are read at once, and the least size of a batch.
+// blockBytes is the number of bytes that are read at once, and the size from which a batch is
+// complete.
 const blockBytes = 1 << 20
 
 // batch is a piece of one input that a worker can parse without the rest: whole lines or whole

@@ -143,6 +143,7 @@ func (c *Cursor) Str() ([]byte, bool) {
 	}
 	c.I++
 	start := c.I
+	// Eight bytes at a time, up to the first quote, backslash or control character.
 	for c.I+8 <= len(c.B) {
 		if m := special(binary.LittleEndian.Uint64(c.B[c.I:])); m != 0 {
 			c.I += bits.TrailingZeros64(m) >> 3
@@ -209,6 +210,7 @@ func (c *Cursor) escape() bool {
 		return false
 	}
 	c.I += 6
+	// A character beyond 16 bits is two escapes, a surrogate pair. Half a pair becomes U+FFFD.
 	if utf16.IsSurrogate(r) {
 		if c.I+1 < len(c.B) && c.B[c.I] == '\\' && c.B[c.I+1] == 'u' {
 			low, ok := c.hex4(c.I + 2)

@@ -1,5 +1,7 @@
 package source
 
+// This file lets an interrupt end a read from a pipe whose writer is silent.
+
 import (
 	"context"
 	"io"

@@ -1,5 +1,9 @@
 package source
 
+// This file cuts a stream of length-prefixed messages (the framing of the collector's file exporter)
+// into batches. A message that is lost is a fault with its place; the next one is read if its length
+// is known.
+
 import (
 	"bytes"
 	"encoding/binary"
@@ -98,6 +102,7 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 		}
 		return dst[:have+n], err
 	}
+	// A long or compressed message is read piece by piece, so that a damaged length takes no memory.
 	if want > longBytes {
 		r.awaitLong()
 	}

@@ -55,10 +55,10 @@ func (r *reader) next(buf *[]byte) (*batch, error) {
 			r.push(b)
 		}
 		isFatal := r.src.form == formStored || trace.CodeOf(err) == files.TooLarge
-		switch g := AsGap(err); {
+		switch broken := AsGap(err); {
 		case err == nil:
-		case g != nil:
-			r.push(r.gap(g))
+		case broken != nil:
+			r.push(r.gap(broken))
 		case err != io.EOF && isFatal:
 			return nil, err
 		default:
@@ -209,6 +209,8 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 			}
 			data = append(make([]byte, 0, cap(data)+cap(data)/2+2*blockBytes), data...)
 		}
+		// Read a block behind what is there, and end the batch at the last newline in it. What follows the
+		// newline begins the next batch.
 		n, err := io.ReadFull(r.src.R, data[have:have+blockBytes])
 		data = data[:have+n]
 		r.sums.addBytes(r.src, data[have:])

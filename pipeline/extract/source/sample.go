@@ -1,5 +1,8 @@
 package source
 
+// This file keeps samples of the stamps of a clock in bounded memory, and finds stamps that are far
+// from all others (spec#value-limits).
+
 import (
 	"fmt"
 	"math"
@@ -16,8 +19,8 @@ type Sample struct {
 	every int64 // one value of this many is kept
 }
 
-// Add adds a value. Only every o.every-th value is stored; whenever sampleSize are stored, half of them
-// are removed and o.every doubles.
+// Add adds a value. Every so many values one is stored; when sampleSize values are stored, every
+// second of them is removed, and from then on half as many are stored.
 func (o *Sample) Add(v int64) {
 	if o.every == 0 {
 		o.every = 1

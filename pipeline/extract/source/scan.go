@@ -1,5 +1,8 @@
 package source
 
+// This file has the byte-level tricks of the JSON reader: eight bytes at a time, and decimals without
+// strconv.
+
 import (
 	"encoding/binary"
 	"math/bits"
@@ -11,8 +14,9 @@ const (
 	highs = 0x8080808080808080
 )
 
-// special returns x with the high bit of each byte that is a quote, a backslash or a control
-// character set, and all other bits 0. At such a byte the fast path of reading a string ends.
+// special returns x with the high bit of each byte that is a quote, a backslash or a control character
+// set, and all other bits 0. The fast path of reading a string ends at such a byte. For a byte b,
+// (b-n)&^b has its high bit set if b < n (n up to 0x80), so that b^quote < 1 finds the quote.
 func special(x uint64) uint64 {
 	quote := x ^ ones*'"'
 	slash := x ^ ones*'\\'

@@ -223,13 +223,13 @@ func (s *Source) sniff() error {
 		s.R = bufio.NewReaderSize(&packLines{r: s.R, framed: framed, limit: s.Limits.MaxLine}, 1<<18)
 		return nil
 	}
-	body := bytes.TrimLeft(head, " \t\r\n")
+	text := bytes.TrimLeft(head, " \t\r\n")
 	switch {
-	case len(body) == 0 && len(head) < 4096:
+	case len(text) == 0 && len(head) < 4096:
 		s.form = formEmpty
-	case len(body) == 0, body[0] == '{', body[0] == '[' && len(head) > 4 && head[4] != 0x0a:
+	case len(text) == 0, text[0] == '{', text[0] == '[' && len(head) > 4 && head[4] != 0x0a:
 		s.form = formLines
-		if isSpread(body) {
+		if isSpread(text) {
 			s.form = formWhole
 		}
 	case isRequest(head):

@@ -145,6 +145,8 @@ type spoolHead struct {
 // Each.
 func (s *Spool) Each(use func(key int64, row []byte) error) error {
 	slices.SortFunc(s.recs, compareRecs)
+	// Merge the sorted parts and the rows in memory: the smallest of their next rows is the next of
+	// all.
 	heads := []*spoolHead{{s: s}}
 	for _, f := range s.parts {
 		if _, err := f.Seek(0, io.SeekStart); err != nil {
@@ -152,16 +154,16 @@ func (s *Spool) Each(use func(key int64, row []byte) error) error {
 		}
 		heads = append(heads, &spoolHead{r: bufio.NewReaderSize(f, 1<<16)})
 	}
-	for _, h := range heads {
-		if err := h.advance(); err != nil {
+	for _, head := range heads {
+		if err := head.advance(); err != nil {
 			return err
 		}
 	}
 	for {
 		var next *spoolHead
-		for _, h := range heads {
-			if !h.done && (next == nil || compareRecs(h.rec, next.rec) < 0) {
-				next = h
+		for _, head := range heads {
+			if !head.done && (next == nil || compareRecs(head.rec, next.rec) < 0) {
+				next = head
 			}
 		}
 		if next == nil {

@@ -97,14 +97,14 @@ func (t *turns[R]) readBatch(ctx context.Context, buf *[]byte) (*batch, chan *Pa
 		return nil, nil
 	}
 	var b *batch
-	hasPlace := false
+	hasLongPlace := false
 	t.r.awaitLong = func() {
-		if hasPlace {
+		if hasLongPlace {
 			return
 		}
 		select {
 		case t.long <- struct{}{}:
-			hasPlace = true
+			hasLongPlace = true
 		case <-ctx.Done():
 		}
 	}
@@ -112,7 +112,7 @@ func (t *turns[R]) readBatch(ctx context.Context, buf *[]byte) (*batch, chan *Pa
 		b, t.err = t.r.next(buf)
 	}
 	if b != nil {
-		b.isLong = hasPlace
+		b.isLong = hasLongPlace
 	}
 	if b == nil {
 		t.ended = true
@@ -133,27 +133,27 @@ func (t *turns[R]) collect(ctx context.Context, cancel func(), isNumbered bool,
 	numbers := make([]int64, len(t.r.in)) // number of lines or messages so far of each file
 	last := int64(0)
 	for done := range t.order {
-		res := <-done
+		result := <-done
 		if err == nil && ctx.Err() == nil {
-			before := &numbers[res.Batch.File]
-			*before += res.Batch.skipped
+			before := &numbers[result.Batch.File]
+			*before += result.Batch.skipped
 			if isNumbered {
-				res.Number(*before)
+				result.Number(*before)
 			}
-			*before += res.numbers
-			if res.Batch.read < last {
+			*before += result.numbers
+			if result.Batch.read < last {
 				last = 0 // another file
 			}
-			t.progress(res.Batch.read - last)
-			last = res.Batch.read
-			if err = res.err; err == nil {
-				err = sink(res)
+			t.progress(result.Batch.read - last)
+			last = result.Batch.read
+			if err = result.err; err == nil {
+				err = sink(result)
 			}
 			if err != nil {
 				cancel()
 			}
 		}
-		if res.Batch.isLong {
+		if result.Batch.isLong {
 			<-t.long
 		}
 	}
