@@ -111,48 +111,51 @@ func (h *head) rescale() {
 // chain returns the moments of the chain at arrival rate lambda, requests per ms. It solves p_{n+1}
 // = p_n lambda tau(n+1)/(n+1) for n < N; the states of the waiting room follow geometrically.
 func (m *model) chain(lambda float64) moments {
-	h := head{none: 1, p: 1}
+	states := head{none: 1, p: 1}
 	for n := 0; n < m.n; {
-		c := m.chunksAt(float64(n + 1))
+		// A prompt has the same number of chunks up to last requests; there the time in service is linear
+		// in n, and so is the ratio of neighbouring probabilities times n+1.
+		chunks := m.chunksAt(float64(n + 1))
 		last := m.n
 		if m.flavour.chunked() {
-			last = int(math.Min(float64(m.n), m.fitting(c)))
+			last = int(math.Min(float64(m.n), m.fitting(chunks)))
 		}
-		a, b := m.lineAt(c, lambda)
-		a, b = a*lambda, b*lambda
+		base, perRequest := m.lineAt(chunks, lambda)
+		base, perRequest = base*lambda, perRequest*lambda
 		for ; n < last; n++ {
-			if h.shift == 0 {
-				h.zero += h.p
-				h.first += h.p * float64(n)
+			if states.shift == 0 {
+				states.zero += states.p
+				states.first += states.p * float64(n)
 			}
 			if n+1 < m.n {
-				h.times(a/float64(n+1) + b)
+				states.times(base/float64(n+1) + perRequest)
 			}
 		}
 	}
+	// With all seats taken each further request waits, and the ratio is constant.
 	r := lambda * m.tauMs(m.n) / float64(m.n)
-	h.times(r)
-	return m.finish(&h, r)
+	states.times(r)
+	return m.finish(&states, r)
 }
 
 // finish returns the moments of head h together with the waiting room: states N to N+Q, geometric
 // with ratio r = lambda/mu(N). The tail is summed in units of its largest member, p_N if r <= 1 and
 // p_{N+Q} otherwise, so that nothing overflows or cancels.
 func (m *model) finish(h *head, r float64) moments {
-	q := m.v.Queue
+	places := m.v.Queue
 	seats := float64(m.n)
 	var notLast, last, waiting float64 // sums over 0 <= j < Q and j = Q of p_{N+j}, and of j p_{N+j}
 	unit := math.Ldexp(h.p, h.shift)   // the largest member in the head's units
 	if r <= 1 {
-		notLast, waiting = geometric(r, q)
-		last = math.Pow(r, float64(q))
-		waiting += float64(q) * last
+		notLast, waiting = geometric(r, places)
+		last = math.Pow(r, float64(places))
+		waiting += float64(places) * last
 	} else {
-		sum, fromTop := geometric(1/r, q) // over 0 <= i < Q, member j = Q - i is r^-i
+		sum, fromTop := geometric(1/r, places) // over 0 <= i < Q, member j = Q - i is r^-i
 		last = 1
 		notLast = sum / r
-		waiting = float64(q)*sum - fromTop
-		if unit = topUnit(h.p, h.shift, r, q); unit > 0x1p+900 {
+		waiting = float64(places)*sum - fromTop
+		if unit = topUnit(h.p, h.shift, r, places); unit > 0x1p+900 {
 			h.none = 0
 			h.zero = 0
 			h.first = 0
@@ -404,23 +407,23 @@ func (m *model) correctedPhases(p *point, h *moments) {
 	// sums over what accepted arrivals meet, each weighted by its share
 	prefill := h.idle*alone +
 		waiting*(s.chunks*(m.p.AlphaMs+float64(m.n)*s.perSeat)+s.prompt*(1+float64(m.n)/s.steps))
-	late := waiting * s.full // one step more, for asynchronous scheduling
+	oneStepLate := waiting * s.full // one step more, for asynchronous scheduling
 	var extraITL float64
 	if s.branch < 1 {
-		base := h.busy*m.p.AlphaMs + h.busyN*s.perSeat
-		step := base / (1 - s.branch)
-		running := step + h.busy*s.kappa
-		prefill += running*(0.5+s.branch) + s.chunks*base + h.busy*s.prompt
-		prefill += m.spilledSteps(p.InService, lambda, running, h.busy) * (base + s.branch*running)
-		prefill += m.sharedStepMs(p.InService, &s, lambda, base)
-		late += step
+		decodeStepMs := h.busy*m.p.AlphaMs + h.busyN*s.perSeat
+		runningStepMs := decodeStepMs / (1 - s.branch)
+		busyStepMs := runningStepMs + h.busy*s.kappa
+		prefill += busyStepMs*(0.5+s.branch) + s.chunks*decodeStepMs + h.busy*s.prompt
+		prefill += m.spilledSteps(p.InService, lambda, busyStepMs, h.busy) * (decodeStepMs + s.branch*busyStepMs)
+		prefill += m.sharedStepMs(p.InService, &s, lambda, decodeStepMs)
+		oneStepLate += runningStepMs
 		extraITL = (1 - waiting) * m.extraGap(&s, lambda)
 	} else {
 		prefill += h.busy * (1.5*s.full + s.prompt)
-		late += h.busy * s.full
+		oneStepLate += h.busy * s.full
 	}
 	if m.v.Async {
-		prefill += late
+		prefill += oneStepLate
 	}
 	p.PrefillMs = prefill
 	p.TTFTMs = m.v.OverheadMs + p.WaitMs + prefill

@@ -151,8 +151,8 @@ func (e *engine) simulateWindows(windows []window, law workload.Law, requests in
 // standard errors. Windows of group number without are not used (-1: all are). Residuals far beyond
 // the others' weigh less (Huber).
 func (e *engine) gaussNewtonStep(group []int, without int) (x, se []float64) {
-	a := make([]float64, 9)
-	g := make([]float64, 3)
+	normal := make([]float64, 9)
+	gradient := make([]float64, 3)
 	scale := [2]float64{}
 	for m := range scale {
 		var size []float64
@@ -161,26 +161,27 @@ func (e *engine) gaussNewtonStep(group []int, without int) (x, se []float64) {
 		}
 		scale[m] = math.Max(1, madToSigma*stat.Median(size))
 	}
+	// The normal equations of the residuals, each divided by the scatter of its kind.
 	for i, r := range e.residuals {
 		if group[i/2] == without {
 			continue
 		}
-		one := 1 / scale[i%2]
-		weight := math.Min(one, engineHuber/math.Max(math.Abs(r), 1e-9)) * one
+		scaleWeight := 1 / scale[i%2]
+		weight := math.Min(scaleWeight, engineHuber/math.Max(math.Abs(r), 1e-9)) * scaleWeight
 		for x := range 3 {
-			g[x] -= weight * r * e.slopes[i][x]
+			gradient[x] -= weight * r * e.slopes[i][x]
 			for y := range 3 {
-				a[3*x+y] += weight * e.slopes[i][x] * e.slopes[i][y]
+				normal[3*x+y] += weight * e.slopes[i][x] * e.slopes[i][y]
 			}
 		}
 	}
 	x = slices.Clone(e.theta)
 	se = make([]float64, 3)
-	cov := stat.Inverse(a, 3)
-	for j, d := range solveDamped(a, g, 1e-9) {
-		x[j] += d
-		if cov != nil {
-			se[j] = math.Sqrt(cov[4*j])
+	covariance := stat.Inverse(normal, 3)
+	for j, move := range solveDamped(normal, gradient, 1e-9) {
+		x[j] += move
+		if covariance != nil {
+			se[j] = math.Sqrt(covariance[4*j])
 		}
 	}
 	return x, se

@@ -285,16 +285,16 @@ func informative(windows []window, f Flavour, x []float64, n int) []int {
 	if j == nil {
 		return nil
 	}
-	dim := len(x)
-	a := mat.NewSymDense(dim, nil)
-	for i := range dim {
-		a.SetSym(i, i, 1e-9)
+	parameters := len(x)
+	information := mat.NewSymDense(parameters, nil)
+	for i := range parameters {
+		information.SetSym(i, i, 1e-9)
 	}
 	with := func(i int) *mat.SymDense {
-		b := mat.NewSymDense(dim, nil)
-		b.CopySym(a)
-		for _, row := range [][]float64{j[2*i*dim : (2*i+1)*dim], j[(2*i+1)*dim : (2*i+2)*dim]} {
-			b.SymRankOne(b, 1, mat.NewVecDense(dim, row))
+		b := mat.NewSymDense(parameters, nil)
+		b.CopySym(information)
+		for _, row := range [][]float64{j[2*i*parameters : (2*i+1)*parameters], j[(2*i+1)*parameters : (2*i+2)*parameters]} {
+			b.SymRankOne(b, 1, mat.NewVecDense(parameters, row))
 		}
 		return b
 	}
@@ -315,7 +315,7 @@ func informative(windows []window, f Flavour, x []float64, n int) []int {
 		if best < 0 {
 			break
 		}
-		a = with(best)
+		information = with(best)
 		picked = append(picked, best)
 	}
 	return picked

@@ -1,5 +1,7 @@
 package autoscale
 
+// This file makes the intervals of fitted parameters.
+
 import (
 	"math"
 

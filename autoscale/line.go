@@ -53,57 +53,59 @@ type line struct {
 // against y. There are at most three columns, so every set of positive coefficients is tried, which
 // is exact.
 func fitLine(x [][]float64, y []float64) line {
-	p := len(x[0])
-	gram := make([]float64, p*p)
-	sums := make([]float64, p)
+	columns := len(x[0])
+	gram := make([]float64, columns*columns)
+	right := make([]float64, columns)
 	for i := range x {
-		for r := range p {
-			u := x[i][r] / y[i]
-			sums[r] += u
-			for c := range p {
-				gram[r*p+c] += u * x[i][c] / y[i]
+		for r := range columns {
+			relative := x[i][r] / y[i]
+			right[r] += relative
+			for coefs := range columns {
+				gram[r*columns+coefs] += relative * x[i][coefs] / y[i]
 			}
 		}
 	}
-	best := make([]float64, p)
+	// The least squares of each set of columns, by the normal equations; sets with a negative
+	// coefficient are out.
+	best := make([]float64, columns)
 	bestSSE := math.Inf(1)
-	for set := 1; set < 1<<p; set++ {
+	for set := 1; set < 1<<columns; set++ {
 		var cols []int
-		for _, j := range []int{0, 1, 2}[:p] {
+		for _, j := range []int{0, 1, 2}[:columns] {
 			if set&(1<<j) != 0 {
 				cols = append(cols, j)
 			}
 		}
-		k := len(cols)
-		a := make([]float64, k*k)
-		z := make([]float64, k)
-		c := make([]float64, p)
+		size := len(cols)
+		matrix := make([]float64, size*size)
+		scaled := make([]float64, size)
+		coefs := make([]float64, columns)
 		var scale []float64 // of the columns, so that their pivots can be compared
 		for _, j := range cols {
-			scale = append(scale, math.Sqrt(gram[j*p+j]))
+			scale = append(scale, math.Sqrt(gram[j*columns+j]))
 		}
 		for r, jr := range cols {
-			z[r] = sums[jr] / scale[r]
+			scaled[r] = right[jr] / scale[r]
 			for q, jq := range cols {
-				a[r*k+q] = gram[jr*p+jq] / (scale[r] * scale[q])
+				matrix[r*size+q] = gram[jr*columns+jq] / (scale[r] * scale[q])
 			}
 		}
-		if slices.Min(scale) == 0 || stat.Cholesky(a, k) < k {
+		if slices.Min(scale) == 0 || stat.Cholesky(matrix, size) < size {
 			continue
 		}
-		if stat.CholeskySolve(a, k, z); slices.Min(z) < 0 {
+		if stat.CholeskySolve(matrix, size, scaled); slices.Min(scaled) < 0 {
 			continue
 		}
 		for r, j := range cols {
-			c[j] = z[r] / scale[r]
+			coefs[j] = scaled[r] / scale[r]
 		}
 		var sse float64
 		for i := range x {
-			r := 1 - ridge.Dot(x[i], c)/y[i]
+			r := 1 - ridge.Dot(x[i], coefs)/y[i]
 			sse += r * r
 		}
 		if sse < bestSSE {
-			best, bestSSE = c, sse
+			best, bestSSE = coefs, sse
 		}
 	}
 	l := line{coef: best, points: len(y)}

@@ -36,13 +36,14 @@ func (p *problem) marquardt(z []float64, e effort) []float64 {
 	}
 	damp := 1e-3
 	for range e.iterations {
-		a, g, loss, ok := p.normal(z)
+		normal, gradient, loss, ok := p.normal(z)
 		if !ok {
 			return z
 		}
+		// Damp more until a step lowers the objective.
 		next, better := loss, false
 		for ; damp < 1e12 && !better; damp *= 8 {
-			step := solveDamped(a, g, damp)
+			step := solveDamped(normal, gradient, damp)
 			for k := range step {
 				step[k] += z[k]
 			}

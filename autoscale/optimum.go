@@ -101,6 +101,7 @@ func (s *search) prepare() {
 		s.group[i] = groups
 		s.bestPick[i] = -1
 	}
+	// From demand i on: how many of its priority can still be served, and the least sum of values.
 	for i := n - 1; i >= 0; i-- {
 		if i+1 < n && s.group[i+1] == s.group[i] {
 			s.after[i] = s.after[i+1]

@@ -1,5 +1,7 @@
 package autoscale
 
+// This file makes the page of queue.json; page_sections.go has its sections.
+
 import (
 	"github.com/blis-train/blis-train/report"
 )

@@ -111,7 +111,7 @@ type linear struct {
 func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at linear, r []float64) {
 	x0 := g.state()
 	x := g.state()
-	var k mat.Dense
+	var gain mat.Dense
 	var used *mat.Dense
 	for i := range iterations {
 		if i > 0 {
@@ -121,24 +121,24 @@ func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at lin
 			}
 		}
 		// innovation of the linearisation at x, about the mean before the update
-		y := logRatio(w, at.hx)
-		for m := range y {
+		innovation := logRatio(w, at.hx)
+		for m := range innovation {
 			for j := range x {
-				y[m] -= at.h.At(m, j) * (x0[j] - x[j])
+				innovation[m] -= at.h.At(m, j) * (x0[j] - x[j])
 			}
 		}
-		sInv, _, ok := innovationOf(y, at.h, g.p, r)
+		sInv, _, ok := innovationOf(innovation, at.h, g.p, r)
 		if !ok {
 			break
 		}
 		used = at.h
-		k.Reset()
-		k.Product(g.p, used.T(), sInv)
+		gain.Reset()
+		gain.Product(g.p, used.T(), sInv)
 		moved := 0.0
 		for j := range x {
 			next := x0[j]
-			for m := range y {
-				next += k.At(j, m) * y[m]
+			for m := range innovation {
+				next += gain.At(j, m) * innovation[m]
 			}
 			moved = math.Max(moved, math.Abs(next-x[j]))
 			x[j] = next
@@ -151,7 +151,7 @@ func (o *robustOptions) iterate(g *gaussian, w *window, observe observer, at lin
 		return
 	}
 	g.x = mat.NewVecDense(len(x), x)
-	g.p = joseph(g.p, &k, used, r)
+	g.p = joseph(g.p, &gain, used, r)
 }
 
 // joseph returns the covariance (I-KH) P (I-KH)' + K R K', which is positive definite whatever K

@@ -118,6 +118,7 @@ func (m *model) leastSeats(t Targets, most int) (sizing, error) {
 	if err != nil {
 		return full, err
 	}
+	// The most seats with which ITL alone, and prefill alone, stay within the targets.
 	itl, prefill := 1, 1
 	for n := 1; n <= most; n++ {
 		ms := all.prefillMs(float64(n))
@@ -325,25 +326,25 @@ func solveWindow(f Flavour, w *window, x []float64, as observation) (ttft, itl f
 // Source: model-tuner pkg/estimator/guess.go@6dba8ce, workload-variant-autoscaler
 // internal/engines/analyzers/queueingmodel@v0.8.0.
 func guessParameters(f Flavour, w *window, seed []float64) []float64 {
-	k, half := w.Shape.Prompt, (w.Shape.Output+1)/2
+	prompt, half := w.Shape.Prompt, (w.Shape.Output+1)/2
 	if f == wvA4P {
 		// splits ITL and TTFT the same way, at the mean number in service
 		n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+(w.Shape.Output-1)*w.ITLMs))
 		return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
 			(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
 	}
-	if len(seed) == 3 && k > 1 {
-		beta := (w.TTFTMs - w.ITLMs + seed[2]*half) / (k - 1)
-		alpha := w.ITLMs - beta - seed[2]*(k+half)
+	if len(seed) == 3 && prompt > 1 {
+		beta := (w.TTFTMs - w.ITLMs + seed[2]*half) / (prompt - 1)
+		alpha := w.ITLMs - beta - seed[2]*(prompt+half)
 		if alpha > 0 && beta > 0 {
 			return []float64{alpha, beta, seed[2]}
 		}
 		return append([]float64(nil), seed...)
 	}
 	alpha := baseShare * w.ITLMs
-	both := (w.TTFTMs - alpha) / k
-	gamma := (w.ITLMs - alpha - both) / (k + half - 1)
-	if x := []float64{alpha, both - gamma, gamma}; k > 0 && positive(x) {
+	both := (w.TTFTMs - alpha) / prompt
+	gamma := (w.ITLMs - alpha - both) / (prompt + half - 1)
+	if x := []float64{alpha, both - gamma, gamma}; prompt > 0 && positive(x) {
 		return x
 	}
 	return append([]float64(nil), defaultState...)

@@ -118,6 +118,8 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 			account.Dropped[string(code)] += n
 		}
 	}
+	// Snapshots of metrics pages come in pairs, before and after a benchmark; other files have levels
+	// of their own.
 	for _, name := range names {
 		data, in, err := read(name)
 		if err != nil {

@@ -251,25 +251,25 @@ const seBlocks = 5
 // measure sets the means of the window. Standard errors come from the means of blocks of
 // consecutive requests, because requests that waited for the same step are not independent.
 func (w *window) measure(used []*sample) {
-	n := float64(len(used))
+	requests := float64(len(used))
 	var prompt, cached, output, prompt2, output2 float64
 	for _, s := range used {
-		p, m := float64(s.Prompt), float64(s.Output)
-		prompt += p
+		promptTokens, outputTokens := float64(s.Prompt), float64(s.Output)
+		prompt += promptTokens
 		cached += float64(s.Cached)
-		output += m
-		prompt2, output2 = prompt2+p*p, output2+m*m
+		output += outputTokens
+		prompt2, output2 = prompt2+promptTokens*promptTokens, output2+outputTokens*outputTokens
 	}
 	cv2 := func(sum, squares float64) float64 {
 		if sum == 0 {
 			return 0
 		}
-		return math.Max(0, squares*n/(sum*sum)-1)
+		return math.Max(0, squares*requests/(sum*sum)-1)
 	}
 	w.Shape = shape{
-		Prompt:    prompt / n,
-		Cached:    math.Min(cached, prompt) / n,
-		Output:    output / n,
+		Prompt:    prompt / requests,
+		Cached:    math.Min(cached, prompt) / requests,
+		Output:    output / requests,
 		PromptCV2: cv2(prompt, prompt2),
 		OutputCV2: cv2(output, output2),
 	}

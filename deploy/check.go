@@ -1,5 +1,8 @@
 package deploy
 
+// This file refuses deployments that are impossible, and those that the step-time features do not
+// cover.
+
 import (
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"

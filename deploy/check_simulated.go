@@ -1,5 +1,7 @@
 package deploy
 
+// This file refuses deployments that vLLM does not start with, or that the simulator does not model.
+
 import (
 	"cmp"
 	"fmt"
@@ -107,20 +109,22 @@ var allToAll = strings.Fields(`naive pplx deepep_high_throughput deepep_low_late
 func (d *Deployment) contradiction(s *vllm.Speculation) string {
 	e := &d.Engine
 	drafts := vllm.Speculation{}
-	say := fmt.Sprintf
-	n := func(from map[string]any, key string) int64 {
+	sentence := fmt.Sprintf
+	integerOf := func(from map[string]any, key string) int64 {
 		v, _ := vllm.Number(from[key])
 		return trace.Int(v)
 	}
 	if s != nil {
 		drafts = *s
 	}
+	// The settings that take part in a combination, where they need more than a field of the
+	// deployment.
 	config := e.Object("kv_transfer_config")
 	balancer := e.Object("eplb_config")
 	tier := e.OffloadSettings()
 	policy := tier["eviction_policy"]
-	size := n(tier, "block_size")
-	chunk := tier["blocks_per_chunk"]
+	tierBlock := integerOf(tier, "block_size")
+	blocksPerChunk := tier["blocks_per_chunk"]
 	backend, _ := e.Extra["all2all_backend"].(string)
 	eplb := e.Extra["enable_eplb"] == true
 	perRequest := e.Extra["per_request_spec_decode_metrics"]
@@ -128,46 +132,46 @@ func (d *Deployment) contradiction(s *vllm.Speculation) string {
 	dp := max(1, d.DP)
 	tokens := e.MaxNumBatchedTokens
 	longest := d.MaxModelLen().Or(vllm.MaxTokens)
-	threshold := e.LongPrefillThreshold
-	local := n(e.Extra, "data_parallel_size_local")
-	rank := n(e.Extra, "data_parallel_rank")
-	active := n(e.Extra, "max_num_active_seqs")
-	more := n(balancer, "num_redundant_experts")
+	longPrefill := e.LongPrefillThreshold
+	localRanks := integerOf(e.Extra, "data_parallel_size_local")
+	rank := integerOf(e.Extra, "data_parallel_rank")
+	mostActive := integerOf(e.Extra, "max_num_active_seqs")
+	redundant := integerOf(balancer, "num_redundant_experts")
 	return upheld([]objection{
 		{e.ExpertParallel && !d.Model.IsMoE(), model.NoExperts},
 		{eplb && !e.ExpertParallel, "enable_eplb: got no enable_expert_parallel, want it with it"},
 		{eplb && d.TP*dp < 2, "enable_eplb: got tensor_parallel_size 1 and data_parallel_size 1, want one of them larger"},
-		{more > 0 && !eplb, say("eplb_config.num_redundant_experts: got %d, want enable_eplb with it", more)},
-		{dp < 2 && e.Extra["data_parallel_external_lb"] == true, say("data_parallel_external_lb: got data_parallel_size %d, want 2 or more", dp)},
+		{redundant > 0 && !eplb, sentence("eplb_config.num_redundant_experts: got %d, want enable_eplb with it", redundant)},
+		{dp < 2 && e.Extra["data_parallel_external_lb"] == true, sentence("data_parallel_external_lb: got data_parallel_size %d, want 2 or more", dp)},
 		{backend != "" && !slices.Contains(allToAll, backend),
-			say("all2all_backend: got %q, want one of %s", backend, strings.Join(allToAll, ", "))},
-		{local > dp, say("data_parallel_size_local: got %d, want at most data_parallel_size %d", local, dp)},
-		{rank >= dp && dp > 1, say("data_parallel_rank: got %d, want less than data_parallel_size %d", rank, dp)},
+			sentence("all2all_backend: got %q, want one of %s", backend, strings.Join(allToAll, ", "))},
+		{localRanks > dp, sentence("data_parallel_size_local: got %d, want at most data_parallel_size %d", localRanks, dp)},
+		{rank >= dp && dp > 1, sentence("data_parallel_rank: got %d, want less than data_parallel_size %d", rank, dp)},
 		{d.PP > 1 && d.Model.NumLayers > 0 && d.PP > d.Model.NumLayers,
-			say("pipeline_parallel_size: got %d, want at most the model's %d layers", d.PP, d.Model.NumLayers)},
+			sentence("pipeline_parallel_size: got %d, want at most the model's %d layers", d.PP, d.Model.NumLayers)},
 		{!e.ChunkedPrefill && longest < vllm.MaxTokens && tokens < longest,
-			say("max_num_batched_tokens: got %d, want at least max_model_len %d without chunked prefill", tokens, longest)},
-		{tokens < e.MaxNumSeqs, say("max_num_batched_tokens: got %d, want at least max_num_seqs %d", tokens, e.MaxNumSeqs)},
-		{active > e.MaxNumSeqs, say("max_num_active_seqs: got %d, want at most max_num_seqs %d", active, e.MaxNumSeqs)},
-		{threshold > longest, say("long_prefill_token_threshold: got %d, want at most max_model_len %d", threshold, longest)},
+			sentence("max_num_batched_tokens: got %d, want at least max_model_len %d without chunked prefill", tokens, longest)},
+		{tokens < e.MaxNumSeqs, sentence("max_num_batched_tokens: got %d, want at least max_num_seqs %d", tokens, e.MaxNumSeqs)},
+		{mostActive > e.MaxNumSeqs, sentence("max_num_active_seqs: got %d, want at most max_num_seqs %d", mostActive, e.MaxNumSeqs)},
+		{longPrefill > longest, sentence("long_prefill_token_threshold: got %d, want at most max_model_len %d", longPrefill, longest)},
 		{(role != nil || config["kv_connector"] != nil) && role != "kv_producer" && role != "kv_consumer" && role != "kv_both",
-			say("kv_transfer_config.kv_role: got %v, want kv_producer, kv_consumer or kv_both", role)},
+			sentence("kv_transfer_config.kv_role: got %v, want kv_producer, kv_consumer or kv_both", role)},
 		{perRequest != nil && perRequest != "none" && s == nil,
-			say("per_request_spec_decode_metrics: got %v, want speculative_config with it", perRequest)},
+			sentence("per_request_spec_decode_metrics: got %v, want speculative_config with it", perRequest)},
 		{e.AsyncScheduling.Or(false) && strings.HasPrefix(e.AsyncExcluded(), "drafts"),
 			"async_scheduling: got true, want false with " + e.AsyncExcluded() + " in this release"},
 		{drafts.TP > 1 && drafts.TP != d.TP,
-			say("speculative_config.draft_tensor_parallel_size: got %d, want 1 or tensor_parallel_size %d", drafts.TP, d.TP)},
+			sentence("speculative_config.draft_tensor_parallel_size: got %d, want 1 or tensor_parallel_size %d", drafts.TP, d.TP)},
 		{drafts.Method == "mtp" && drafts.Model == "" && !d.Model.Predicts(),
-			say("speculative_config.method: got mtp, want a model with layers of multi-token prediction, which %s has not", d.Model.ID)},
-		{policy != nil && policy != "lru" && (policy != "arc" || !e.IsSince(vllm.Release{0, 19})), say(
+			sentence("speculative_config.method: got mtp, want a model with layers of multi-token prediction, which %s has not", d.Model.ID)},
+		{policy != nil && policy != "lru" && (policy != "arc" || !e.IsSince(vllm.Release{0, 19})), sentence(
 			"kv_connector_extra_config.eviction_policy: got %v, want lru, or arc from 0.19 on (0.15.1's fails at its first chunk)", policy)},
-		{size%max(1, e.BlockSize) != 0 || size > 0 && chunk != nil,
-			say("kv_connector_extra_config.block_size: got %d, want a multiple of %d and no blocks_per_chunk beside it", size, e.BlockSize)},
-		{chunk != nil && n(tier, "blocks_per_chunk") < 1, say("kv_connector_extra_config.blocks_per_chunk: got %v, want 1 or more", chunk)},
-		{tier["max_tracker_size"] != nil && n(tier, "max_tracker_size") < 1,
-			say("kv_connector_extra_config.max_tracker_size: got %v, want 1 or more", tier["max_tracker_size"])},
-		{s != nil && tokens <= drafts.Lookahead(), say("max_num_batched_tokens: got %d, want more than the drafts of a request", tokens)},
+		{tierBlock%max(1, e.BlockSize) != 0 || tierBlock > 0 && blocksPerChunk != nil,
+			sentence("kv_connector_extra_config.block_size: got %d, want a multiple of %d and no blocks_per_chunk beside it", tierBlock, e.BlockSize)},
+		{blocksPerChunk != nil && integerOf(tier, "blocks_per_chunk") < 1, sentence("kv_connector_extra_config.blocks_per_chunk: got %v, want 1 or more", blocksPerChunk)},
+		{tier["max_tracker_size"] != nil && integerOf(tier, "max_tracker_size") < 1,
+			sentence("kv_connector_extra_config.max_tracker_size: got %v, want 1 or more", tier["max_tracker_size"])},
+		{s != nil && tokens <= drafts.Lookahead(), sentence("max_num_batched_tokens: got %d, want more than the drafts of a request", tokens)},
 	})
 }
 
@@ -182,10 +186,10 @@ func (d *Deployment) unplayed() string {
 		return ""
 	}
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
-		name, own := strings.CutPrefix(key, "lmcache.")
-		off := slices.Contains([]string{"<nil>", "false", "", "0"}, fmt.Sprint(extra[key])) != (name == "local_cpu")
-		own = own && !strings.HasPrefix(name, "mp.") && !slices.Contains(lmCacheSettings, name)
-		if (own || key == "use_native" || key == "skip_last_n_tokens") && !off {
+		name, isLMCache := strings.CutPrefix(key, "lmcache.")
+		isOff := slices.Contains([]string{"<nil>", "false", "", "0"}, fmt.Sprint(extra[key])) != (name == "local_cpu")
+		isLMCache = isLMCache && !strings.HasPrefix(name, "mp.") && !slices.Contains(lmCacheSettings, name)
+		if (isLMCache || key == "use_native" || key == "skip_last_n_tokens") && !isOff {
 			return say("kv_connector_extra_config.%s: got %v, want it left out: a tier in CPU memory is played, with %s", key, extra[key],
 				strings.Join(lmCacheSettings, ", "))
 		}

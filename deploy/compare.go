@@ -1,5 +1,7 @@
 package deploy
 
+// This file compares the settings that a server's log states with those of a run.yaml.
+
 import (
 	"fmt"
 	"maps"

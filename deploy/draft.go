@@ -1,5 +1,7 @@
 package deploy
 
+// This file holds and writes a run.yaml that is assembled from a command line or a log.
+
 import (
 	"fmt"
 	"io"

@@ -1,5 +1,7 @@
 package deploy
 
+// This file reads the settings of a server from the command that started it.
+
 import (
 	"fmt"
 	"maps"
@@ -29,6 +31,7 @@ func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draf
 	if err != nil {
 		return nil, err
 	}
+	// The server's arguments end where the shell begins another command.
 	for i, w := range args {
 		last, endsHere := strings.CutSuffix(w, ";")
 		if !endsHere && !shellOperator.MatchString(w) {
@@ -152,6 +155,7 @@ func (d *Draft) findServeArgs(words []string) ([]string, error) {
 // readFlag reads the first of the arguments, a flag with its value or the model, and returns the others.
 func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 	word, rest := args[0], args[1:]
+	// A word that is no flag is the model.
 	if !strings.HasPrefix(word, "-") {
 		if d.Get("model.id") != nil {
 			return nil, trace.Errorf(vllm.BadCommandLine, "command line: got %q, want a flag", word)
@@ -168,6 +172,7 @@ func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 	if key == "optimization_level" && !knownFlag(key, version) {
 		key = "compilation_config"
 	}
+	// --no-X switches X off, unless a flag of that name exists.
 	negated := false
 	if positive, ok := strings.CutPrefix(key, "no_"); ok && !knownFlag(key, version) {
 		key, negated = positive, true
@@ -179,6 +184,7 @@ func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 		}
 		return rest, nil
 	}
+	// The value may be the next word, and of a list the words up to the next flag.
 	if !hasValue && !negated && len(rest) > 0 && !vllm.IsSwitch(key) && !vllm.LooksLikeFlag(rest[0]) {
 		value = rest[0]
 		hasValue = true

@@ -1,5 +1,7 @@
 package deploy
 
+// This file fills in what a command line or log leaves to vLLM's defaults.
+
 import (
 	"fmt"
 	"strings"

@@ -1,5 +1,7 @@
 package deploy
 
+// This file reads the settings that vLLM logs when it starts.
+
 import (
 	"bufio"
 	"cmp"
@@ -139,28 +141,28 @@ var engineField = regexp.MustCompile(`(\w+)=('[^']*'|[^,\s(]+)`)
 // drafter, which comes after the engine's own.
 func (d *Draft) readEngineConfig(text string) {
 	id := ""
-	for _, m := range engineField.FindAllStringSubmatch(text, -1) {
-		if m[1] == "model" && id == "" {
-			id = strings.Trim(m[2], "'")
+	for _, field := range engineField.FindAllStringSubmatch(text, -1) {
+		if field[1] == "model" && id == "" {
+			id = strings.Trim(field[2], "'")
 		}
-		path, ok := runKeys().ofLog[m[1]]
-		if !ok || m[2] == "None" {
+		path, ok := runKeys().ofLog[field[1]]
+		if !ok || field[2] == "None" {
 			continue
 		}
-		value := strings.Trim(m[2], "'")
-		if m[1] == "max_seq_len" {
+		value := strings.Trim(field[2], "'")
+		if field[1] == "max_seq_len" {
 			d.longest, _ = vllm.ParseInt(value)
 		}
 		if d.Get(path) != nil && path != "model.dtype" {
 			continue
 		}
-		switch m[1] {
+		switch field[1] {
 		case "dtype":
 			d.Set(path, strings.TrimPrefix(value, "torch."))
 		case "served_model_name", "kv_cache_dtype", "quantization", "speculative_config":
 			d.Set(path, value)
 		default:
-			d.Set(path, vllm.FlagValue(m[1], cmp.Or(pythonWords[value], value)))
+			d.Set(path, vllm.FlagValue(field[1], cmp.Or(pythonWords[value], value)))
 		}
 	}
 	if d.Get("model.id") == nil && id != "" {

@@ -1,5 +1,7 @@
 package deploy
 
+// This file finds the recordings of a run folder by their usual names.
+
 import (
 	"io/fs"
 	"path"

@@ -1,5 +1,7 @@
 package deploy
 
+// This file has the built-in devices and reads a user's own datasheets.
+
 import (
 	"bytes"
 	"cmp"

@@ -1,5 +1,7 @@
 package deploy
 
+// This file lists the keys of run.yaml, each with the field in which it is stored.
+
 import (
 	"slices"
 	"strings"

@@ -1,5 +1,7 @@
 package deploy
 
+// This file estimates how many KV blocks vLLM allocates on a device.
+
 import (
 	"cmp"
 	"math"
@@ -60,6 +62,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if !d.Engine.CapturesGraphs() {
 		other -= graphBytes
 	}
+	// What vLLM may use of a device, less what each stage of the pipeline has there.
 	budget := d.Hardware.MemoryGB * gib * d.Hardware.usableShare() * d.Engine.GPUMemoryUtilization
 	layers, p := d.Model.Layers(), d.Parallel()
 	sizes := d.Model.Sizes
@@ -163,27 +166,27 @@ func (d *Deployment) KVUnits() model.KVUnits {
 // passes in a step; zeros without a drafter on the GPU. EAGLE and MTP are estimated as one layer of
 // the model and its LM head.
 func (d *Deployment) drafter() (weights, block float64, passes int64) {
-	s, err := d.Engine.Speculation()
-	if err != nil || s == nil {
+	speculation, err := d.Engine.Speculation()
+	if err != nil || speculation == nil {
 		return 0, 0, 0
 	}
-	passes = s.Tokens
-	if s.Parallel {
+	passes = speculation.Tokens
+	if speculation.Parallel {
 		passes = 1
 	}
 	p := d.Parallel()
 	p.PP = 1
 	p.MTP = false
 	p.Drafts = 0
-	m, share := d.Drafter, 1.0
+	drafter, share := d.Drafter, 1.0
 	switch {
-	case m != nil && s.Method == "draft_model":
-		p.TP = cmp.Or(s.TP, p.TP)
-		weights = m.Layers().WeightBytesPerGPU(p)
-	case s.IsEagle():
-		m = &d.Model
-		share = 1 / float64(max(1, m.NumLayers))
-		layers := m.Layers()
+	case drafter != nil && speculation.Method == "draft_model":
+		p.TP = cmp.Or(speculation.TP, p.TP)
+		weights = drafter.Layers().WeightBytesPerGPU(p)
+	case speculation.IsEagle():
+		drafter = &d.Model
+		share = 1 / float64(max(1, drafter.NumLayers))
+		layers := drafter.Layers()
 		table := p.BytesPerGPU(&layers.Embedding, nil)
 		head, around := table, table // a tied table is one
 		if !layers.Tied {
@@ -194,7 +197,7 @@ func (d *Deployment) drafter() (weights, block float64, passes int64) {
 	default:
 		return 0, 0, 0
 	}
-	pool, _ := m.Layers().KVPool(p, d.Engine.BlockSize)
+	pool, _ := drafter.Layers().KVPool(p, d.Engine.BlockSize)
 	return weights, pool.BlockBytes * share, passes
 }
 

@@ -1,5 +1,7 @@
 package deploy
 
+// This file states what the kernel tables need to know of a deployment.
+
 import (
 	"cmp"
 

@@ -1,5 +1,7 @@
 package deploy
 
+// This file warns of settings whose effect is not modelled, or is only estimated.
+
 import (
 	"slices"
 

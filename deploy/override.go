@@ -1,5 +1,7 @@
 package deploy
 
+// This file applies settings of the form key=value on top of a run.yaml.
+
 import (
 	"fmt"
 	"strings"

@@ -1,5 +1,7 @@
 package deploy
 
+// This file states how a deployment is spread over devices.
+
 import (
 	"fmt"
 	"maps"

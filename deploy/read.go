@@ -1,5 +1,7 @@
 package deploy
 
+// This file reads run.yaml, section by section, and names every key that is missing or wrong.
+
 import (
 	"fmt"
 	"maps"

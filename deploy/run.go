@@ -1,5 +1,7 @@
 package deploy
 
+// This file loads a run folder: run.yaml, the model's config.json and the datasheets in it.
+
 import (
 	"bytes"
 	"cmp"

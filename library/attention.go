@@ -1,5 +1,7 @@
 package library
 
+// This file looks up the times of attention kernels by heads, width, window and cache type.
+
 import (
 	"fmt"
 	"slices"
@@ -31,54 +33,58 @@ func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
 	return l.grid, l.ratio, l.found, l.err
 }
 
+// attentionRows is attention from the rows of the table, without the memory of earlier look-ups.
 func (g *GPU) attentionRows(name string, h heads) (grid, float64, found, error) {
 	t, err := g.needTable(name)
 	if err != nil {
 		return grid{}, 0, found{}, err
 	}
-	f := found{Table: name, Version: t.Version}
-	of := []where{hasWord("kv_cache_dtype", h.kvDType), equals("head_dim", h.dim), equals("window_size", h.window)}
-	all := t.pickSeries(of...)
-	if len(all) == 0 {
+	source := found{Table: name, Version: t.Version}
+	conditions := []where{hasWord("kv_cache_dtype", h.kvDType), equals("head_dim", h.dim), equals("window_size", h.window)}
+	series := t.pickSeries(conditions...)
+	if len(series) == 0 {
 		return g.likeAttention(t, h)
 	}
-	kvs := t.values(all, "num_key_value_heads")
-	for i := len(kvs) - 1; i >= 0; i-- {
-		kv := kvs[i]
-		if h.kvHeads%kv != 0 || h.query%(h.kvHeads/kv) != 0 {
+	// From the largest number of KV heads down: the first that divides the wanted one serves, at ratio
+	// times the batch.
+	kvCounts := t.values(series, "num_key_value_heads")
+	for at := len(kvCounts) - 1; at >= 0; at-- {
+		kvHeads := kvCounts[at]
+		if h.kvHeads%kvHeads != 0 || h.query%(h.kvHeads/kvHeads) != 0 {
 			continue
 		}
-		r := h.kvHeads / kv
-		same := t.pickSeries(append(of[:3:3], equals("num_key_value_heads", kv))...)
-		n0, n1, w, scale := between(t.values(same, "num_heads"), h.query/r)
-		if h.query/r < n0 || scale > 1 && i > 0 {
+		ratio := h.kvHeads / kvHeads
+		sameKV := t.pickSeries(append(conditions[:3:3], equals("num_key_value_heads", kvHeads))...)
+		fewer, more, share, scale := between(t.values(sameKV, "num_heads"), h.query/ratio)
+		if h.query/ratio < fewer || scale > 1 && at > 0 {
 			continue
 		}
 		pick := func(n int64) grid {
-			c, kernel := t.gridOf(t.pickSeries(append(of[:3:3], equals("num_key_value_heads", kv), equals("num_heads", n))...), "batch_size")
-			f.Kernel = kernel
-			return c
+			series := t.pickSeries(append(conditions[:3:3], equals("num_key_value_heads", kvHeads), equals("num_heads", n))...)
+			times, kernel := t.gridOf(series, "batch_size")
+			source.Kernel = kernel
+			return times
 		}
-		out := pick(n0)
-		if w > 0 {
-			out = mixGrids(out, pick(n1), float64(h.query/r-n0)/float64(n1-n0))
-			f.Reached = Interpolated
+		out := pick(fewer)
+		if share > 0 {
+			out = mixGrids(out, pick(more), float64(h.query/ratio-fewer)/float64(more-fewer))
+			source.Reached = Interpolated
 		}
 		if scale > 1 {
-			f.Reached = Substituted
-			f.Note = fmt.Sprintf("%d query heads, scaled from %d", h.query/r, n0)
-			for i := range out.rows {
-				out.rows[i] = out.rows[i].scaled(scale)
+			source.Reached = Substituted
+			source.Note = fmt.Sprintf("%d query heads, scaled from %d", h.query/ratio, fewer)
+			for at := range out.rows {
+				out.rows[at] = out.rows[at].scaled(scale)
 			}
 		}
-		return out, float64(r), f, nil
+		return out, float64(ratio), source, nil
 	}
-	return grid{}, 0, f, g.missingRows(t, append(of, equals("num_heads", h.query), equals("num_key_value_heads", h.kvHeads))...)
+	return grid{}, 0, source, g.missingRows(t, append(conditions, equals("num_heads", h.query), equals("num_key_value_heads", h.kvHeads))...)
 }
 
 // likeAttention returns the grid for a window, a head width or a cache dtype that a table lacks,
 // derived from full attention, from the next wider head, or from a bfloat16 cache.
-func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, f found, err error) {
+func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, source found, err error) {
 	like := h
 	note := ""
 	dims := t.values(t.pickSeries(hasWord("kv_cache_dtype", h.kvDType), equals("window_size", 0)), "head_dim")
@@ -88,7 +94,7 @@ func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, f found
 		like.kvDType = bf16
 		note = "a bfloat16 cache"
 	case len(dims) == 0 || h.window == 0 && isMeasured:
-		return grid{}, 0, f, g.missingRows(t, hasWord("kv_cache_dtype", h.kvDType), equals("head_dim", h.dim), equals("window_size", h.window))
+		return grid{}, 0, source, g.missingRows(t, hasWord("kv_cache_dtype", h.kvDType), equals("head_dim", h.dim), equals("window_size", h.window))
 	case h.window > 0:
 		like.window = 0
 		note = "full attention"
@@ -96,22 +102,24 @@ func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, f found
 		like.dim = dims[min(i, len(dims)-1)]
 		note = fmt.Sprintf("heads of %d", like.dim)
 	}
-	out, ratio, f, err = g.attention(t.Name, like)
+	out, ratio, source, err = g.attention(t.Name, like)
 	out.rows = slices.Clone(out.rows)
-	for i, c := range out.rows {
-		out.rows[i] = c.scaled(max(1, float64(h.dim)/float64(like.dim)))
+	// Wider heads take longer in proportion. A window saves the pairs outside it in prefill, and the
+	// entries outside it in decodes.
+	for i, row := range out.rows {
+		out.rows[i] = row.scaled(max(1, float64(h.dim)/float64(like.dim)))
 		if like.window == h.window {
 			continue
 		}
-		w := float64(h.window)
-		out.rows[i] = curveOver(c.x, func(x float64) float64 {
+		window := float64(h.window)
+		out.rows[i] = curveOver(row.x, func(x float64) float64 {
 			if strings.HasPrefix(t.Name, "context") {
-				return max(c.y[0], c.usAt(x, 2)*pairs(0, x, w)/pairs(0, x, 0))
+				return max(row.y[0], row.usAt(x, 2)*pairs(0, x, window)/pairs(0, x, 0))
 			}
-			return c.usAt(min(x, w), 1)
+			return row.usAt(min(x, window), 1)
 		})
 	}
-	return out, ratio, f.substituted("heads of %d, window %d, %s cache, from %s", h.dim, h.window, h.kvDType, note), err
+	return out, ratio, source.substituted("heads of %d, window %d, %s cache, from %s", h.dim, h.window, h.kvDType, note), err
 }
 
 // mixGrids returns (1-w) a + w b at the points that both have.
@@ -124,9 +132,9 @@ func mixGrids(a, b grid, w float64) grid {
 		}
 		c := curve{}
 		for k, y := range a.rows[i].x {
-			if l, ok := slices.BinarySearch(b.rows[j].x, y); ok {
+			if inB, ok := slices.BinarySearch(b.rows[j].x, y); ok {
 				c.x = append(c.x, y)
-				c.y = append(c.y, (1-w)*a.rows[i].y[k]+w*b.rows[j].y[l])
+				c.y = append(c.y, (1-w)*a.rows[i].y[k]+w*b.rows[j].y[inB])
 			}
 		}
 		if len(c.x) > 0 {

@@ -1,5 +1,8 @@
 package library
 
+// This file packs a table into few bytes and reads it again: times as 16-bit logarithms, keys and
+// sizes as differences from the row before, and zstd over all.
+
 import (
 	"encoding/binary"
 	"fmt"
@@ -50,6 +53,7 @@ var octaves = sync.OnceValue(func() []float64 {
 func (t *Table) pack() []byte {
 	var out []byte
 	put := func(v int64) { out = binary.AppendVarint(out, v) }
+	// The keys, column by column.
 	put(int64(len(t.Series)))
 	for j := range len(t.Columns) - 1 {
 		last := int64(0)
@@ -58,6 +62,7 @@ func (t *Table) pack() []byte {
 			last = t.Series[i].Key[j]
 		}
 	}
+	// The sizes of each series: the number of a list that came before, or a new list.
 	var lists [][]int64 // of sizes: most series share one
 	for i := range t.Series {
 		x := t.Series[i].X
@@ -75,6 +80,8 @@ func (t *Table) pack() []byte {
 			last = v
 		}
 	}
+	// The times: each as the difference from the one before, the first of a series from the first of
+	// the series before.
 	first := int64(0)
 	for i := range t.Series {
 		last := first
@@ -106,21 +113,23 @@ func (t *Table) unpack(packed []byte) (err error) {
 	}
 	bad := false
 	get := func() int64 {
-		v, n := binary.Varint(data)
-		if n <= 0 {
+		v, seriesCount := binary.Varint(data)
+		if seriesCount <= 0 {
 			bad = true
 			return 0
 		}
-		data = data[n:]
+		data = data[seriesCount:]
 		return v
 	}
-	n := get()
-	if bad || n < 0 || n > maxRows {
-		return fmt.Errorf("got %d series, want at most %d", n, maxRows)
+	seriesCount := get()
+	if bad || seriesCount < 0 || seriesCount > maxRows {
+		return fmt.Errorf("got %d series, want at most %d", seriesCount, maxRows)
 	}
-	t.Series = make([]Series, n)
+	t.Series = make([]Series, seriesCount)
+	// Keys, sizes and times in the order in which pack writes them, with every count checked before
+	// memory is taken for it.
 	width := len(t.Columns) - 1
-	keys := make([]int64, int(n)*width)
+	keys := make([]int64, int(seriesCount)*width)
 	for i := range t.Series {
 		t.Series[i].Key = keys[i*width : (i+1)*width]
 	}
@@ -137,13 +146,13 @@ func (t *Table) unpack(packed []byte) (err error) {
 	var lists [][]int64
 	rows := 0
 	for i := range t.Series {
-		k := get()
-		if k == int64(len(lists)) {
-			m := get()
-			if m < 1 || m > maxRows {
-				return fmt.Errorf("got %d rows of a series, want 1 to %d", m, maxRows)
+		list := get()
+		if list == int64(len(lists)) {
+			rowsOfSeries := get()
+			if rowsOfSeries < 1 || rowsOfSeries > maxRows {
+				return fmt.Errorf("got %d rows of a series, want 1 to %d", rowsOfSeries, maxRows)
 			}
-			x := make([]int64, m)
+			x := make([]int64, rowsOfSeries)
 			last := int64(0)
 			for j := range x {
 				last += get()
@@ -151,21 +160,21 @@ func (t *Table) unpack(packed []byte) (err error) {
 			}
 			lists = append(lists, x)
 		}
-		if bad || k < 0 || k >= int64(len(lists)) {
+		if bad || list < 0 || list >= int64(len(lists)) {
 			return io.ErrUnexpectedEOF
 		}
-		t.Series[i].X = lists[k]
-		rows += len(lists[k])
+		t.Series[i].X = lists[list]
+		rows += len(lists[list])
 	}
 	if rows != t.Rows || rows > maxRows {
 		return fmt.Errorf("got %d rows, want %d", rows, t.Rows)
 	}
-	qs := make([]int16, rows)
+	codes := make([]int16, rows)
 	first := int64(0)
 	for i := range t.Series {
 		last := first
-		t.Series[i].Q = qs[:len(t.Series[i].X)]
-		qs = qs[len(t.Series[i].X):]
+		t.Series[i].Q = codes[:len(t.Series[i].X)]
+		codes = codes[len(t.Series[i].X):]
 		for j := range t.Series[i].Q {
 			last += get()
 			t.Series[i].Q[j] = int16(last)

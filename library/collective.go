@@ -18,29 +18,30 @@ func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (cur
 	return l.curve, l.found, l.err
 }
 
+// collectiveRows is collective from the rows of the table, without the memory of earlier look-ups.
 func (g *GPU) collectiveRows(name, dtype, how string, value string, gpus int64) (curve, found, error) {
 	t, err := g.needTable(name)
 	if err != nil {
 		return curve{}, found{}, err
 	}
-	of := []where{hasWord(dtype, bf16, "half", "float16"), hasWord(how, value), equals("num_gpus", gpus)}
-	series := t.pickSeries(of...)
-	f := found{Table: name, Version: t.Version}
+	conditions := []where{hasWord(dtype, bf16, "half", "float16"), hasWord(how, value), equals("num_gpus", gpus)}
+	series := t.pickSeries(conditions...)
+	source := found{Table: name, Version: t.Version}
 	ring := 1.0
-	if most := t.values(t.pickSeries(of[:2]...), "num_gpus"); len(series) == 0 && len(most) > 0 && gpus > most[len(most)-1] {
-		n := most[len(most)-1] // each GPU of a ring sends (n-1)/n of the bytes
-		series = t.pickSeries(of[0], of[1], equals("num_gpus", n))
-		ring = float64(gpus-1) / float64(gpus) * float64(n) / float64(n-1)
-		f.Reached = Substituted
-		f.Note = fmt.Sprintf("%d GPUs as one node of %d", gpus, n)
+	if most := t.values(t.pickSeries(conditions[:2]...), "num_gpus"); len(series) == 0 && len(most) > 0 && gpus > most[len(most)-1] {
+		measured := most[len(most)-1] // each GPU of a ring sends (n-1)/n of the bytes
+		series = t.pickSeries(conditions[0], conditions[1], equals("num_gpus", measured))
+		ring = float64(gpus-1) / float64(gpus) * float64(measured) / float64(measured-1)
+		source.Reached = Substituted
+		source.Note = fmt.Sprintf("%d GPUs as one node of %d", gpus, measured)
 	}
 	if len(series) == 0 {
-		return curve{}, found{}, g.missingRows(t, of...)
+		return curve{}, found{}, g.missingRows(t, conditions...)
 	}
-	c, kernel := t.curveOf(series)
-	f.Kernel = kernel
-	for i := range c.x {
-		c.x[i] *= 2 // elements of two bytes
+	times, kernel := t.curveOf(series)
+	source.Kernel = kernel
+	for i := range times.x {
+		times.x[i] *= 2 // elements of two bytes
 	}
-	return c.envelope().scaled(ring), f, nil
+	return times.envelope().scaled(ring), source, nil
 }

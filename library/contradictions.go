@@ -1,5 +1,7 @@
 package library
 
+// This file finds the rows of a plan that are slower than they can be, for people who check tables.
+
 import (
 	"fmt"
 	"strings"
@@ -57,6 +59,7 @@ func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 		name  string
 		count float64
 	}
+	// Pair the operators of the two plans by name and count.
 	left := map[kind][]int{}
 	for k, op := range than.Operators {
 		left[kind{op.Name, op.Count}] = append(left[kind{op.Name, op.Count}], k)
@@ -67,9 +70,10 @@ func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 			place[i], left[kind{op.Name, op.Count}] = of[0], of[1:]
 		}
 	}
+	// For each operator, the batch in which the excess is the largest share of the step.
 	share := make([]float64, len(s.Operators))
-	most := make([]float64, len(s.Operators))
-	at := make([]float64, len(s.Operators))
+	excess := make([]float64, len(s.Operators))
+	tokens := make([]float64, len(s.Operators))
 	for _, b := range sampleBatches(e) {
 		own := s.Us(&b)
 		other := than.Us(&b)
@@ -80,14 +84,14 @@ func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 		for i, us := range own {
 			if k, ok := place[i]; ok && other[k] > 0 && us > leastSlower*other[k] && us-other[k] > share[i]*whole {
 				share[i] = (us - other[k]) / whole
-				most[i] = us/other[k] - 1
-				at[i] = b.Tokens
+				excess[i] = us/other[k] - 1
+				tokens[i] = b.Tokens
 			}
 		}
 	}
 	for i, more := range share {
 		if more > leastShare {
-			out = append(out, fmt.Sprintf("%s (%.0f %% at %.0f tokens)", s.Operators[i].Name, 100*most[i], at[i]))
+			out = append(out, fmt.Sprintf("%s (%.0f %% at %.0f tokens)", s.Operators[i].Name, 100*excess[i], tokens[i]))
 		}
 	}
 	return out

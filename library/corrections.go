@@ -1,5 +1,8 @@
 package library
 
+// This file has the corrections: the few fitted numbers for what no kernel table has, such as the
+// host's work, with their errors on servers that were held out.
+
 import (
 	_ "embed"
 	"fmt"
@@ -170,19 +173,19 @@ func listOfSizes(sizes []int64) string {
 // measured, the intervals are those of families that were held out. All
 // grow by the step's Doubt.
 func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []string) {
-	j, _ := c.JudgedAs(s)
+	judged, _ := c.JudgedAs(s)
 	out = c.Unseen
-	if j != nil {
-		outside = j.Measured.Outside(a)
+	if judged != nil {
+		outside = judged.Measured.Outside(a)
 		if len(outside) > 0 {
 			out = Intervals{
-				TTFT:       math.Max(c.Unseen.TTFT, j.Intervals.TTFT),
-				ITL:        math.Max(c.Unseen.ITL, j.Intervals.ITL),
-				E2E:        math.Max(c.Unseen.E2E, j.Intervals.E2E),
-				Throughput: math.Max(c.Unseen.Throughput, j.Intervals.Throughput),
+				TTFT:       math.Max(c.Unseen.TTFT, judged.Intervals.TTFT),
+				ITL:        math.Max(c.Unseen.ITL, judged.Intervals.ITL),
+				E2E:        math.Max(c.Unseen.E2E, judged.Intervals.E2E),
+				Throughput: math.Max(c.Unseen.Throughput, judged.Intervals.Throughput),
 			}
 		} else {
-			out = j.Intervals
+			out = judged.Intervals
 		}
 	}
 	for _, v := range []*float64{&out.TTFT, &out.ITL, &out.E2E, &out.Throughput} {

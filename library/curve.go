@@ -1,5 +1,8 @@
 package library
 
+// This file has measured times as functions of one size (curve) or two (grid): interpolation between
+// the measured sizes, and continuation beyond them.
+
 import (
 	"cmp"
 	"math"
@@ -12,34 +15,34 @@ type curve struct{ x, y []float64 }
 // usAt returns the time at size x: linear between measured sizes, constant below the first, and
 // beyond the last growing like x to the given power, 1 or 2.
 func (c *curve) usAt(x, power float64) float64 {
-	n := len(c.x)
+	points := len(c.x)
 	switch {
 	case x <= c.x[0]:
 		return c.y[0]
-	case x > c.x[n-1]:
-		r := x / c.x[n-1]
+	case x > c.x[points-1]:
+		times := x / c.x[points-1]
 		if power == 2 {
-			r *= r
+			times *= times
 		}
-		return c.y[n-1] * r
+		return c.y[points-1] * times
 	}
 	i, exact := slices.BinarySearch(c.x, x)
 	if exact {
 		return c.y[i]
 	}
-	t := (x - c.x[i-1]) / (c.x[i] - c.x[i-1])
-	return c.y[i-1] + t*(c.y[i]-c.y[i-1])
+	part := (x - c.x[i-1]) / (c.x[i] - c.x[i-1])
+	return c.y[i-1] + part*(c.y[i]-c.y[i-1])
 }
 
 // usOnLine returns what usAt does, except that beyond the last point the curve continues with the
 // slope of its last two points.
 func (c *curve) usOnLine(x float64) float64 {
-	n := len(c.x)
-	if x <= c.x[n-1] || n < 2 {
+	points := len(c.x)
+	if x <= c.x[points-1] || points < 2 {
 		return c.usAt(x, 1)
 	}
-	slope := (c.y[n-1] - c.y[n-2]) / (c.x[n-1] - c.x[n-2])
-	return c.y[n-1] + max(0, slope)*(x-c.x[n-1])
+	slope := (c.y[points-1] - c.y[points-2]) / (c.x[points-1] - c.x[points-2])
+	return c.y[points-1] + max(0, slope)*(x-c.x[points-1])
 }
 
 // grid is a measured time over two sizes: for each value of the first one curve over the second.
@@ -52,20 +55,20 @@ type grid struct {
 // end of a row along its last slope,
 // and proportional to x beyond the last row.
 func (g *grid) usAt(x, y float64) float64 {
-	n := len(g.x)
+	rows := len(g.x)
 	i, exact := slices.BinarySearch(g.x, x)
 	switch {
 	case exact:
 		return g.rows[i].usOnLine(y)
 	case i == 0:
 		return g.rows[0].usOnLine(y)
-	case i == n:
-		return g.rows[n-1].usOnLine(y) * x / g.x[n-1]
+	case i == rows:
+		return g.rows[rows-1].usOnLine(y) * x / g.x[rows-1]
 	}
-	t := (x - g.x[i-1]) / (g.x[i] - g.x[i-1])
+	part := (x - g.x[i-1]) / (g.x[i] - g.x[i-1])
 	lo := g.rows[i-1].usOnLine(y)
 	hi := g.rows[i].usOnLine(y)
-	return lo + t*(hi-lo)
+	return lo + part*(hi-lo)
 }
 
 // curveAt returns the curve over the second size at one value of the first.
@@ -148,20 +151,21 @@ func mergeRows(rows []row) curve {
 	slices.SortFunc(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.x, b.x), cmp.Compare(a.source, b.source), cmp.Compare(a.us, b.us))
 	})
-	c := curve{}
+	merged := curve{}
+	// Rows i to j are the repeats of one kernel at one size.
 	for i := 0; i < len(rows); {
 		j := i
 		for j < len(rows) && rows[j].x == rows[i].x && rows[j].source == rows[i].source {
 			j++
 		}
 		us := (rows[(i+j-1)/2].us + rows[(i+j)/2].us) / 2
-		if n := len(c.x); n > 0 && c.x[n-1] == float64(rows[i].x) {
-			c.y[n-1] = min(c.y[n-1], us)
+		if points := len(merged.x); points > 0 && merged.x[points-1] == float64(rows[i].x) {
+			merged.y[points-1] = min(merged.y[points-1], us)
 		} else {
-			c.x = append(c.x, float64(rows[i].x))
-			c.y = append(c.y, us)
+			merged.x = append(merged.x, float64(rows[i].x))
+			merged.y = append(merged.y, us)
 		}
 		i = j
 	}
-	return c
+	return merged
 }

@@ -1,5 +1,8 @@
 package library
 
+// This file compares what a prediction is for with what the measured servers of its family ran, and
+// names the axes on which it lies outside.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,8 @@
 package library
 
+// This file looks up the times of routed experts, and finds a substitute where no row has their shape:
+// another sharding, similar experts, bfloat16, or another GPU.
+
 import (
 	"cmp"
 	"fmt"
@@ -35,7 +38,7 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 			equals("num_experts", s.experts), equals("moe_ep_size", s.ep), hasWord("distribution", s.load)}, more...)
 	}
 	pick := func(dtype string, more ...where) []*Series { return t.dropTorn(t.pickSeries(of(dtype, more...)...)) }
-	f := found{Table: t.Name, Version: t.Version}
+	source := found{Table: t.Name, Version: t.Version}
 	like, from, ok := t.likeExperts(s)
 	if s.backend != "" && !ok {
 		like, from, ok = g.expertsOfOther(s)
@@ -43,6 +46,7 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 	if ok && s.backend != "" {
 		return like, from, nil
 	}
+	// Rows of the exact shape, in the likeliest dtype that has any.
 	for _, dtype := range s.dtypes {
 		series := pick(dtype)
 		if len(series) == 0 {
@@ -50,22 +54,22 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 		}
 		tps := t.values(series, "moe_tp_size")
 		tp := slices.MinFunc(tps, func(a, b int64) int { return cmp.Compare(max(a-s.tp, s.tp-a), max(b-s.tp, s.tp-b)) })
-		c, kernel := t.curveOf(pick(dtype, equals("moe_tp_size", tp)))
-		f.Kernel = kernel
+		times, kernel := t.curveOf(pick(dtype, equals("moe_tp_size", tp)))
+		source.Kernel = kernel
 		if tp != s.tp {
-			f.Reached = Substituted
-			f.Note = fmt.Sprintf("moe_tp_size %d, scaled from %d", s.tp, tp)
+			source.Reached = Substituted
+			source.Note = fmt.Sprintf("moe_tp_size %d, scaled from %d", s.tp, tp)
 		}
 		if !s.raw {
-			c = c.envelope()
+			times = times.envelope()
 		}
-		c = c.scaled(float64(tp) / float64(s.tp))
-		if by, instead, from, ok := g.contradicted(s, dtype, c); ok {
+		times = times.scaled(float64(tp) / float64(s.tp))
+		if by, instead, from, ok := g.contradicted(s, dtype, times); ok {
 			from.Contradicted = by
 			from = from.substituted("measured rows are %.1f times those of bfloat16: from bfloat16 by the bytes of its weights", by)
 			return instead, from, nil
 		}
-		return c, f, nil
+		return times, source, nil
 	}
 	if ok {
 		if by, instead, base, wrong := g.contradicted(s, s.dtypes[0], like); wrong {
@@ -75,12 +79,13 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 		}
 		return like, from, nil
 	}
+	// Nothing similar either: from bfloat16, of which less has to be read.
 	if s.dtypes[0] == bf16 {
-		return curve{}, f, g.missingRows(t, of(bf16, equals("moe_tp_size", s.tp))...)
+		return curve{}, source, g.missingRows(t, of(bf16, equals("moe_tp_size", s.tp))...)
 	}
-	c, f, err := g.lighterExperts(s, s.dtypes[0])
-	f.rank = byBytes
-	return c, f.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
+	times, source, err := g.lighterExperts(s, s.dtypes[0])
+	source.rank = byBytes
+	return times, source.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
 }
 
 // lighterExperts returns the time of experts from the rows of bfloat16, with a share of their bytes.
@@ -137,51 +142,54 @@ const mostlyReading = 8
 // because replacing some would make a cliff, unless a row is faster than its replacement. That is
 // bfloat16's time, of which reading takes its share of the bytes and multiplying as long as before:
 // at least the roofline of the dtype, at most bfloat16's time.
-func (g *GPU) contradicted(s expertShape, dtype string, c curve) (by float64, instead curve, f found, ok bool) {
+func (g *GPU) contradicted(s expertShape, dtype string, rows curve) (by float64, instead curve, source found, ok bool) {
 	if dtype == bf16 {
-		return 0, c, f, false
+		return 0, rows, source, false
 	}
 	wide := s
 	wide.dtypes = []string{bf16}
 	wide.backend = ""
-	plain, f, err := g.experts(wide)
+	// How much longer do the rows take than bfloat16's, where reading decides?
+	plain, source, err := g.experts(wide)
 	if err != nil {
-		return 0, c, f, false
+		return 0, rows, source, false
 	}
-	for i, x := range c.x {
+	for i, x := range rows.x {
 		if readUs, computeUs := g.expertsRoofline(&s, dtype, x); readUs >= mostlyReading*computeUs {
-			by = math.Max(by, c.y[i]/plain.usAt(x, 1))
+			by = math.Max(by, rows.y[i]/plain.usAt(x, 1))
 		}
 	}
 	if by <= mostSlower {
-		return by, c, f, false
+		return by, rows, source, false
 	}
-	instead = curve{x: c.x, y: slices.Clone(c.y)}
-	for i, x := range c.x {
+	// The replacement: bfloat16's time with the bytes or the arithmetic of the narrower weights.
+	// The replacement: bfloat16's time with the bytes or the arithmetic of the narrower weights.
+	instead = curve{x: rows.x, y: slices.Clone(rows.y)}
+	for i, x := range rows.x {
 		plainUs := plain.usAt(x, 1)
 		readUs, computeUs := g.expertsRoofline(&s, dtype, x)
 		wideReadUs, wideComputeUs := g.expertsRoofline(&s, bf16, x)
 		share := max(readUs, wideComputeUs) / max(wideReadUs, wideComputeUs)
 		us := share*plainUs + (1-share)*launchUs
-		instead.y[i] = min(c.y[i], plainUs, max(us, readUs, computeUs))
+		instead.y[i] = min(rows.y[i], plainUs, max(us, readUs, computeUs))
 	}
 	if !s.raw {
 		instead = instead.envelope()
 	}
-	return by, instead, f, true
+	return by, instead, source, true
 }
 
 // expertsOfOther returns the curve of a backend's kernel that was measured on another GPU only, the
 // nearest older one. Its times are scaled by the root of the ratio of bandwidths, because a kernel
 // that was not tuned for the newer GPU uses a part of its bandwidth. Experts that are whole on a GPU take the rows of sharded ones, which read
 // as many bytes.
-func (g *GPU) expertsOfOther(s expertShape) (c curve, f found, ok bool) {
+func (g *GPU) expertsOfOther(s expertShape) (likeTimes curve, source found, ok bool) {
 	for _, name := range []string{"H200-SXM-141GB", "H100-SXM-80GB", "L40S-48GB"} {
-		i := slices.IndexFunc(GPUs(), func(other *GPU) bool { return other.Hardware == name })
-		if i < 0 || name == g.Hardware {
+		at := slices.IndexFunc(GPUs(), func(other *GPU) bool { return other.Hardware == name })
+		if at < 0 || name == g.Hardware {
 			continue
 		}
-		t, err := GPUs()[i].Table("moe")
+		t, err := GPUs()[at].Table("moe")
 		if t == nil || err != nil {
 			continue
 		}
@@ -189,27 +197,28 @@ func (g *GPU) expertsOfOther(s expertShape) (c curve, f found, ok bool) {
 			like := s
 			like.tp = way[0]
 			like.ep = way[1]
-			if c, f, ok = t.likeExperts(like); ok {
+			if likeTimes, source, ok = t.likeExperts(like); ok {
 				// Between two bounds: the other GPU's times, and those at this GPU's bandwidth.
-				c = c.scaled(math.Sqrt(GPUs()[i].Bandwidth / g.Bandwidth))
-				f = f.substituted("%s is in no table of this GPU, from %s, by the root of the bandwidths", s.backend, name)
-				f.unlike = false // servers were compared with such rows
-				return c, f, true
+				likeTimes = likeTimes.scaled(math.Sqrt(GPUs()[at].Bandwidth / g.Bandwidth))
+				source = source.substituted("%s is in no table of this GPU, from %s, by the root of the bandwidths", s.backend, name)
+				source.unlike = false // servers were compared with such rows
+				return likeTimes, source, true
 			}
 		}
 	}
-	return c, f, false
+	return likeTimes, source, false
 }
 
 // likeExperts returns the curve of a kernel that was measured on experts of another shape: the
 // nearest in size and number, with weights of the dtype or else of as many bits. Times are taken at
 // equal tokens per expert and scaled in proportion to the weights.
-func (t *Table) likeExperts(s expertShape) (c curve, f found, ok bool) {
+func (t *Table) likeExperts(s expertShape) (likeTimes curve, source found, ok bool) {
 	number := func(row *Series, column string) float64 { return float64(row.Key[t.Column(column)]) }
 	word := func(row *Series, column string) string {
 		i := t.Column(column)
 		return t.Columns[i].Words[row.Key[i]]
 	}
+	// mxfp4 kernels pad the experts: compare with what is computed.
 	hidden, width := s.hidden, s.inter
 	if strings.Contains(s.dtypes[0], "mxfp4") {
 		var own int64
@@ -234,38 +243,39 @@ func (t *Table) likeExperts(s expertShape) (c curve, f found, ok bool) {
 		}
 	}
 	if len(like) == 0 {
-		return c, f, false
+		return likeTimes, source, false
 	}
 	nearest := slices.MinFunc(like, func(a, b *Series) int {
-		x := distance(a)
-		y := distance(b)
-		return slices.Compare(x[:], y[:])
+		distanceA := distance(a)
+		distanceB := distance(b)
+		return slices.Compare(distanceA[:], distanceB[:])
 	})
 	best := distance(nearest)
 	experts := number(nearest, "num_experts")
 	topK := number(nearest, "topk")
 	fromHidden := number(nearest, "hidden_size")
 	fromWidth := number(nearest, "inter_size")
+	// All rows of the nearest shape together are the curve.
 	var same []*Series
 	for _, row := range like {
 		if distance(row) == best && number(row, "num_experts") == experts && number(row, "topk") == topK {
 			same = append(same, row)
 		}
 	}
-	f = found{Table: t.Name, Version: t.Version}
-	c, f.Kernel = t.curveOf(same)
+	source = found{Table: t.Name, Version: t.Version}
+	likeTimes, source.Kernel = t.curveOf(same)
 	// At equal tokens per expert.
 	tokens := topK / experts * float64(s.experts) / float64(s.topK)
-	for i := range c.x {
-		c.x[i] *= tokens
+	for i := range likeTimes.x {
+		likeTimes.x[i] *= tokens
 	}
-	c = c.envelope().scaled(weights / (experts * fromHidden * fromWidth))
+	likeTimes = likeTimes.envelope().scaled(weights / (experts * fromHidden * fromWidth))
 	if best != [2]float64{} {
-		f = f.substituted("scaled from %.0f experts of %.0f x %.0f, %s", experts, fromHidden, fromWidth, word(nearest, "moe_dtype"))
+		source = source.substituted("scaled from %.0f experts of %.0f x %.0f, %s", experts, fromHidden, fromWidth, word(nearest, "moe_dtype"))
 		if hidden != s.hidden || width != s.inter {
-			f.Note += fmt.Sprintf("; padded to %d x %d", hidden, width)
+			source.Note += fmt.Sprintf("; padded to %d x %d", hidden, width)
 		}
-		f.unlike = s.backend == "" // with a backend set, servers were compared with such rows
+		source.unlike = s.backend == "" // with a backend set, servers were compared with such rows
 	}
-	return c, f, true
+	return likeTimes, source, true
 }

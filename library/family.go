@@ -1,5 +1,8 @@
 package library
 
+// This file names the family of a deployment: what is validated together because it runs the same
+// kernels.
+
 import (
 	"strings"
 

@@ -1,5 +1,7 @@
 package library
 
+// This file looks up the times of linear layers (matrix products) by dtype and shape.
+
 import (
 	"fmt"
 	"math"
@@ -44,6 +46,7 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 		if l.err != nil || dtype == bf16 || l.found.unlike {
 			return l
 		}
+		// Narrower weights must not take longer than bfloat16's.
 		plain, _, err := g.gemmRows(bf16, n, k)
 		if err != nil {
 			return l
@@ -85,25 +88,26 @@ func (g *GPU) gemmRows(dtype string, n, k int64) (curve, found, error) {
 		if like == dtype || dtype == bf16 {
 			return curve{}, found{}, g.missingRows(t, hasWord("gemm_dtype", dtype), equals("n", n), equals("k", k))
 		}
-		c, f, err := g.gemmRows(like, n, k)
-		c = c.lighter(bytesOf(dtype)/bytesOf(like), func(float64) float64 { return 1 })
-		f.rank = byBytes
-		return c, f.substituted("%s, from %s by the bytes of its weights", dtype, like), err
+		times, source, err := g.gemmRows(like, n, k)
+		times = times.lighter(bytesOf(dtype)/bytesOf(like), func(float64) float64 { return 1 })
+		source.rank = byBytes
+		return times, source.substituted("%s, from %s by the bytes of its weights", dtype, like), err
 	}
+	// Blend the measured shapes around n x k, log-log.
 	ns, ks := t.values(all, "n"), t.values(all, "k")
-	n0, n1, tn, sn := between(ns, n)
-	k0, k1, tk, sk := between(ks, k)
-	f := found{Table: t.Name, Version: t.Version}
-	var cs []curve
+	n0, n1, partN, timesN := between(ns, n)
+	k0, k1, partK, timesK := between(ks, k)
+	source := found{Table: t.Name, Version: t.Version}
+	var cornerCurves []curve
 	var weights []float64
 	corners := []struct {
 		n, k   int64
 		weight float64
 	}{
-		{n0, k0, (1 - tn) * (1 - tk)},
-		{n0, k1, (1 - tn) * tk},
-		{n1, k0, tn * (1 - tk)},
-		{n1, k1, tn * tk},
+		{n0, k0, (1 - partN) * (1 - partK)},
+		{n0, k1, (1 - partN) * partK},
+		{n1, k0, partN * (1 - partK)},
+		{n1, k1, partN * partK},
 	}
 	for _, at := range corners {
 		if at.weight == 0 {
@@ -116,34 +120,36 @@ func (g *GPU) gemmRows(dtype string, n, k int64) (curve, found, error) {
 			i, _ := slices.BinarySearch(most, at.k)
 			k := most[max(0, i-1)]
 			series = t.pickSeries(hasWord("gemm_dtype", dtype), equals("n", at.n), equals("k", k))
-			f.Reached = Beyond
+			source.Reached = Beyond
 			far = float64(at.k) / float64(k)
 		}
-		c, kernel := t.curveOf(series)
-		cs = append(cs, c.envelope().scaled(far))
+		times, kernel := t.curveOf(series)
+		cornerCurves = append(cornerCurves, times.envelope().scaled(far))
 		weights = append(weights, at.weight)
-		f.Kernel = kernel
+		source.Kernel = kernel
 	}
-	if len(cs) > 1 {
-		f.Reached = max(f.Reached, Interpolated)
+	if len(cornerCurves) > 1 {
+		source.Reached = max(source.Reached, Interpolated)
 	}
-	if sn*sk > 1 {
-		f.Reached = Beyond
+	if timesN*timesK > 1 {
+		source.Reached = Beyond
 	}
-	c := blend(cs, weights).scaled(sn * sk)
+	times := blend(cornerCurves, weights).scaled(timesN * timesK)
+	// Rows that timed the launch in place of the kernel are replaced where fp8 is faster.
 	if dtype != bf16 && dtype != fp8 && g.isLaunchBound(t, dtype) {
 		if other, _, err := g.gemm(fp8, n, k); err == nil {
-			f.Note = "launch-bound: at most the fp8 row + 1 us"
-			f.rank = ofOther
-			measured := c
-			c = curveOver(measured.x, func(x float64) float64 { return min(measured.usAt(x, 1), other.usAt(x, 1)+1) })
+			source.Note = "launch-bound: at most the fp8 row + 1 us"
+			source.rank = ofOther
+			measured := times
+			times = curveOver(measured.x, func(x float64) float64 { return min(measured.usAt(x, 1), other.usAt(x, 1)+1) })
 		}
 	}
-	us := 1e6 * float64(n*k) * bytesOf(dtype) / g.Bandwidth
-	for i := range c.y {
-		c.y[i] = max(c.y[i], us)
+	// No layer takes less than reading its weights from memory.
+	readUs := 1e6 * float64(n*k) * bytesOf(dtype) / g.Bandwidth
+	for i := range times.y {
+		times.y[i] = max(times.y[i], readUs)
 	}
-	return c, f, nil
+	return times, source, nil
 }
 
 // isLaunchBound reports whether the rows of a dtype's small layers contain the time to launch the

@@ -1,5 +1,7 @@
 package library
 
+// This file has the tables of one GPU, their file format, and the embedded files.
+
 import (
 	"bytes"
 	"embed"

@@ -1,5 +1,7 @@
 package library
 
+// This file picks the rows of a table that meet some conditions, and merges them into curves.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,8 @@
 package library
 
+// This file puts the times of a plan in order with those of worse GPUs and of less parallelism,
+// because a measured row can be wrong.
+
 import (
 	"fmt"
 	"math"
@@ -180,6 +183,7 @@ func (s *Step) replaceSlower(reference *Step, by string, e *vllm.Engine) {
 		if like.Reached == Analytic || like.rank > op.rank && like.Contradicted == 0 {
 			continue
 		}
+		// By how much does the operator break the order, in any batch?
 		most := 0.0
 		for k := range states {
 			if in := &states[k]; op.runs(in) {
@@ -191,6 +195,8 @@ func (s *Step) replaceSlower(reference *Step, by string, e *vllm.Engine) {
 		if most == 0 {
 			continue
 		}
+		// It does: the reference's time stands in where it rests on better evidence or the difference is
+		// too large for repeats of one kernel; otherwise the time is lowered to what the order allows.
 		own, other := op.us, like.us
 		if op.measured == nil {
 			op.measured = own

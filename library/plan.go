@@ -1,5 +1,8 @@
 package library
 
+// This file makes the plan of a step: it walks through the layers of a model and adds an operator for
+// each kernel that vLLM launches.
+
 import (
 	"cmp"
 	"encoding/json"
@@ -121,6 +124,7 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 		s:      s,
 		usByte: 1e6 / (movedShare * d.Hardware.BwPeakTBs * 1e12),
 	}
+	// What no table or no server has shown.
 	if d.PP > 1 {
 		return nil, trace.Errorf(NoRows, "pipeline_parallel_size: got %d, want 1: no table holds what passes between stages", d.PP)
 	}
@@ -133,26 +137,27 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	if s.graphs == nil {
 		b.addUnjudged("no server without CUDA graphs was measured")
 	}
+	// The operators in the order of a forward pass: embedding, layers, norms, all-reduces, head.
 	b.fused = b.fusedReduce()
 	b.addMoved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes)
-	halves := 0.0
+	mixersAndFFNs := 0.0
 	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.Mixer { return l.Mixer }) {
 		b.addMixer(c.part, c.times)
-		halves += c.times
+		mixersAndFFNs += c.times
 	}
 	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.FFN { return l.FFN }) {
 		b.addFFN(c.part, c.times)
-		halves += c.times
+		mixersAndFFNs += c.times
 		if c.part.Kind == model.Experts {
 			s.expertLayers += c.times
 		}
 	}
-	s.Layers = halves / 2
-	b.addNorms(halves + 1)
+	s.Layers = mixersAndFFNs / 2
+	b.addNorms(mixersAndFFNs + 1)
 	if l := &m.Layers[0]; l.Mixer != nil && l.Mixer.Kind == model.Compressed {
-		b.addConnections(halves / 2)
+		b.addConnections(mixersAndFFNs / 2)
 	}
-	b.addAllReduce("all_reduce", halves+1, float64(m.Hidden)*m.DTypeBytes, true)
+	b.addAllReduce("all_reduce", mixersAndFFNs+1, float64(m.Hidden)*m.DTypeBytes, true)
 	b.addHead()
 	for _, op := range s.Operators {
 		if op.Reached == Analytic && !(op.Name == "norm" && b.fused.most > 0) {

@@ -1,5 +1,8 @@
 package library
 
+// This file adds the operators of a layer's mixer to a plan: attention of every kind, recurrences, and
+// the kernels around them.
+
 import (
 	"cmp"
 	"fmt"
@@ -42,39 +45,39 @@ func (b *binder) cacheType() string {
 
 // addAttention adds attention with grouped heads: prefill, decode, rotary embedding and cache writes.
 func (b *binder) addAttention(x *model.Mixer, times float64) {
-	h := heads{kvDType: b.cacheType(), dim: x.DimK, window: x.Window, query: x.Heads / b.tp, kvHeads: max(1, x.KVHeads/b.tp)}
-	shape := fmt.Sprintf("%d heads of %d, %d kv", h.query, h.dim, h.kvHeads)
+	onGPU := heads{kvDType: b.cacheType(), dim: x.DimK, window: x.Window, query: x.Heads / b.tp, kvHeads: max(1, x.KVHeads/b.tp)}
+	shape := fmt.Sprintf("%d heads of %d, %d kv", onGPU.query, onGPU.dim, onGPU.kvHeads)
 	if x.Window > 0 {
 		shape += fmt.Sprintf(", window %d", x.Window)
 	}
-	ctx, ratio, f, err := b.g.attention("context_attention", h)
+	prefill, ratio, source, err := b.g.attention("context_attention", onGPU)
 	if b.fails(err) {
 		return
 	}
-	perToken := 1e6 * float64(h.kvHeads*(x.DimK+x.DimV)) * b.m.KVBytes / b.g.Bandwidth
+	perToken := 1e6 * float64(onGPU.kvHeads*(x.DimK+x.DimV)) * b.m.KVBytes / b.g.Bandwidth
 	read := func(context float64) float64 { // the KV cache of many layers is read from memory
 		if x.Window > 0 {
 			context = min(context, float64(x.Window))
 		}
 		return context * perToken
 	}
-	launch, one := chunkTimes(ctx.curveAt(ratio), x.Window, read)
-	b.addPrefill("attention_prefill", shape, h.kvDType, times, launch, f, one)
-	gen, ratio, f, err := b.g.attention("generation_attention", h)
+	launch, one := chunkTimes(prefill.curveAt(ratio), x.Window, read)
+	b.addPrefill("attention_prefill", shape, onGPU.kvDType, times, launch, source, one)
+	decode, ratio, source, err := b.g.attention("generation_attention", onGPU)
 	if b.fails(err) {
 		return
 	}
 	if x.Sink {
-		f.Note = strings.TrimPrefix(f.Note+"; attention sinks are in no table", "; ")
+		source.Note = strings.TrimPrefix(source.Note+"; attention sinks are in no table", "; ")
 	}
-	b.addOperator(Operator{Name: "attention_decode", Count: times, Shape: shape, DType: h.kvDType, found: f, depends: onDecodes,
+	b.addOperator(Operator{Name: "attention_decode", Count: times, Shape: shape, DType: onGPU.kvDType, found: source, depends: onDecodes,
 		us: func(in *state) float64 {
-			return max(in.decodes*read(in.context), gen.usAt(in.decodes*ratio, in.context))
+			return max(in.decodes*read(in.context), decode.usAt(in.decodes*ratio, in.context))
 		}})
-	q := float64(h.query * x.DimK)
-	kv := float64(h.kvHeads * x.DimK)
+	q := float64(onGPU.query * x.DimK)
+	kv := float64(onGPU.kvHeads * x.DimK)
 	b.addMoved("rope", times, 2*(q+kv)*b.m.DTypeBytes)
-	b.addMoved("kv_write", times, float64(h.kvHeads*(x.DimK+x.DimV))*(b.m.DTypeBytes+b.m.KVBytes))
+	b.addMoved("kv_write", times, float64(onGPU.kvHeads*(x.DimK+x.DimV))*(b.m.DTypeBytes+b.m.KVBytes))
 	if b.d.Model.ModelType == "minimax_m2" { // Q and K are normalised over all heads of all GPUs, in fp32
 		b.addMoved("qk_norm_cast", 2*times, 2*(q+kv)*3)
 		if b.tp > 1 {
@@ -119,8 +122,9 @@ func pairs(v, n, window float64) float64 {
 	case v >= window:
 		return n * window
 	}
-	a := window - v
-	return a*v + a*(a+1)/2 + (n-a)*window
+	// The first untilFull tokens see all before them, the rest exactly the window.
+	untilFull := window - v
+	return untilFull*v + untilFull*(untilFull+1)/2 + (n-untilFull)*window
 }
 
 // addModule adds attention whose rows include the projections, from the tables NAME_context_module
@@ -149,6 +153,7 @@ func (b *binder) addModule(name string, x *model.Mixer, times float64) {
 	shape := fmt.Sprintf("%d heads, latent %d", x.Heads/b.tp, x.KVRank)
 	var grids [2]grid
 	var founds [2]found
+	// One table for each phase; rows of bfloat16 serve where the dtype has none.
 	for i, phase := range []string{"context", "generation"} {
 		t, err := b.g.needTable(name + "_" + phase + "_module")
 		if b.fails(err) {
@@ -180,6 +185,7 @@ func (b *binder) addModule(name string, x *model.Mixer, times float64) {
 	for i := range grids[0].rows {
 		grids[0].rows[i] = grids[0].rows[i].envelope()
 	}
+	// Reading the latent cache bounds a chunk from below.
 	latent := 1e6 * float64(x.KVRank+x.Rope) * b.m.KVBytes / b.g.Bandwidth
 	launch, one := chunkTimes(grids[0].curveAt(1), 0, func(context float64) float64 { return context * latent })
 	b.addPrefill(name+"_prefill", shape, dtype, times, launch, founds[0], one)
@@ -198,33 +204,35 @@ func (b *binder) addCompressed(x *model.Mixer, times float64) {
 	if x.Ratio == 4 {
 		name = "dsv4_csa"
 	}
-	of := []where{equals("num_heads", x.Heads/b.tp), equals("tp_size", b.tp)}
+	conditions := []where{equals("num_heads", x.Heads/b.tp), equals("tp_size", b.tp)}
 	isFlash := x.Heads == 64 && b.m.Hidden == 4096
 	isPro := x.Heads == 128 && b.m.Hidden == 7168
 	if !isFlash && !isPro {
-		of = append(of, equals("hidden_size", b.m.Hidden)) // of which there are no rows: the error names it
+		conditions = append(conditions, equals("hidden_size", b.m.Hidden)) // of which there are no rows: the error names it
 	}
 	var tables [2]*Table
 	var series [2][]*Series
-	var f [2]found
+	var founds [2]found
 	for i, phase := range []string{"_context_module", "_generation_module"} {
 		t, err := b.g.needTable(name + phase)
 		if b.fails(err) {
 			return
 		}
 		tables[i] = t
-		series[i] = t.pickSeries(of...)
+		series[i] = t.pickSeries(conditions...)
 		if len(series[i]) == 0 {
-			b.fails(b.g.missingRows(t, of...))
+			b.fails(b.g.missingRows(t, conditions...))
 			return
 		}
-		f[i] = found{Table: t.Name, Version: t.Version, Kernel: t.Columns[t.Column("kernel_source")].Words[0], Note: "launch-bound"}
+		founds[i] = found{Table: t.Name, Version: t.Version, Kernel: t.Columns[t.Column("kernel_source")].Words[0], Note: "launch-bound"}
 		if x.Ratio == 0 {
-			f[i] = f[i].substituted("a window alone, from entries of 128 tokens")
+			founds[i] = founds[i].substituted("a window alone, from entries of 128 tokens")
 		} else if dtype != fp8Block || b.cacheType() != fp8 {
-			f[i] = f[i].substituted("%s with a %s cache, from fp8_block with fp8", dtype, b.cacheType())
+			founds[i] = founds[i].substituted("%s with a %s cache, from fp8_block with fp8", dtype, b.cacheType())
 		}
 	}
+	// Rows of prefill are by tokens before the chunk (step). Up to farCached they form a grid; beyond
+	// it the time grows linearly, by the slope of the largest chunks.
 	step := tables[0].Column("step")
 	batch := tables[0].Column("batch_size")
 	var alone, within []*Series // chunks alone in their step; of them those behind up to farCached tokens
@@ -250,11 +258,11 @@ func (b *binder) addCompressed(x *model.Mixer, times float64) {
 		}
 	}
 	shape := fmt.Sprintf("%d heads of %d, window %d, ratio %d", x.Heads/b.tp, x.DimK, x.Window, x.Ratio)
-	b.addPrefill(name+"_prefill", shape, dtype, times, near.rows[0].y[0], f[0], func(n, v float64) float64 {
+	b.addPrefill(name+"_prefill", shape, dtype, times, near.rows[0].y[0], founds[0], func(n, v float64) float64 {
 		return near.usAt(min(v, farCached), n) + slope*n*max(0, v-farCached)
 	})
 	decode, _ := tables[1].gridOf(series[1], "batch_size")
-	b.addOperator(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: f[1], depends: onDecodes,
+	b.addOperator(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: founds[1], depends: onDecodes,
 		us: func(in *state) float64 { return decode.usAt(in.decodes, in.context) }})
 	b.addUnjudged("DeepSeek-V4's attention is launch-bound in its rows")
 }
@@ -287,13 +295,13 @@ func (b *binder) addDelta(x *model.Mixer, times float64) {
 	if b.fails(err) {
 		return
 	}
-	of := []where{equals("num_k_heads", max(1, x.KVHeads/b.tp)), equals("num_v_heads", max(1, x.Heads/b.tp)), equals("d_model", b.m.Hidden)}
+	conditions := []where{equals("num_k_heads", max(1, x.KVHeads/b.tp)), equals("num_v_heads", max(1, x.Heads/b.tp)), equals("d_model", b.m.Hidden)}
 	b.s.Unjudged = append(b.s.Unjudged, x.Form+" layers were compared with no server")
 	shape := fmt.Sprintf("%d key heads, %d value heads", max(1, x.KVHeads/b.tp), max(1, x.Heads/b.tp))
 	for _, phase := range []string{"context", "generation"} {
-		series := t.pickSeries(append(of[:3:3], hasWord("phase", phase))...)
+		series := t.pickSeries(append(conditions[:3:3], hasWord("phase", phase))...)
 		if len(series) == 0 {
-			b.fails(b.g.missingRows(t, append(of, hasWord("phase", phase))...))
+			b.fails(b.g.missingRows(t, append(conditions, hasWord("phase", phase))...))
 			return
 		}
 		at := t.Column("kernel_source")
@@ -311,8 +319,8 @@ func (b *binder) addDelta(x *model.Mixer, times float64) {
 			op := Operator{Name: x.Form + "_" + phase, Count: times, Shape: shape, DType: bf16, found: f, depends: onDecodes,
 				us: func(in *state) float64 { return g.curveAt(in.decodes).y[0] }}
 			if phase == "context" {
-				c := g.curveAt(1)
-				b.addPrefill(op.Name, shape, bf16, times, c.y[0], f, func(n, _ float64) float64 { return c.usAt(n, 1) })
+				alone := g.curveAt(1)
+				b.addPrefill(op.Name, shape, bf16, times, alone.y[0], f, func(n, _ float64) float64 { return alone.usAt(n, 1) })
 				continue
 			}
 			b.addOperator(op)

@@ -1,5 +1,8 @@
 package library
 
+// This file adds the operators of a layer's FFN to a plan: dense, shared and routed experts, and the
+// exchange of tokens between ranks.
+
 import (
 	"cmp"
 	"fmt"
@@ -47,7 +50,7 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 	addActivation(x.SharedWidth)
 	addActivation(x.BesideWidth)
 	gpus := b.tp * b.ranks
-	s := expertShape{
+	shape := expertShape{
 		hidden:      b.m.Hidden,
 		inter:       x.Width,
 		topK:        x.TopK,
@@ -61,33 +64,33 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 		raw:         b.o.RawExperts,
 	}
 	if x.Latent > 0 {
-		s.hidden = x.Latent
+		shape.hidden = x.Latent
 	}
 	if b.d.Engine.ExpertParallel {
-		s.tp = 1
-		s.ep = gpus
+		shape.tp = 1
+		shape.ep = gpus
 	}
 	for i := range x.Linears {
 		if x.Linears[i].Placement == model.ByExpert {
-			s.dtypes = b.dtypes(&x.Linears[i].Quant)
+			shape.dtypes = b.dtypes(&x.Linears[i].Quant)
 		}
 	}
-	c, f, err := b.g.experts(s)
+	curve, source, err := b.g.experts(shape)
 	if b.fails(err) {
 		return
 	}
-	b.addMoved("routing", times, float64(4*x.Experts)+2*float64(s.hidden)*b.m.DTypeBytes)
+	b.addMoved("routing", times, float64(4*x.Experts)+2*float64(shape.hidden)*b.m.DTypeBytes)
 	b.addOperator(Operator{
 		Name:  "experts",
 		Count: times,
-		Shape: fmt.Sprintf("%d of %d experts, %d x %d, tp %d, ep %d, %s", x.TopK, x.Experts, s.hidden, x.Width, s.tp, s.ep, s.load),
-		DType: s.dtypes[0],
+		Shape: fmt.Sprintf("%d of %d experts, %d x %d, tp %d, ep %d, %s", x.TopK, x.Experts, shape.hidden, x.Width, shape.tp, shape.ep, shape.load),
+		DType: shape.dtypes[0],
 		Kind:  Experts,
-		found: f,
-		us:    func(in *state) float64 { return c.usAt(in.routed, 1) },
+		found: source,
+		us:    func(in *state) float64 { return curve.usAt(in.routed, 1) },
 	})
 	if b.ranks > 1 {
-		b.addExchange(&s, times)
+		b.addExchange(&shape, times)
 	}
 }
 

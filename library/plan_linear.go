@@ -1,5 +1,7 @@
 package library
 
+// This file adds the linear layers to a plan, fused as vLLM fuses them, and the LM head.
+
 import (
 	"fmt"
 	"slices"
@@ -66,50 +68,50 @@ func (g *linearGroup) canFuse(o *linearGroup) bool {
 func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 	var groups []linearGroup
 	for i := range ls {
-		l := &ls[i]
-		if l.Placement == model.ByExpert || l.Rows == 0 || l.Columns == 0 {
+		linear := &ls[i]
+		if linear.Placement == model.ByExpert || linear.Rows == 0 || linear.Columns == 0 {
 			continue
 		}
-		short := l.Name[strings.LastIndex(l.Name, ".")+1:]
-		g := linearGroup{
+		short := linear.Name[strings.LastIndex(linear.Name, ".")+1:]
+		group := linearGroup{
 			names:     []string{short},
-			rows:      float64(l.Rows),
-			columns:   l.Columns,
-			quant:     l.Quant,
-			times:     times * float64(max(1, l.Count)),
-			placement: l.Placement,
-			isOut:     l.Placement == model.ShardedIn,
-			isApart:   strings.Contains(l.Name, "shared_expert") || l.Placement == model.Replicated,
+			rows:      float64(linear.Rows),
+			columns:   linear.Columns,
+			quant:     linear.Quant,
+			times:     times * float64(max(1, linear.Count)),
+			placement: linear.Placement,
+			isOut:     linear.Placement == model.ShardedIn,
+			isApart:   strings.Contains(linear.Name, "shared_expert") || linear.Placement == model.Replicated,
 		}
 		switch {
-		case g.isOut:
-			g.columns = max(1, l.Columns/b.tp)
-		case l.Placement == model.Sharded:
-			g.rows /= float64(b.tp)
-		case l.Placement == model.KVSharded:
-			g.rows *= float64(max(1, kvHeads/b.tp)) / float64(max(1, kvHeads))
+		case group.isOut:
+			group.columns = max(1, linear.Columns/b.tp)
+		case linear.Placement == model.Sharded:
+			group.rows /= float64(b.tp)
+		case linear.Placement == model.KVSharded:
+			group.rows *= float64(max(1, kvHeads/b.tp)) / float64(max(1, kvHeads))
 		}
-		k := slices.IndexFunc(groups, func(o linearGroup) bool { return g.canFuse(&o) })
-		if k >= 0 {
-			groups[k].names = append(groups[k].names, short)
-			groups[k].rows += g.rows
+		same := slices.IndexFunc(groups, func(o linearGroup) bool { return group.canFuse(&o) })
+		if same >= 0 {
+			groups[same].names = append(groups[same].names, short)
+			groups[same].rows += group.rows
 			continue
 		}
-		groups = append(groups, g)
+		groups = append(groups, group)
 	}
-	for _, g := range groups {
+	for _, group := range groups {
 		// Rows of the other dtypes include the quantization of the input, as a fused all-reduce does.
-		if b.dtypes(&g.quant)[0] == nvfp4 && (g.isOut || b.fused.most == 0) {
-			b.addMoved("quantize", g.times, float64(g.columns)*(b.m.DTypeBytes+bytesOf(nvfp4)))
+		if b.dtypes(&group.quant)[0] == nvfp4 && (group.isOut || b.fused.most == 0) {
+			b.addMoved("quantize", group.times, float64(group.columns)*(b.m.DTypeBytes+bytesOf(nvfp4)))
 		}
-		b.addLinear(strings.Join(g.names, "+"), &g.quant, int64(g.rows), g.columns, g.times)
+		b.addLinear(strings.Join(group.names, "+"), &group.quant, int64(group.rows), group.columns, group.times)
 	}
 }
 
 // addLinear adds one layer of n outputs and k inputs.
 func (b *binder) addLinear(name string, q *model.Quant, n, k int64, times float64) {
 	dtype := b.dtypes(q)[0]
-	c, f, err := b.g.gemm(dtype, max(1, n), k)
+	layer, source, err := b.g.gemm(dtype, max(1, n), k)
 	if b.fails(err) {
 		return
 	}
@@ -118,11 +120,11 @@ func (b *binder) addLinear(name string, q *model.Quant, n, k int64, times float6
 		Count: times,
 		Shape: fmt.Sprintf("n %d, k %d", n, k),
 		DType: dtype,
-		found: f,
-		us:    func(in *state) float64 { return c.usAt(in.run, 1) },
+		found: source,
+		us:    func(in *state) float64 { return layer.usAt(in.run, 1) },
 	}
-	if f.rows != nil {
-		op.measured = func(in *state) float64 { return f.rows.usAt(in.run, 1) }
+	if source.rows != nil {
+		op.measured = func(in *state) float64 { return source.rows.usAt(in.run, 1) }
 	}
 	b.addOperator(op)
 }
@@ -132,19 +134,19 @@ func (b *binder) addHead() {
 	vocab := (b.m.Vocab + 63) / 64 * 64
 	n := (vocab + b.tp - 1) / b.tp
 	dtype := b.dtypes(&b.m.Head.Quant)[0]
-	c, f, err := b.g.gemm(dtype, n, b.m.Hidden)
+	head, source, err := b.g.gemm(dtype, n, b.m.Hidden)
 	if b.fails(err) {
 		return
 	}
-	b.addOperator(Operator{Name: "lm_head", Count: 1, Shape: fmt.Sprintf("n %d, k %d", n, b.m.Hidden), DType: dtype, found: f,
-		depends: onSequences, us: func(in *state) float64 { return c.usAt(in.sequences, 1) }})
+	b.addOperator(Operator{Name: "lm_head", Count: 1, Shape: fmt.Sprintf("n %d, k %d", n, b.m.Hidden), DType: dtype, found: source,
+		depends: onSequences, us: func(in *state) float64 { return head.usAt(in.sequences, 1) }})
 	if b.tp > 1 {
-		gather, f, err := b.g.collective("nccl", "nccl_dtype", "op_name", "all_gather", b.tp)
+		gather, source, err := b.g.collective("nccl", "nccl_dtype", "op_name", "all_gather", b.tp)
 		if b.fails(err) {
 			return
 		}
 		bytes := float64(b.m.Vocab) * b.m.DTypeBytes
-		b.addOperator(Operator{Name: "logits_gather", Count: 1, Shape: fmt.Sprintf("%.0f B per sequence", bytes), Kind: Collective, found: f,
+		b.addOperator(Operator{Name: "logits_gather", Count: 1, Shape: fmt.Sprintf("%.0f B per sequence", bytes), Kind: Collective, found: source,
 			depends: onSequences, us: func(in *state) float64 { return gather.usAt(in.sequences*bytes, 1) }})
 	}
 	perSequence := 2 * 4 * float64(b.m.Vocab) * b.usByte

@@ -1,5 +1,8 @@
 package library
 
+// This file adds the all-reduces of tensor parallelism to a plan, with the algorithm that vLLM chooses
+// by their size.
+
 import (
 	"cmp"
 	"fmt"
@@ -72,34 +75,34 @@ func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activat
 	if b.tp == 1 {
 		return
 	}
-	graph, f, err := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_graph", b.tp)
+	graph, source, err := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_graph", b.tp)
 	eager, _, errEager := b.g.collective("custom_allreduce", "allreduce_dtype", "backend", "vllm_eager", b.tp)
-	nccl, between, errNCCL := b.g.collective("nccl", "nccl_dtype", "op_name", "all_reduce", b.tp)
+	nccl, ofNCCL, errNCCL := b.g.collective("nccl", "nccl_dtype", "op_name", "all_reduce", b.tp)
 	if b.fails(cmp.Or(err, errEager, errNCCL)) {
 		return
 	}
-	if f.Reached == Substituted { // the engine's own kernels serve one node
+	if source.Reached == Substituted { // the engine's own kernels serve one node
 		graph = nccl
 		eager = nccl
-		f = between
+		source = ofNCCL
 	}
-	limits, ok := reduceLimits[b.g.SM][b.tp]
+	limits, hasLimits := reduceLimits[b.g.SM][b.tp]
 	most := float64(customMaxBytes)
-	if ok && b.d.Engine.IsSince(symmetricSince) {
+	if hasLimits && b.d.Engine.IsSince(symmetricSince) {
 		most = max(limits[0], limits[1])
-		f.Note = cmp.Or(f.Note, fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limits[0]/kib))
+		source.Note = cmp.Or(source.Note, fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limits[0]/kib))
 	}
 	one := func(in *state) float64 {
 		bytes := in.run * bytesPerToken
-		c := &eager
+		vllm := &eager
 		if in.captured {
-			c = &graph
+			vllm = &graph
 		}
 		if bytes >= most {
 			return nccl.usAt(bytes, 1)
 		}
-		us := c.usAt(bytes, 1)
-		if !ok || bytes <= limits[0] {
+		us := vllm.usAt(bytes, 1)
+		if !hasLimits || bytes <= limits[0] {
 			return us
 		}
 		return min(us, nccl.usAt(bytes, 1))
@@ -109,7 +112,7 @@ func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activat
 		Count: times,
 		Shape: fmt.Sprintf("%.0f B per token over %d GPUs", bytesPerToken, b.tp),
 		Kind:  Collective,
-		found: f,
+		found: source,
 		us:    one,
 	}
 	if fused := b.fused; activations && fused.most > 0 {

@@ -1,5 +1,8 @@
 package library
 
+// This file computes the times of many batches fast, and as the features that the corrections
+// multiply.
+
 // Parts are the times of a step's kernels in us, by kind.
 type Parts [numKinds]float64
 

@@ -1,5 +1,7 @@
 package library
 
+// This file has the time of one batch by a plan.
+
 import (
 	"math"
 	"slices"
@@ -129,6 +131,8 @@ func (s *Step) stateOf(b *Batch) state {
 	if b.Decodes > 0 {
 		in.context = b.DecodeContext / b.Decodes
 	}
+	// The mean chunk: the pairs of a chunk of n tokens are n*cached + n(n+1)/2, which gives the cached
+	// tokens.
 	if b.Prefills > 0 {
 		in.chunk = b.PrefillTokens / b.Prefills
 		in.cached = math.Max(0, (b.PrefillPairs/b.Prefills-in.chunk*(in.chunk+1)/2)/in.chunk)

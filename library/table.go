@@ -1,5 +1,7 @@
 package library
 
+// This file has the types of a published kernel table.
+
 import (
 	"cmp"
 	"slices"

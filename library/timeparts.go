@@ -1,5 +1,7 @@
 package library
 
+// This file divides a step's time by what it is spent on, for people.
+
 import "strings"
 
 // TimePart is a part of a step's time.

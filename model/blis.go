@@ -1,5 +1,8 @@
 package model
 
+// This file reads a config.json as the BLIS simulator does, so that exported coefficients fit its own
+// reading of a model.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,7 @@
 package model
 
+// This file has the configurations of models that need no config.json from the user.
+
 import (
 	"bytes"
 	"compress/gzip"

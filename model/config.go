@@ -1,5 +1,7 @@
 package model
 
+// This file reads fields of a Hugging Face config.json, with the place of each mistake.
+
 import (
 	"bytes"
 	"encoding/json"

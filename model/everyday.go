@@ -1,5 +1,7 @@
 package model
 
+// This file adds models to the built-in ones, from the figures that their publishers state.
+
 import (
 	"encoding/json"
 	"maps"

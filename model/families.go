@@ -1,5 +1,7 @@
 package model
 
+// This file lists the families of models that can be read, with what their config.json does not state.
+
 import (
 	"cmp"
 	"sync"

@@ -1,5 +1,7 @@
 package model
 
+// This file finds the config.json of a model that Hugging Face's client has downloaded.
+
 import (
 	"cmp"
 	"os"

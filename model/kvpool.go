@@ -1,5 +1,8 @@
 package model
 
+// This file computes what the layers of a model cache, and how vLLM divides the memory of the cache
+// into blocks (vllm/v1/core/kv_cache_utils.py).
+
 import (
 	"cmp"
 	"maps"
@@ -9,34 +12,34 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// states returns what the mixer caches on one of t tensor-parallel GPUs, with b bytes for each
-// cached value (spec#model-cache).
-func (m *Mixer) states(b float64, t int64) []State {
+// states returns what the mixer caches on one of tp GPUs, with bytesPerValue for each cached value
+// (spec#model-cache).
+func (m *Mixer) states(bytesPerValue float64, tp int64) []State {
 	var out []State
 	if m.Index != nil && !m.Index.Shared && m.Kind != Compressed {
 		bytes := indexBytes(m.Index.Dim)
 		if m.Index.Unit > 1 {
-			bytes = float64(m.Index.Dim) * min(b, 2) // MiniMax-M3 stores index keys in the cache's type
+			bytes = float64(m.Index.Dim) * min(bytesPerValue, 2) // MiniMax-M3 stores index keys in the cache's type
 		}
 		out = append(out, State{Kind: TokenState, Bytes: bytes})
 	}
-	share := func(heads int64) float64 { return float64(max(heads, t)) / float64(t) }
+	share := func(heads int64) float64 { return float64(max(heads, tp)) / float64(tp) }
 	switch m.Kind {
 	case GQA:
 		if m.SharesKV {
 			return nil
 		}
-		s := State{Kind: TokenState, Bytes: share(m.KVHeads) * float64(m.DimK+m.DimV) * b}
+		s := State{Kind: TokenState, Bytes: share(m.KVHeads) * float64(m.DimK+m.DimV) * bytesPerValue}
 		if s.Window = m.Window + m.Chunk; s.Window > 0 {
 			s.Kind = WindowState
 		}
 		return append(out, s)
 	case MLA:
-		return append(out, State{Kind: TokenState, Bytes: float64(m.KVRank+m.Rope) * b})
+		return append(out, State{Kind: TokenState, Bytes: float64(m.KVRank+m.Rope) * bytesPerValue})
 	case Compressed:
-		return m.compressedStates(b)
+		return m.compressedStates(bytesPerValue)
 	case Delta, Mamba1, Mamba2, Lightning:
-		return []State{{Kind: RecurrentState, Bytes: m.RecurrentBytes(float64(t))}}
+		return []State{{Kind: RecurrentState, Bytes: m.RecurrentBytes(float64(tp))}}
 	}
 	return nil
 }
@@ -162,33 +165,35 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	if p.NoPrefixes {
 		states--
 	}
+	// What does each layer cache?
 	for i := range layers {
-		m := layers[i].Mixer
-		if m == nil || m.SharesKV {
+		mixer := layers[i].Mixer
+		if mixer == nil || mixer.SharesKV {
 			continue
 		}
-		if m.Kind == Compressed {
+		if mixer.Kind == Compressed {
 			return d.packedPool(layers, p, blockSize)
 		}
-		var c layerCache
-		for _, s := range m.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
-			c.kind = s.Kind
-			c.window = max(c.window, s.Window)
-			c.chunk = m.Chunk > 0
-			c.bytes += s.Bytes
-			if m.Conv > 0 {
-				c.bytes += float64(m.convWidth()) * float64(p.Drafts) * m.ConvBytes / float64(p.TP) // a tap for each draft
+		var cache layerCache
+		for _, s := range mixer.states(d.KVBytes, p.TP) { // an index lies in the page of its layer
+			cache.kind = s.Kind
+			cache.window = max(cache.window, s.Window)
+			cache.chunk = mixer.Chunk > 0
+			cache.bytes += s.Bytes
+			if mixer.Conv > 0 {
+				cache.bytes += float64(mixer.convWidth()) * float64(p.Drafts) * mixer.ConvBytes / float64(p.TP) // a tap for each draft
 			}
 		}
-		if p.OneGroup && c.kind == WindowState {
-			c.kind = TokenState
-			c.window = 0
-			c.chunk = false
+		if p.OneGroup && cache.kind == WindowState {
+			cache.kind = TokenState
+			cache.window = 0
+			cache.chunk = false
 		}
-		if c.kind != "" {
-			count[c]++
+		if cache.kind != "" {
+			count[cache]++
 		}
 	}
+	// The layers of a group: the rarest cache decides.
 	kinds := slices.SortedFunc(maps.Keys(count), func(a, b layerCache) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.window, b.window), cmp.Compare(a.bytes, b.bytes))
 	})
@@ -196,24 +201,25 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 		return pool, false
 	}
 	least, most := count[kinds[0]], count[kinds[0]]
-	for _, c := range kinds {
-		least = min(least, count[c])
-		most = max(most, count[c])
+	for _, cache := range kinds {
+		least = min(least, count[cache])
+		most = max(most, count[cache])
 	}
 	size := least
 	if float64(most) < 1.5*float64(least) {
 		size = most
 	}
+	// Groups of that many layers, each with its own block table.
 	page, blockSize := d.pageSize(kinds, blockSize)
-	for _, c := range kinds {
-		for left := count[c]; left > 0; left -= size {
-			g := KVGroup{Kind: c.kind, Window: c.window, Chunk: c.chunk, Layers: min(size, left), Block: blockSize}
-			if c.kind == RecurrentState {
-				g.States = states
+	for _, cache := range kinds {
+		for left := count[cache]; left > 0; left -= size {
+			group := KVGroup{Kind: cache.kind, Window: cache.window, Chunk: cache.chunk, Layers: min(size, left), Block: blockSize}
+			if cache.kind == RecurrentState {
+				group.States = states
 			} else {
-				g.Block = max(blockSize, int64(page/c.bytes)/blockSize*blockSize)
+				group.Block = max(blockSize, int64(page/cache.bytes)/blockSize*blockSize)
 			}
-			pool.Groups = append(pool.Groups, g)
+			pool.Groups = append(pool.Groups, group)
 		}
 	}
 	pool.BlockBytes = float64(size) * page
@@ -236,81 +242,83 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 		whole = layers
 	}
 	// count returns the numbers of layers with a window, with entries of 4 tokens and with entries of 128.
-	count := func(layers []Layer) (n [3]int64) {
+	count := func(layers []Layer) (tableSize [3]int64) {
 		for _, l := range layers {
 			if l.Mixer == nil {
 				continue
 			}
 			switch l.Mixer.Ratio {
 			case 0:
-				n[0]++
+				tableSize[0]++
 			case 4:
-				n[0]++
-				n[1]++
+				tableSize[0]++
+				tableSize[1]++
 			case 128:
-				n[0]++
-				n[2]++
+				tableSize[0]++
+				tableSize[2]++
 			}
 		}
-		return n
+		return tableSize
 	}
-	before := func(v vllm.Release) bool { return p.Release != vllm.Release{} && p.Release.Before(v) }
+	before := func(layersOfTable vllm.Release) bool {
+		return p.Release != vllm.Release{} && p.Release.Before(layersOfTable)
+	}
 	i := slices.IndexFunc(whole, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Index != nil })
 	if i < 0 || before(vllm.Release{0, 20}) {
 		return pool, false
 	}
-	at := whole[i].Mixer
-	own := count(layers)
-	all := count(whole)
-	unit, indexUnit := int64(512), int64(512)
+	indexed := whole[i].Mixer
+	ofStage := count(layers)
+	ofModel := count(whole)
+	pageUnit, indexUnit := int64(512), int64(512)
 	if d.KVBytes < 2 { // fp8_ds_mla
-		unit, indexUnit = 576, 576
+		pageUnit, indexUnit = 576, 576
 	} else if before(vllm.Release{0, 25}) {
 		indexUnit = 576
 	}
-	up := func(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
-	blockSize = up(blockSize, 256)
-	entry := int64(at.entryBytes(d.KVBytes))
-	states := blockSize / 4
-	page := up(states*entry, unit)
-	index := up(states*int64(indexBytes(at.Index.Dim)), indexUnit)
-	few := up(blockSize/128*entry, unit)
-	values, least := all[:], all[1]
-	if before(vllm.Release{0, 29}) || all[2] == 0 || all[1] == all[2] { // entries count in the cut only where they pair
-		least = max(all[1], all[2])
+	roundUp := func(tableSize, pageUnit int64) int64 { return (tableSize + pageUnit - 1) / pageUnit * pageUnit }
+	blockSize = roundUp(blockSize, 256)
+	entry := int64(indexed.entryBytes(d.KVBytes))
+	entriesPerBlock := blockSize / 4
+	page := roundUp(entriesPerBlock*entry, pageUnit)
+	indexPage := roundUp(entriesPerBlock*int64(indexBytes(indexed.Index.Dim)), indexUnit)
+	pageOf128 := roundUp(blockSize/128*entry, pageUnit)
+	values, least := ofModel[:], ofModel[1]
+	if before(vllm.Release{0, 29}) || ofModel[2] == 0 || ofModel[1] == ofModel[2] { // entries count in the cut only where they pair
+		least = max(ofModel[1], ofModel[2])
 		values = append(values, least)
 	}
 	size, padding := least, int64(math.MaxInt64)
-	for n := least; n <= slices.Max(values); n++ {
-		pad := int64(0)
-		for _, v := range values {
-			pad += (n - v%n) % n
+	for tableSize := least; tableSize <= slices.Max(values); tableSize++ {
+		padded := int64(0)
+		for _, layersOfTable := range values {
+			padded += (tableSize - layersOfTable%tableSize) % tableSize
 		}
-		if pad <= padding {
-			size, padding = n, pad
-		}
-	}
-	var each [3]int64 // layers of a table on this stage
-	for k, g := range []KVGroup{{Window: at.Window, Block: 64}, {Window: 8, Block: 4}, {Window: 128, Block: 8}} {
-		n := max(1, up(all[k], size)/size)
-		each[k] = up(own[k], n) / n
-		g.Kind = WindowState
-		g.Layers = each[k]
-		if all[k] > 0 {
-			pool.Groups = append(pool.Groups, slices.Repeat([]KVGroup{g}, int(n))...)
+		if padded <= padding {
+			size, padding = tableSize, padded
 		}
 	}
-	pool.Groups = append(pool.Groups, KVGroup{Kind: TokenState, Layers: own[1] + own[2], Block: blockSize})
-	held := up(64*at.DimK, unit) // fp32 values and gates: 8 tokens', or 4 tokens' in two entries
-	bytes := max(own[1]*(page+index)+own[2]*few, each[0]*up(64*entry, unit), each[1]*(held+up(64*at.Index.Dim, unit)), each[2]*held)
+	var layersPerTable [3]int64 // layers of a table on this stage
+	for table, group := range []KVGroup{{Window: indexed.Window, Block: 64}, {Window: 8, Block: 4}, {Window: 128, Block: 8}} {
+		tableSize := max(1, roundUp(ofModel[table], size)/size)
+		layersPerTable[table] = roundUp(ofStage[table], tableSize) / tableSize
+		group.Kind = WindowState
+		group.Layers = layersPerTable[table]
+		if ofModel[table] > 0 {
+			pool.Groups = append(pool.Groups, slices.Repeat([]KVGroup{group}, int(tableSize))...)
+		}
+	}
+	pool.Groups = append(pool.Groups, KVGroup{Kind: TokenState, Layers: ofStage[1] + ofStage[2], Block: blockSize})
+	pendingBytes := roundUp(64*indexed.DimK, pageUnit) // fp32 values and gates: 8 tokens', or 4 tokens' in two entries
+	blockBytes := max(ofStage[1]*(page+indexPage)+ofStage[2]*pageOf128, layersPerTable[0]*roundUp(64*entry, pageUnit), layersPerTable[1]*(pendingBytes+roundUp(64*indexed.Index.Dim, pageUnit)), layersPerTable[2]*pendingBytes)
 	if before(WidestPagesSince) {
-		most := max(own[1], each[0], each[1], each[2])
-		bytes = most*page + max(own[1], each[1])*index + own[2]*few
+		most := max(ofStage[1], layersPerTable[0], layersPerTable[1], layersPerTable[2])
+		blockBytes = most*page + max(ofStage[1], layersPerTable[1])*indexPage + ofStage[2]*pageOf128
 		if before(vllm.Release{0, 23}) { // the pool has equally many pages of each size
-			bytes = max(most, own[2]) * (page + index + few)
+			blockBytes = max(most, ofStage[2]) * (page + indexPage + pageOf128)
 		}
 	}
-	pool.BlockBytes = float64(bytes)
+	pool.BlockBytes = float64(blockBytes)
 	return pool, true
 }
 

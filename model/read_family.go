@@ -1,5 +1,8 @@
 package model
 
+// This file finds the family by whose rules a config.json is read, and fills in what the family has
+// where the file states nothing.
+
 import (
 	"encoding/json"
 	"fmt"

@@ -1,5 +1,7 @@
 package model
 
+// This file reads the FFN of each layer, dense or experts, from config.json.
+
 import (
 	"cmp"
 	"encoding/json"

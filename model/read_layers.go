@@ -1,5 +1,7 @@
 package model
 
+// This file reads the layers of a model from config.json, in order, and the kind of each.
+
 import (
 	"cmp"
 	"encoding/json"
@@ -67,6 +69,7 @@ func (r *layerReader) readPredictors() {
 	keys := []string{"num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"}
 	n := r.countOr(keys...)
 	kinds := []layerKind{fullLayer}
+	// A key that states no whole number is named, and counts as none.
 	for _, key := range keys {
 		v, stated := r.values[key]
 		if none, isInt := wholeNumber(v); n == 0 && stated && (!isInt || none != 0) {

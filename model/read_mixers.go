@@ -1,5 +1,7 @@
 package model
 
+// This file reads the mixer of each layer, attention or recurrence, from config.json.
+
 import (
 	"cmp"
 	"encoding/json"
@@ -53,6 +55,7 @@ func (r *layerReader) readGQA(kind layerKind) *Mixer {
 	if r.err != nil {
 		return nil
 	}
+	// Some families state other sizes for windowed layers, or for single layers, in an inner object.
 	outer := r
 	defer func() { outer.err = cmp.Or(outer.err, r.err) }()
 	if config := r.object(r.values, "attention_other_setting"); config != nil && kind == windowLayer {
@@ -70,6 +73,7 @@ func (r *layerReader) readGQA(kind layerKind) *Mixer {
 	}
 	m.DimK = r.headDim(m.Heads)
 	m.DimV = r.layerOr("v_head_dim", m.DimK)
+	// What differs between the kinds of layers of one model.
 	switch kind {
 	case windowLayer:
 		m.Window = r.requireCount("sliding_window")
@@ -219,10 +223,10 @@ func (r *layerReader) blockIndex(m *Mixer) {
 	m.Index = &Index{Heads: in.requireCount("sparse_num_index_heads"), Dim: in.requireCount("sparse_index_dim"),
 		TopK: in.requireCount("sparse_topk_blocks"), Unit: in.requireCount("sparse_block_size")}
 	r.err = in.err
-	x := m.Index
-	m.Linears = append(m.Linears, r.newLinear(Sharded, x.Heads*x.Dim, r.h, r.attn("index_q_proj")),
-		r.newLinear(Replicated, x.Dim, r.h, r.attn("index_k_proj")))
-	m.Small += 2 * x.Dim
+	index := m.Index
+	m.Linears = append(m.Linears, r.newLinear(Sharded, index.Heads*index.Dim, r.h, r.attn("index_q_proj")),
+		r.newLinear(Replicated, index.Dim, r.h, r.attn("index_k_proj")))
+	m.Small += 2 * index.Dim
 }
 
 // readMLA returns multi-head latent attention.
@@ -265,7 +269,7 @@ func (r *layerReader) readMLA() *Mixer {
 // tokenIndex returns the index of DeepSeek-V3.2 and GLM-5, which selects tokens. A shared index
 // uses an earlier layer's selection.
 func (r *layerReader) tokenIndex() *Index {
-	x := &Index{
+	index := &Index{
 		Heads: r.requireCount("index_n_heads"),
 		Dim:   r.requireCount("index_head_dim"),
 		TopK:  r.requireCount("index_topk"),
@@ -274,11 +278,11 @@ func (r *layerReader) tokenIndex() *Index {
 	freq := r.layerOr("index_topk_freq", 1)
 	offset := r.layerOr("index_skip_topk_offset", 0)
 	if types, ok := r.values["indexer_types"].([]any); ok && r.i < int64(len(types)) {
-		x.Shared = types[r.i] == "shared"
+		index.Shared = types[r.i] == "shared"
 	} else if freq > 1 && r.i >= offset {
-		x.Shared = (r.i-offset+1)%freq != 0
+		index.Shared = (r.i-offset+1)%freq != 0
 	}
-	return x
+	return index
 }
 
 // readCompressed returns DeepSeek-V4's attention: a window, and entries of compress_ratios[i]
@@ -404,30 +408,30 @@ func (r *layerReader) readDelta(form string) *Mixer {
 
 // readKDA returns the mixer m as Kimi Delta Attention.
 func (r *layerReader) readKDA(m *Mixer) *Mixer {
-	c := r.readerWithin(r.object(r.values, "linear_attn_config"))
-	m.Heads, m.DimK, m.Conv = c.requireCount("num_heads"), c.requireCount("head_dim"), c.requireCount("short_conv_kernel_size")
+	inner := r.readerWithin(r.object(r.values, "linear_attn_config"))
+	m.Heads, m.DimK, m.Conv = inner.requireCount("num_heads"), inner.requireCount("head_dim"), inner.requireCount("short_conv_kernel_size")
 	m.KVHeads = m.Heads
 	m.DimV = m.DimK
 	m.StateBytes = 4
-	if r.err = c.err; r.err != nil {
+	if r.err = inner.err; r.err != nil {
 		return nil
 	}
-	w := m.Heads * m.DimK
+	width := m.Heads * m.DimK
 	for _, part := range []string{"q_proj", "k_proj", "v_proj"} {
-		m.Linears = append(m.Linears, r.newLinear(Sharded, w, r.h, r.attn(part)))
+		m.Linears = append(m.Linears, r.newLinear(Sharded, width, r.h, r.attn(part)))
 	}
 	lowRank := func(name string) {
-		m.Linears = append(m.Linears, r.newLinear(Replicated, m.DimK, r.h, r.attn(name+"_a_proj")), r.newLinear(Sharded, w, m.DimK,
+		m.Linears = append(m.Linears, r.newLinear(Replicated, m.DimK, r.h, r.attn(name+"_a_proj")), r.newLinear(Sharded, width, m.DimK,
 			r.attn(name+"_b_proj")))
 	}
 	lowRank("f")
-	if c.flag("use_full_rank_gate", false) {
-		m.Linears = append(m.Linears, r.newLinear(Sharded, w, r.h, r.attn("g_proj")))
+	if inner.flag("use_full_rank_gate", false) {
+		m.Linears = append(m.Linears, r.newLinear(Sharded, width, r.h, r.attn("g_proj")))
 	} else {
 		lowRank("g")
 	}
-	m.Linears = append(m.Linears, r.newLinear(Sharded, m.Heads, r.h, r.attn("b_proj")), r.newLinear(ShardedIn, r.h, w, r.attn("o_proj")))
-	m.Small = m.convWidth()*m.Conv + m.Heads + w + m.DimV
+	m.Linears = append(m.Linears, r.newLinear(Sharded, m.Heads, r.h, r.attn("b_proj")), r.newLinear(ShardedIn, r.h, width, r.attn("o_proj")))
+	m.Small = m.convWidth()*m.Conv + m.Heads + width + m.DimV
 	return m
 }
 
@@ -488,13 +492,13 @@ func (r *layerReader) readLightning() *Mixer {
 	m := &Mixer{Kind: Lightning, Heads: r.requireCount("num_attention_heads"), StateBytes: 4}
 	m.KVHeads, m.DimK = m.Heads, r.headDim(m.Heads)
 	m.DimV = m.DimK
-	w := m.Heads * m.DimK
+	width := m.Heads * m.DimK
 	m.Linears = []Linear{
-		r.newLinear(Sharded, 3*w, r.h, r.attn("qkv_proj")),
-		r.newLinear(Sharded, w, r.h, r.attn("output_gate")),
-		r.newLinear(ShardedIn, r.h, w, r.attn("out_proj")),
+		r.newLinear(Sharded, 3*width, r.h, r.attn("qkv_proj")),
+		r.newLinear(Sharded, width, r.h, r.attn("output_gate")),
+		r.newLinear(ShardedIn, r.h, width, r.attn("out_proj")),
 	}
-	m.Small = w
+	m.Small = width
 	return m
 }
 

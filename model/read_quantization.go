@@ -1,5 +1,8 @@
 package model
 
+// This file finds how the matrices of a checkpoint are quantized, by the rules of each format that
+// vLLM reads.
+
 import (
 	"encoding/json"
 	"maps"
@@ -110,6 +113,7 @@ func (q *quantizer) quantOf(i int64, l *Linear, parts []string) Quant {
 		}
 		parts = inLayer
 	}
+	// A name that the checkpoint lists decides.
 	for _, name := range parts {
 		if s, ok := q.named[name]; ok {
 			return s.quant(l)
@@ -118,6 +122,7 @@ func (q *quantizer) quantOf(i int64, l *Linear, parts []string) Quant {
 			return q.plain
 		}
 	}
+	// Otherwise the default, or a rule that matches.
 	s := q.def
 	if l.Placement == ByExpert && q.experts != nil {
 		s = q.experts

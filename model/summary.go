@@ -1,5 +1,7 @@
 package model
 
+// This file describes the layers and sizes of a model for people and documents.
+
 import (
 	"bytes"
 	"cmp"

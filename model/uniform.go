@@ -1,5 +1,8 @@
 package model
 
+// This file describes a model of equal layers by a few numbers, and the other way round: the layers
+// that follow from these numbers.
+
 import (
 	"cmp"
 	"fmt"
@@ -115,94 +118,96 @@ func (m *Model) Layers() *Decoder {
 		return m.Layered
 	}
 	bits := int64(8 * m.BytesPerWeight)
-	q := Quant{BytesPerWeight: m.BytesPerWeight, Bits: bits, ActivationBits: 16}
+	ofLinears := Quant{BytesPerWeight: m.BytesPerWeight, Bits: bits, ActivationBits: 16}
 	plain := Quant{BytesPerWeight: m.BytesPerActivation,
 		Bits: int64(8 * m.BytesPerActivation), ActivationBits: 16}
 	switch {
 	case m.LinearCompute == "fp8":
-		q.Algorithm, q.ActivationBits = "fp8", 8
+		ofLinears.Algorithm, ofLinears.ActivationBits = "fp8", 8
 	case m.BytesPerWeight < m.BytesPerActivation:
-		q.Algorithm = fmt.Sprintf("int%d", bits)
+		ofLinears.Algorithm = fmt.Sprintf("int%d", bits)
 	}
-	h := m.HiddenSize
+	hidden := m.HiddenSize
 	queries := m.NumHeads * m.HeadDim
 	keys := m.NumKVHeads * m.HeadDim
-	matrix := func(name string, rows, columns int64, at Placement, q Quant) Linear {
-		return Linear{Name: name, Rows: rows, Columns: columns, Count: 1, Placement: at, Quant: q}
+	matrix := func(name string, rows, columns int64, at Placement, ofLinears Quant) Linear {
+		return Linear{Name: name, Rows: rows, Columns: columns, Count: 1, Placement: at, Quant: ofLinears}
 	}
 	mlp := func(width int64) []Linear {
-		return []Linear{matrix("up_proj", (m.NumMLPProj-1)*width, h, Sharded, q), matrix("down_proj", h, width, ShardedIn, q)}
+		return []Linear{matrix("up_proj", (m.NumMLPProj-1)*width, hidden, Sharded, ofLinears), matrix("down_proj", hidden, width, ShardedIn, ofLinears)}
 	}
-	l := Layer{Mixer: &Mixer{Kind: GQA, Heads: m.NumHeads, KVHeads: m.NumKVHeads, DimK: m.HeadDim, DimV: m.HeadDim, Linears: []Linear{
-		matrix("q_proj", queries, h, Sharded, q), matrix("k_proj", keys, h, KVSharded, q), matrix("v_proj", keys, h, KVSharded, q),
-		matrix("o_proj", h, queries, ShardedIn, q)}},
+	// One layer with attention and a dense MLP, as often as the model has layers.
+	layer := Layer{Mixer: &Mixer{Kind: GQA, Heads: m.NumHeads, KVHeads: m.NumKVHeads, DimK: m.HeadDim, DimV: m.HeadDim, Linears: []Linear{
+		matrix("q_proj", queries, hidden, Sharded, ofLinears), matrix("k_proj", keys, hidden, KVSharded, ofLinears), matrix("v_proj", keys, hidden, KVSharded, ofLinears),
+		matrix("o_proj", hidden, queries, ShardedIn, ofLinears)}},
 		FFN: &FFN{Kind: Dense, Width: m.IntermediateSize, Projections: m.NumMLPProj, Linears: mlp(m.IntermediateSize)}}
-	d := &Decoder{Vocab: m.VocabSize, Hidden: h, Tied: m.Tied, KVBytes: m.BytesPerKV, DTypeBytes: m.BytesPerActivation,
-		Embedding: matrix(embeddingName, m.VocabSize, h, Sharded, plain), Head: matrix(headName, m.VocabSize, h, Sharded, plain)}
-	d.Head.Quant.BytesPerWeight = m.BytesPerLMHead
+	decoder := &Decoder{Vocab: m.VocabSize, Hidden: hidden, Tied: m.Tied, KVBytes: m.BytesPerKV, DTypeBytes: m.BytesPerActivation,
+		Embedding: matrix(embeddingName, m.VocabSize, hidden, Sharded, plain), Head: matrix(headName, m.VocabSize, hidden, Sharded, plain)}
+	decoder.Head.Quant.BytesPerWeight = m.BytesPerLMHead
 	if m.Decoder != nil {
-		d.MTP = m.Decoder.MTP
+		decoder.MTP = m.Decoder.MTP
 	}
 	for range m.NumLayers {
-		d.Layers = append(d.Layers, l)
+		decoder.Layers = append(decoder.Layers, layer)
 	}
+	// The last layers have experts in place of the MLP.
 	if m.IsMoE() {
 		width := m.MoEIntermediateSize
-		f := &FFN{Kind: Experts, Width: width, Projections: m.NumMLPProj, Experts: m.NumExperts, TopK: m.TopK, SharedWidth: m.SharedExpertSize,
-			Linears: []Linear{matrix("gate", m.NumExperts, h, Replicated, plain)}}
-		for _, x := range mlp(width) {
-			x.Name = "experts." + x.Name
-			x.Placement = ByExpert
-			x.Count = m.NumExperts
-			x.Active = m.TopK
-			f.Linears = append(f.Linears, x)
+		experts := &FFN{Kind: Experts, Width: width, Projections: m.NumMLPProj, Experts: m.NumExperts, TopK: m.TopK, SharedWidth: m.SharedExpertSize,
+			Linears: []Linear{matrix("gate", m.NumExperts, hidden, Replicated, plain)}}
+		for _, expert := range mlp(width) {
+			expert.Name = "experts." + expert.Name
+			expert.Placement = ByExpert
+			expert.Count = m.NumExperts
+			expert.Active = m.TopK
+			experts.Linears = append(experts.Linears, expert)
 		}
 		if m.SharedExpertSize > 0 {
-			f.Linears = append(f.Linears, mlp(m.SharedExpertSize)...)
+			experts.Linears = append(experts.Linears, mlp(m.SharedExpertSize)...)
 		}
 		for i := m.NumLayers - min(m.NumMoELayers, m.NumLayers); i < m.NumLayers; i++ {
-			d.Layers[i].FFN = f
+			decoder.Layers[i].FFN = experts
 		}
 	}
-	return d
+	return decoder
 }
 
 // notUniform sets the fields that earlier layers have not set, or returns the reason when the layer
 // differs from them.
 func (l *Layer) notUniform(m *Model, windows bool) string {
-	x, f := l.Mixer, l.FFN
+	mixer, ffn := l.Mixer, l.FFN
 	switch {
-	case x == nil:
+	case mixer == nil:
 		return "no attention"
-	case f == nil || f.Kind == LinearFFN:
+	case ffn == nil || ffn.Kind == LinearFFN:
 		return "no MLP"
-	case x.Kind != GQA || x.Index != nil || windows && x.Window+x.Chunk > 0:
+	case mixer.Kind != GQA || mixer.Index != nil || windows && mixer.Window+mixer.Chunk > 0:
 		return l.Kind() + " attention"
-	case x.Gate != "" || x.KEqV || x.SharesKV || x.DimK != x.DimV:
+	case mixer.Gate != "" || mixer.KEqV || mixer.SharesKV || mixer.DimK != mixer.DimV:
 		return "gated, shared or uneven keys and values"
-	case f.Latent > 0 || f.BesideWidth > 0:
+	case ffn.Latent > 0 || ffn.BesideWidth > 0:
 		return "experts with a latent width, or an MLP beside them"
 	}
-	for _, n := range []struct {
+	for _, dimension := range []struct {
 		field *int64
 		value int64
-	}{{&m.NumHeads, x.Heads}, {&m.NumKVHeads, x.KVHeads}, {&m.HeadDim, x.DimK}} {
-		if *n.field != 0 && *n.field != n.value {
+	}{{&m.NumHeads, mixer.Heads}, {&m.NumKVHeads, mixer.KVHeads}, {&m.HeadDim, mixer.DimK}} {
+		if *dimension.field != 0 && *dimension.field != dimension.value {
 			return "heads unlike those of earlier layers"
 		}
-		*n.field = n.value
+		*dimension.field = dimension.value
 	}
 	width := &m.IntermediateSize
-	if f.Kind == Experts {
+	if ffn.Kind == Experts {
 		width = &m.MoEIntermediateSize
-		m.NumExperts = f.Experts
-		m.TopK = f.TopK
-		m.SharedExpertSize = f.SharedWidth
+		m.NumExperts = ffn.Experts
+		m.TopK = ffn.TopK
+		m.SharedExpertSize = ffn.SharedWidth
 	}
-	if *width != 0 && *width != f.Width {
+	if *width != 0 && *width != ffn.Width {
 		return "a width unlike that of earlier layers"
 	}
-	*width = f.Width
+	*width = ffn.Width
 	return ""
 }
 

@@ -1,5 +1,7 @@
 package model
 
+// This file finds keys of a config.json that may change a size and that are not read.
+
 import (
 	_ "embed"
 	"maps"

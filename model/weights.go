@@ -1,5 +1,7 @@
 package model
 
+// This file computes the weights of a model, whole and on each GPU, and whether vLLM can divide it so.
+
 import (
 	"fmt"
 	"math"
@@ -110,12 +112,12 @@ type Parallel struct {
 // share returns the part of a matrix that one GPU has (spec#model-placement); kv is the number of
 // key heads of its mixer.
 func (p Parallel) share(l *Linear, kv int64) float64 {
-	t, ranks := float64(p.TP), float64(p.TP*p.DP)
+	tp, ranks := float64(p.TP), float64(p.TP*p.DP)
 	switch l.Placement {
 	case Sharded, ShardedIn:
-		return 1 / t
+		return 1 / tp
 	case KVSharded:
-		return max(1/t, 1/float64(kv))
+		return max(1/tp, 1/float64(kv))
 	case ByExpert:
 		if p.Experts {
 			return math.Ceil(float64(l.Count+p.Redundant)/ranks) / float64(l.Count)
@@ -171,33 +173,33 @@ func (d *Decoder) Stages(p Parallel) []Stage {
 	if p.MTP {
 		whole = slices.Concat(whole, d.MTP)
 	}
-	for s, n := range layersPerStage(int64(len(d.Layers)), p.PP) {
-		own := *d
-		own.whole = whole
-		own.Layers = d.Layers[first : first+n]
-		last := int64(s) == p.PP-1
-		own.MTP = nil
+	for stage, layers := range layersPerStage(int64(len(d.Layers)), p.PP) {
+		ofStage := *d
+		ofStage.whole = whole
+		ofStage.Layers = d.Layers[first : first+layers]
+		last := int64(stage) == p.PP-1
+		ofStage.MTP = nil
 		if last {
-			own.Layers = whole[first:]
+			ofStage.Layers = whole[first:]
 		}
-		b := 0.0
-		for _, l := range own.Layers {
-			b += smallBytes * float64(l.smallParams())
-			l.everyLinear(func(x *Linear) { b += p.BytesPerGPU(x, l.Mixer) })
+		bytes := 0.0
+		for _, l := range ofStage.Layers {
+			bytes += smallBytes * float64(l.smallParams())
+			l.everyLinear(func(x *Linear) { bytes += p.BytesPerGPU(x, l.Mixer) })
 		}
-		if s == 0 {
-			b += p.BytesPerGPU(&d.Embedding, nil)
+		if stage == 0 {
+			bytes += p.BytesPerGPU(&d.Embedding, nil)
 			for i := range d.PerLayer {
-				b += p.BytesPerGPU(&d.PerLayer[i], nil)
+				bytes += p.BytesPerGPU(&d.PerLayer[i], nil)
 			}
 		}
 		if last {
-			b += smallBytes * float64(d.Small)
+			bytes += smallBytes * float64(d.Small)
 		}
 		if last && !(d.Tied && p.PP == 1) {
-			b += p.BytesPerGPU(&d.Head, nil)
+			bytes += p.BytesPerGPU(&d.Head, nil)
 		}
-		out, first = append(out, Stage{own, b}), first+n
+		out, first = append(out, Stage{ofStage, bytes}), first+layers
 	}
 	return out
 }
@@ -272,6 +274,7 @@ func (l *Linear) checkShards(p Parallel, in *Layer) error {
 	columns := l.Columns
 	parts := p.TP
 	key, size := "tensor_parallel_size", p.TP
+	// What a shard has, and which size has to be divisible.
 	switch l.Placement {
 	case ByExpert:
 		if p.Experts { // whole experts
@@ -309,6 +312,7 @@ func (l *Linear) checkShards(p Parallel, in *Layer) error {
 	if l.Placement == KVSharded || l.Placement == Sharded && merged.MatchString(l.Name) {
 		rows = 0 // what vLLM multiplies together may end within a block
 	}
+	// A shard must not end within a block of scales.
 	splitsRows := block[0] > 1 && rows%block[0] != 0 && rows < l.Rows
 	splitsColumns := block[1] > 0 && columns%block[1] != 0 && columns < l.Columns
 	if parts > 1 && (splitsRows || splitsColumns) {

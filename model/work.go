@@ -1,5 +1,7 @@
 package model
 
+// This file computes the work of a step: operations and bytes, as sums over the layers.
+
 import (
 	"slices"
 )
@@ -51,38 +53,38 @@ type AttentionWork struct {
 // Work returns the sums over the layers for one engine of p.TP GPUs.
 func (d *Decoder) Work(p Parallel) Work {
 	var w Work
-	t := float64(p.TP)
+	tp := float64(p.TP)
 	caching := 0.0
 	shares := 0.0
 	kinds, order := d.kinds()
-	for k, l := range kinds {
-		n := float64(countOfKind(order, k))
-		l.everyLinear(func(x *Linear) { w.addLinear(x, l, p, n) })
-		if m := l.Mixer; m != nil {
-			w.Mixers += n
-			w.addMixer(m, d.KVBytes, t, n)
-			for _, s := range m.states(d.KVBytes, p.TP) {
-				if s.Kind != RecurrentState {
-					w.CacheBytes += n * s.Bytes * t / float64(max(1, s.Ratio))
+	for k, layer := range kinds {
+		count := float64(countOfKind(order, k))
+		layer.everyLinear(func(ffn *Linear) { w.addLinear(ffn, layer, p, count) })
+		if mixer := layer.Mixer; mixer != nil {
+			w.Mixers += count
+			w.addMixer(mixer, d.KVBytes, tp, count)
+			for _, state := range mixer.states(d.KVBytes, p.TP) {
+				if state.Kind != RecurrentState {
+					w.CacheBytes += count * state.Bytes * tp / float64(max(1, state.Ratio))
 				}
 			}
-			if m.caches() {
-				own := float64(m.KVHeads) / float64(m.Heads)
-				shares += n * own
+			if mixer.caches() {
+				share := float64(mixer.KVHeads) / float64(mixer.Heads)
+				shares += count * share
 				if caching == 0 {
-					w.HeadShare = own
+					w.HeadShare = share
 				}
-				caching += n
-				if own != w.HeadShare { // equal shares stay exact, without a division
+				caching += count
+				if share != w.HeadShare { // equal shares stay exact, without a division
 					w.HeadShare = shares / caching
 				}
 			}
 		}
-		if x := l.FFN; x != nil {
-			w.FFNs += n
-			w.Widths += n * x.Widths()
-			if x.Kind == Experts {
-				w.expertKind(x).Layers += n
+		if ffn := layer.FFN; ffn != nil {
+			w.FFNs += count
+			w.Widths += count * ffn.Widths()
+			if ffn.Kind == Experts {
+				w.expertKind(ffn).Layers += count
 			}
 		}
 	}
@@ -105,36 +107,36 @@ func (r Reach) compare(o Reach) int {
 }
 
 // addLinear adds n equal matrices of layers like in.
-func (w *Work) addLinear(x *Linear, in *Layer, p Parallel, n float64) {
-	values := float64(x.Rows * x.Columns)
+func (w *Work) addLinear(matrix *Linear, layer *Layer, p Parallel, n float64) {
+	values := float64(matrix.Rows * matrix.Columns)
 	kv := int64(1)
-	if in.Mixer != nil {
-		kv = max(1, in.Mixer.KVHeads)
+	if layer.Mixer != nil {
+		kv = max(1, layer.Mixer.KVHeads)
 	}
-	held := p.share(x, kv) * float64(p.TP) // of the GPUs together
-	bytes := n * values * float64(x.Count) * x.Quant.BytesPerWeight * held
-	active, at := float64(x.Count), 0
-	if x.Active > 0 {
-		active = float64(x.Active)
+	held := p.share(matrix, kv) * float64(p.TP) // of the GPUs together
+	bytes := n * values * float64(matrix.Count) * matrix.Quant.BytesPerWeight * held
+	active, byBits := float64(matrix.Count), 0
+	if matrix.Active > 0 {
+		active = float64(matrix.Active)
 	}
-	if x.Placement == ByExpert {
+	if matrix.Placement == ByExpert {
 		held = 1 // tokens of all engines, over the GPUs of all engines
 	}
-	switch x.Quant.ActivationBits {
+	switch matrix.Quant.ActivationBits {
 	case 8:
-		at = 1
+		byBits = 1
 	case 4:
-		at = 2
+		byBits = 2
 	}
 	flops := 2 * n * values * active * held
-	w.LinearFLOPs[at] += flops
-	if x.Placement != ByExpert {
+	w.LinearFLOPs[byBits] += flops
+	if matrix.Placement != ByExpert {
 		w.FixedBytes += bytes
 		return
 	}
-	e := w.expertKind(in.FFN)
-	e.Bytes += bytes
-	e.FLOPs[at] += flops
+	kind := w.expertKind(layer.FFN)
+	kind.Bytes += bytes
+	kind.FLOPs[byBits] += flops
 }
 
 // expertKind returns the entry of FFNs with as many experts and as many per token as f, added if
@@ -168,56 +170,69 @@ func (w *Work) addAttention(r Reach, n, prefill, decode, bytes, context float64)
 // (flash-linear-attention: 64).
 const stateChunk = 64
 
-// addMixer adds n equal mixers on t GPUs, at b bytes a cached value.
-func (w *Work) addMixer(m *Mixer, b, t, n float64) {
+// addMixer adds n equal mixers on tp GPUs, at bytesPerValue of a cached value. Operations are of a
+// token, or of a pair of query and key: 2 for each multiply-add.
+func (w *Work) addMixer(m *Mixer, bytesPerValue, tp, n float64) {
 	heads := float64(m.Heads)
-	k := float64(m.DimK)
-	v := float64(m.DimV)
-	pair := 2 * heads * (k + v)
-	kv := max(float64(m.KVHeads), t)
+	dimK := float64(m.DimK)
+	dimV := float64(m.DimV)
+	pairFLOPs := 2 * heads * (dimK + dimV)
+	kvHeads := max(float64(m.KVHeads), tp)
 	switch m.Kind {
 	case GQA:
+		// A pair costs the score and its part of the weighted sum; an entry is the key and value of each
+		// KV head.
+		// A pair costs the score and its part of the weighted sum; an entry is the key and value of each
+		// KV head.
 		r := Reach{Window: m.Window, Chunk: m.Chunk}
-		if x := m.Index; x != nil {
-			r = Reach{TopK: x.TopK * x.Unit}
+		if index := m.Index; index != nil {
+			r = Reach{TopK: index.TopK * index.Unit}
 		}
-		w.addAttention(r, n, pair, pair, kv*(k+v)*b, 0)
-		w.addIndex(m.Index, Reach{}, n, t*float64(indexOfMixer(m).Dim)*min(b, 2))
-		w.Widths += n * (heads + kv + kv) * (k + v)
+		w.addAttention(r, n, pairFLOPs, pairFLOPs, kvHeads*(dimK+dimV)*bytesPerValue, 0)
+		w.addIndex(m.Index, Reach{}, n, tp*float64(indexOfMixer(m).Dim)*min(bytesPerValue, 2))
+		w.Widths += n * (heads + kvHeads + kvHeads) * (dimK + dimV)
 	case MLA:
+		// Decodes work on the latents. Prefills make keys and values of all heads from them first, unless
+		// an index chooses the tokens.
+		// Decodes work on the latents. Prefills make keys and values of all heads from them first, unless
+		// an index chooses the tokens.
 		rank, rope := float64(m.KVRank), float64(m.Rope)
 		latent := 2 * heads * (rank + rank + rope) // of a pair, on latents
 		r := Reach{}
-		first := pair
-		again := 2 * rank * heads * (k - rope + v)
-		if x := m.Index; x != nil {
-			r = Reach{TopK: x.TopK}
-			first = latent
-			again = 0
+		inPrefill := pairFLOPs
+		remake := 2 * rank * heads * (dimK - rope + dimV)
+		if index := m.Index; index != nil {
+			r = Reach{TopK: index.TopK}
+			inPrefill = latent
+			remake = 0
 		}
-		w.addAttention(r, n, first, latent, t*(rank+rope)*b, again)
-		w.addIndex(m.Index, Reach{}, n, t*indexBytes(indexOfMixer(m).Dim))
-		w.Widths += n * (heads*(k+v) + 2*t*(rank+rope))
+		w.addAttention(r, n, inPrefill, latent, tp*(rank+rope)*bytesPerValue, remake)
+		w.addIndex(m.Index, Reach{}, n, tp*indexBytes(indexOfMixer(m).Dim))
+		w.Widths += n * (heads*(dimK+dimV) + 2*tp*(rank+rope))
 	case Compressed:
-		entry := m.entryBytes(b) * t
-		w.addAttention(Reach{Window: m.Window}, n, pair, pair, entry, 0)
+		entry := m.entryBytes(bytesPerValue) * tp
+		w.addAttention(Reach{Window: m.Window}, n, pairFLOPs, pairFLOPs, entry, 0)
 		if m.Ratio > 0 {
-			w.addAttention(Reach{Ratio: m.Ratio, TopK: indexOfMixer(m).TopK}, n, pair, pair, entry, 0)
-			w.addIndex(m.Index, Reach{Ratio: m.Ratio}, n, t*indexBytes(indexOfMixer(m).Dim))
+			w.addAttention(Reach{Ratio: m.Ratio, TopK: indexOfMixer(m).TopK}, n, pairFLOPs, pairFLOPs, entry, 0)
+			w.addIndex(m.Index, Reach{Ratio: m.Ratio}, n, tp*indexBytes(indexOfMixer(m).Dim))
 		}
-		w.Widths += n * (heads + t + t) * (k + v)
+		w.Widths += n * (heads + tp + tp) * (dimK + dimV)
 	case Delta, Lightning, Mamba1, Mamba2:
+		// A decode updates the state (decay, add, read). A prompt is computed in chunks of stateChunk
+		// tokens.
+		// A decode updates the state (decay, add, read). A prompt is computed in chunks of stateChunk
+		// tokens.
 		if m.Kind == Mamba1 || m.Kind == Mamba2 {
-			k = float64(m.StateSize)
+			dimK = float64(m.StateSize)
 		}
-		w.StateDecodeFLOPs += n * 6 * heads * k * v
-		chunked := heads * (4*k*v + 2*stateChunk*(k+v))
+		w.StateDecodeFLOPs += n * 6 * heads * dimK * dimV
+		chunked := heads * (4*dimK*dimV + 2*stateChunk*(dimK+dimV))
 		if m.Kind == Mamba1 {
-			chunked = 6 * heads * k * v // a scan, token by token
+			chunked = 6 * heads * dimK * dimV // a scan, token by token
 		}
 		w.StatePrefillFLOPs += n * chunked
-		w.StateBytes += n * 2 * t * m.RecurrentBytes(t)
-		w.Widths += n * 2 * (float64(m.convWidth()) + heads*v)
+		w.StateBytes += n * 2 * tp * m.RecurrentBytes(tp)
+		w.Widths += n * 2 * (float64(m.convWidth()) + heads*dimV)
 	}
 }
 

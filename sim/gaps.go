@@ -1,5 +1,7 @@
 package sim
 
+// This file records the gaps between the tokens of requests, from which ITL is computed.
+
 import (
 	"slices"
 

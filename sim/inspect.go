@@ -1,5 +1,7 @@
 package sim
 
+// This file shows the state of a running engine, as a gateway or its metrics page would see it.
+
 // inside is the state of an engine as its metrics page would show it. Requests in the input queue
 // count as waiting.
 type inside struct {

@@ -1,5 +1,7 @@
 package sim
 
+// This file reports changes of the prefix cache in the order of vLLM's KV events.
+
 // kvLog passes KV events to the observer in the order in which vLLM emits them, and marks which of
 // them belong to one update.
 type kvLog struct {

@@ -1,5 +1,7 @@
 package sim
 
+// This file derives the limits of an engine, such as max_num_seqs, from its deployment and release.
+
 import (
 	"math"
 

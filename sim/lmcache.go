@@ -45,28 +45,29 @@ func newLMCache(e *Engine, blocks int64) *lmcache {
 // match implements connector. It looks the request up once, from its first chunk on, and protects
 // the chunks it finds from eviction until the request runs.
 func (c *lmcache) match(s *seq, local int64) (tokens int64, sync, busy bool) {
-	l := s.offload
-	if !l.isAsked && c.set.Parks {
-		l.isAsked = true
+	state := s.offload
+	if !state.isAsked && c.set.Parks {
+		state.isAsked = true
 		return 0, false, true
 	}
-	if !l.isAnswered {
-		l.isAnswered = true
-		l.hitChunks = 0
-		for l.hitChunks < s.tokens()/c.chunkTokens {
-			x := c.get(c.key(s, l.hitChunks))
+	if !state.isAnswered {
+		state.isAnswered = true
+		state.hitChunks = 0
+		// Chunks are found from the first one on; those found are held.
+		for state.hitChunks < s.tokens()/c.chunkTokens {
+			x := c.get(c.key(s, state.hitChunks))
 			if x == nil {
 				break
 			}
 			x.refs++
-			l.hitChunks++
+			state.hitChunks++
 		}
-		for i := l.hitChunks - 1; i >= 0; i-- {
+		for i := state.hitChunks - 1; i >= 0; i-- {
 			c.rankFound(c.get(c.key(s, i)))
 		}
 	}
-	tokens = l.hitChunks*c.chunkTokens - local
-	if l.hitChunks*c.chunkTokens == s.tokens() {
+	tokens = state.hitChunks*c.chunkTokens - local
+	if state.hitChunks*c.chunkTokens == s.tokens() {
 		tokens-- // the last token is computed
 	}
 	if tokens < max(1, c.set.Fewest) {
@@ -150,51 +151,52 @@ func (c *lmcache) planStores(items []item) {
 // planSave decides which chunks of one request the step saves: those that the step completes after
 // the chunks already saved or found.
 func (c *lmcache) planSave(it *item) {
-	s, l := it.s, it.s.offload
+	s, state := it.s, it.s.offload
 	known := s.tokens()
-	base := min(s.computed, l.knownTokens)
-	t := &transfer{s: s, state: l, idx: s.idx, sync: !c.set.Parks}
-	n := min(it.n, known-base)
-	l.hasDecoded = l.hasDecoded || n == 1
+	base := min(s.computed, state.knownTokens)
+	save := &transfer{s: s, state: state, idx: s.idx, sync: !c.set.Parks}
+	newTokens := min(it.n, known-base)
+	state.hasDecoded = state.hasDecoded || newTokens == 1
 	if c.set.Parks || it.fresh && (s.preempted == 0 || c.e.rules.ModelRunnerV2) {
 		base = s.computed
-		n = it.n
-		l.hasDecoded = false
+		newTokens = it.n
+		state.hasDecoded = false
 		if !c.set.Parks || !c.set.Decodes {
 			known = s.prompt
 		}
 	} else if it.fresh {
 		base = s.computed
 	}
-	if s.computed < l.knownTokens { // drafts were rejected
-		l.savedTokens = min(l.savedTokens, s.computed)
+	if s.computed < state.knownTokens { // drafts were rejected
+		state.savedTokens = min(state.savedTokens, s.computed)
 	}
-	l.knownTokens = min(base+max(0, n), known)
+	state.knownTokens = min(base+max(0, newTokens), known)
 	if it.fresh {
-		l.savedTokens = l.hitChunks * c.chunkTokens
-		if !l.isLoaded {
-			t.pins = c.keys(s, 0, l.hitChunks)
+		state.savedTokens = state.hitChunks * c.chunkTokens
+		if !state.isLoaded {
+			save.pins = c.keys(s, 0, state.hitChunks)
 		}
-		l.isAsked = false
-		l.isAnswered = false
-		l.isLoaded = false
+		state.isAsked = false
+		state.isAnswered = false
+		state.isLoaded = false
 	}
-	from, to := l.savedTokens/c.chunkTokens, l.knownTokens/c.chunkTokens
-	if l.hasDecoded && !c.set.Decodes || to <= from {
+	// Whole chunks only, and none once the request decodes.
+	from, to := state.savedTokens/c.chunkTokens, state.knownTokens/c.chunkTokens
+	if state.hasDecoded && !c.set.Decodes || to <= from {
 		from = to
 	} else {
-		l.savedTokens = to * c.chunkTokens
+		state.savedTokens = to * c.chunkTokens
 	}
-	t.hashes = c.keys(s, from, to)
-	t.source = to - from
-	t.gpuBlocks = t.source * c.set.Blocks
-	if t.gpuBlocks+int64(len(t.pins)) > 0 {
-		c.e.batch.StoreBlocks += t.gpuBlocks
-		c.e.out.StoredBlocks += t.gpuBlocks
-		l.pending++
-		c.startCopy(t)
+	save.hashes = c.keys(s, from, to)
+	save.source = to - from
+	save.gpuBlocks = save.source * c.set.Blocks
+	if save.gpuBlocks+int64(len(save.pins)) > 0 {
+		c.e.batch.StoreBlocks += save.gpuBlocks
+		c.e.out.StoredBlocks += save.gpuBlocks
+		state.pending++
+		c.startCopy(save)
 	}
-	l.offered = c.set.Parks // it keeps its blocks until the server has reported the copy
+	state.offered = c.set.Parks // it keeps its blocks until the server has reported the copy
 }
 
 // completeTransfers implements connector: it ends loads, and stores the chunks of finished saves.

@@ -1,5 +1,7 @@
 package sim
 
+// This file has the means that a benchmark prints, for fits that compare them with measured ones.
+
 // Means are the figures that a benchmark prints for one load, ms: means over the requests that
 // finished, and the derivatives of these means by the coefficients (see Columns).
 type Means struct {

@@ -134,26 +134,28 @@ func (d *driftCursor) factorAt(us int64) float64 {
 // with the set's covariance. Coefficients that must not be negative are cut at 0. A set without a
 // covariance is returned unchanged, and ok is false.
 func DrawBeta(set *coeff.Set, rng *rand.Rand) (drawn *coeff.Set, ok bool) {
-	n := len(set.Beta)
-	if len(set.Covariance) != n || n == 0 {
+	terms := len(set.Beta)
+	if len(set.Covariance) != terms || terms == 0 {
 		return set, false
 	}
-	l := slices.Concat(set.Covariance...)
-	stat.Cholesky(l, n)
-	z := make([]float64, n)
-	for i := range z {
-		z[i] = rng.NormFloat64()
+	factor := slices.Concat(set.Covariance...)
+	// With the Cholesky factor L of the covariance, mean + L z has that covariance for independent
+	// standard normal z.
+	stat.Cholesky(factor, terms)
+	normal := make([]float64, terms)
+	for i := range normal {
+		normal[i] = rng.NormFloat64()
 	}
-	c := *set
-	c.Beta = append([]coeff.Coefficient(nil), set.Beta...)
-	fs := features.BetaFeatures(set.SpecVersion)
-	for i := range c.Beta {
+	copied := *set
+	copied.Beta = append([]coeff.Coefficient(nil), set.Beta...)
+	ofTerm := features.BetaFeatures(set.SpecVersion)
+	for i := range copied.Beta {
 		for j := 0; j <= i; j++ {
-			c.Beta[i].Value += l[i*n+j] * z[j]
+			copied.Beta[i].Value += factor[i*terms+j] * normal[j]
 		}
-		if i < len(fs) && !fs[i].Free {
-			c.Beta[i].Value = math.Max(0, c.Beta[i].Value)
+		if i < len(ofTerm) && !ofTerm[i].Free {
+			copied.Beta[i].Value = math.Max(0, copied.Beta[i].Value)
 		}
 	}
-	return &c, true
+	return &copied, true
 }

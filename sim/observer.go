@@ -1,5 +1,7 @@
 package sim
 
+// This file passes what happens in a simulation to an observer.
+
 // Observer is called while a run happens. The arguments are reused afterwards, so it must copy what
 // it keeps.
 type Observer interface {

@@ -79,6 +79,7 @@ func (c *offloading) match(s *seq, local int64) (tokens int64, sync, busy bool) 
 	if !r.OffloadFreesAtOnce {
 		c.touch(s, full)
 	}
+	// Count the chunks that the tier has after those on the GPU, up to the first that it lacks.
 	start := local / c.chunkTokens
 	hits := int64(0)
 	missed := false
@@ -106,6 +107,7 @@ func (c *offloading) match(s *seq, local int64) (tokens int64, sync, busy bool) 
 	if c.dropLast && !busy {
 		hits = max(0, hits-1)
 	}
+	// Less than a chunk is not loaded.
 	tokens = c.chunkTokens*(start+hits) - local
 	if hits == 0 || tokens < c.chunkTokens && !busy {
 		return 0, false, false
@@ -202,39 +204,41 @@ func newOrResumed(s *seq) int {
 // plans a store of those that the tier should have. blocks are the request's GPU blocks.
 func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	r := &c.e.rules
-	l := s.offload
+	state := s.offload
 	if c.set.PromptOnly {
 		tokens = min(tokens, s.prompt)
 	}
 	if r.OffloadKnownTokens {
 		tokens = min(tokens, s.tokens())
 	}
+	// Which chunks are complete, and up to which one they may be offered.
 	full := min(tokens/c.chunkTokens, int64(len(blocks))/c.set.Blocks)
 	end := min(full, s.tokens()/c.chunkTokens)
-	isComplete := l.finished && r.OffloadMarksDrafts
+	isComplete := state.finished && r.OffloadMarksDrafts
 	if c.dropLast && (!r.OffloadAtFinish || tokens > s.prompt && !isComplete) {
 		end = max(0, end-1)
 	}
 	if r.OffloadAtFinish {
-		full = max(end, l.nextStore)
+		full = max(end, state.nextStore)
 	}
-	if end <= l.nextStore {
-		if full > l.nextStore || r.OffloadByKey {
+	if end <= state.nextStore {
+		if full > state.nextStore || r.OffloadByKey {
 			// Up to 0.25 skipped blocks are never offered again, except after a preemption, when all are.
-			l.nextStore = full
+			state.nextStore = full
 		}
 		return
 	}
+	// The tier stores the offered chunks that it has not and that were used often enough.
 	c.offers++
 	if r.OffloadCommitted {
-		c.countUses(c.keys(s, l.nextStore, end)...)
+		c.countUses(c.keys(s, state.nextStore, end)...)
 	} else if r.OffloadCountsOffers {
-		for i := l.nextStore; i < end; i++ {
+		for i := state.nextStore; i < end; i++ {
 			c.countUses(c.key(s, i))
 		}
 	}
 	var store []int64
-	for i := l.nextStore; i < end; i++ {
+	for i := state.nextStore; i < end; i++ {
 		x := c.get(c.key(s, i))
 		isFrequent := c.isFrequent(c.key(s, i))
 		if x == nil && isFrequent {
@@ -249,12 +253,13 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	if !c.makeRoom(len(store)) {
 		return
 	}
-	l.nextStore = full
+	state.nextStore = full
 	if len(store) == 0 {
 		return
 	}
+	// The chunks are in the tier from now on, but in use (refs -1) until the copy ends.
 	n := int64(len(store)) * c.set.Blocks
-	t := &transfer{s: s, state: l, idx: s.idx, gpuBlocks: n, source: n}
+	t := &transfer{s: s, state: state, idx: s.idx, gpuBlocks: n, source: n}
 	for _, i := range store {
 		h := c.key(s, i)
 		x := cmp.Or(c.index[h], &tierChunk{hash: h})
@@ -262,7 +267,7 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 		c.index[h] = x
 		x.refs = -1
 		if !c.set.Arc && r.OffloadSyncLoads {
-			rank = c.rankOf(l, i)
+			rank = c.rankOf(state, i)
 		}
 		x.moveTo(&c.t1, rank)
 		c.noteUse(s, i, usedStored)
@@ -278,9 +283,9 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	if !r.OffloadByRequest {
 		c.touch(s, end)
 	}
-	l.offered = true
-	l.pending++
-	l.storing = append(l.storing, t.hashes...)
+	state.offered = true
+	state.pending++
+	state.storing = append(state.storing, t.hashes...)
 	c.planned = append(c.planned, t)
 	for _, b := range t.blocks {
 		c.copied[b] = t

@@ -1,5 +1,8 @@
 package sim
 
+// This file preempts running requests when KV blocks run out (scheduler.py: schedule(),
+// _preempt_request()).
+
 import "slices"
 
 // makeRoom preempts running requests until there are enough free blocks for s to have need blocks

@@ -1,5 +1,7 @@
 package sim
 
+// This file looks requests up in the prefix cache (kv_cache_manager.py).
+
 // findHits returns the cached blocks of the longest known prefix of s, but leaves at least one
 // token to compute (kv_cache_manager.py: get_computed_blocks()). The next call overwrites the
 // result.

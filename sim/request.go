@@ -1,5 +1,7 @@
 package sim
 
+// This file has the requests that a simulation takes, and checks them.
+
 import (
 	"slices"
 

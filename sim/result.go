@@ -1,5 +1,7 @@
 package sim
 
+// This file adds up the results of several engines.
+
 import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"

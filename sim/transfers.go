@@ -1,5 +1,8 @@
 package sim
 
+// This file keeps requests whose KV blocks are transferred: between servers, or from and to CPU
+// memory.
+
 import "math"
 
 // remoteState is the state of disaggregated prefill of one request.

@@ -1,5 +1,7 @@
 package sim
 
+// This file makes copies of a workload with slightly other timings.
+
 import (
 	"slices"
 )

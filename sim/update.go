@@ -1,5 +1,8 @@
 package sim
 
+// This file processes the result of a step (scheduler.py: update_from_output()): tokens are handed out
+// and finished requests leave.
+
 import (
 	"slices"
 

@@ -1,5 +1,7 @@
 package sim
 
+// This file is the queue of waiting requests (vllm/v1/core/sched/request_queue.py).
+
 import "slices"
 
 // waitQueue is a queue of waiting requests: a deque (fcfs) or a heap (priority).

@@ -1,5 +1,8 @@
 package sizing
 
+// This file measures one candidate: one kind of server, of which it finds the fewest that meet the
+// targets.
+
 import (
 	"context"
 	"fmt"
@@ -34,6 +37,8 @@ const (
 	repetitionRequests = 24_000
 )
 
+// widestOf returns how wide the interval of a statistic may be, as a share of its value, before more
+// replications are simulated.
 func widestOf(quantile float64) float64 {
 	if quantile == 0.5 {
 		return narrowMedian
@@ -60,11 +65,11 @@ type candidate struct {
 // row returns the fewest replicas that meet the targets, with their measured latencies.
 func (c *candidate) row(ctx context.Context) (Row, error) {
 	row := Row{Hardware: c.hardware, TP: c.tp, EP: c.ep, DP: 1, Drafts: c.kind.isDrafting, Pools: c.kind.isPools}
-	server, d, err := c.asked.Server(ctx)
+	server, deployment, err := c.asked.Server(ctx)
 	if err != nil {
 		return row, err
 	}
-	if longest := d.MaxModelLen(); longest.OK && c.q.Load.Workload != nil {
+	if longest := deployment.MaxModelLen(); longest.OK && c.q.Load.Workload != nil {
 		if n := c.q.Load.CountLonger(longest.V); n > 0 {
 			return row, trace.Errorf(sim.CodeBadConfig, "%d of %d prompts of the workload are longer than %s tokens, the longest sequence of %s",
 				n, len(c.q.Load.Workload.Requests), trace.Thousands(longest.V), server.Model).
@@ -206,6 +211,7 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int,
 		}
 		return predict.Broken(tried[n], &c.q.Targets) == "", nil
 	}
+	// More servers while the targets are missed; fewer if one less meets them too.
 	for n >= 1 && n <= c.mostReplicas() {
 		ok, err := meets(n)
 		if err != nil {

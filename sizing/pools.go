@@ -1,5 +1,7 @@
 package sizing
 
+// This file sizes disaggregated prefill: a pool of prefill servers and a pool of decode servers.
+
 import (
 	"context"
 	"fmt"
@@ -52,6 +54,7 @@ func (c *candidate) pools(ctx context.Context, row *Row) error {
 		return tried[d], nil
 	}
 	why := "start"
+	// Add servers to the pool that misses its target.
 	for why != "" && at.prefill+at.decode <= most && len(tried) < mostPoolProbes {
 		if why, err = broken(at); err != nil {
 			return err
@@ -74,6 +77,7 @@ func (c *candidate) pools(ctx context.Context, row *Row) error {
 		row.Refused = fmt.Sprintf("prefill apart from decode: not met with %d + %d servers: %s", at.prefill, at.decode, why)
 		return nil
 	}
+	// Take servers away while the targets are still met.
 	for isFewer := true; isFewer; {
 		isFewer = false
 		for _, fewer := range []division{{at.prefill - 1, at.decode}, {at.prefill, at.decode - 1}} {

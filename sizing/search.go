@@ -1,5 +1,8 @@
 package sizing
 
+// This file searches for the highest load that one of several servers carries, from which the number
+// of servers follows.
+
 import (
 	"context"
 	"fmt"
@@ -68,6 +71,8 @@ func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64
 		out.broken = broken
 		return broken == "", err
 	}
+	// Halve the load until the targets are met, double it once where they are met at once, then
+	// bisect.
 	isClients := c.q.Load.Clients > 0
 	lo, hi := 0.0, 0.0
 	for amount := about; amount >= c.q.Load.Amount()*leastShare && (!isClients || amount >= 1); amount /= 2 {

@@ -1,5 +1,8 @@
 package vllm
 
+// This file decides whether an engine schedules asynchronously: whether it prepares a step while the
+// device runs the one before.
+
 import (
 	"strings"
 )

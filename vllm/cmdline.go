@@ -1,5 +1,7 @@
 package vllm
 
+// This file splits command lines into words and reads flag values as vLLM does.
+
 import (
 	"encoding/json"
 	"math"

@@ -1,5 +1,7 @@
 package vllm
 
+// This file has defaults of vLLM that changed between releases.
+
 import (
 	"encoding/json"
 	"strings"

@@ -1,5 +1,7 @@
 package vllm
 
+// This file has the flags of `vllm serve` by release.
+
 import (
 	_ "embed"
 	"fmt"

@@ -1,5 +1,8 @@
 package vllm
 
+// This file has the values of single flags with which vLLM does not start. A rule is a function that
+// returns the reason, "" for a legal value.
+
 import (
 	"fmt"
 	"slices"
@@ -88,6 +91,7 @@ func asInteger(value any) (int64, bool) {
 	return 0, false
 }
 
+// integerFrom returns the rule of an integer that is at least least.
 func integerFrom(least int64) func(any) string {
 	return func(value any) string {
 		if n, ok := asInteger(value); !ok || n < least {
@@ -97,6 +101,7 @@ func integerFrom(least int64) func(any) string {
 	}
 }
 
+// numberFrom returns the rule of a number that is at least least.
 func numberFrom(least float64) func(any) string {
 	return func(value any) string {
 		x, ok := value.(float64)
@@ -110,6 +115,7 @@ func numberFrom(least float64) func(any) string {
 	}
 }
 
+// oneOfIntegers returns the rule of an integer that is one of those.
 func oneOfIntegers(legal ...int64) func(any) string {
 	return func(value any) string {
 		if n, ok := asInteger(value); !ok || !slices.Contains(legal, n) {
@@ -119,6 +125,7 @@ func oneOfIntegers(legal ...int64) func(any) string {
 	}
 }
 
+// blockSize is the rule of the tokens in a KV block.
 func blockSize(value any) string {
 	n, ok := asInteger(value)
 	if !ok || n < 1 || n != 1 && n != 8 && n%16 != 0 {
@@ -182,6 +189,7 @@ func compilation(value any) string {
 	})(value)
 }
 
+// modelLength is the rule of the longest sequence, --max-model-len.
 func modelLength(value any) string {
 	if text, ok := value.(string); ok && text == "auto" {
 		return ""
@@ -192,6 +200,7 @@ func modelLength(value any) string {
 	return ""
 }
 
+// executor is the rule of --distributed-executor-backend.
 func executor(value any) string {
 	name, ok := value.(string)
 	if !ok || !slices.Contains([]string{"ray", "mp", "uni", "external_launcher"}, name) && !strings.Contains(name, ".") {
@@ -200,6 +209,7 @@ func executor(value any) string {
 	return ""
 }
 
+// text is the rule of a flag whose value is a text.
 func text(value any) string {
 	if _, ok := value.(string); !ok {
 		return fmt.Sprintf("got %v, want a text", value)

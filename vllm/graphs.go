@@ -1,5 +1,7 @@
 package vllm
 
+// This file computes the batch sizes that an engine captures as CUDA graphs.
+
 import (
 	"cmp"
 	"math"
@@ -41,26 +43,27 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 	if !e.CapturesGraphs() {
 		return nil
 	}
-	query := e.decodeTokens()
+	tokensPerRequest := e.decodeTokens()
 	largest := int64(mostGraphTokens)
 	if capability10 && e.IsSince(LargerGraphsSince) {
 		largest = mostGraphTokensCapability10
 	}
 	if sizes := e.statedGraphs(); len(sizes) > 0 {
-		return slices.DeleteFunc(sizes, func(n int64) bool { return e.MaxNumBatchedTokens > 0 && n > e.MaxNumBatchedTokens })
+		return slices.DeleteFunc(sizes, func(statedMost int64) bool { return e.MaxNumBatchedTokens > 0 && statedMost > e.MaxNumBatchedTokens })
 	}
-	most := min(largest, 2*e.MaxNumSeqs*query)
+	most := min(largest, 2*e.MaxNumSeqs*tokensPerRequest)
 	budget := e.MaxNumBatchedTokens
-	n, _ := Number(e.graphSetting("max_cudagraph_capture_size"))
-	isStated := n >= 1
+	statedMost, _ := Number(e.graphSetting("max_cudagraph_capture_size"))
+	isStated := statedMost >= 1
 	if isStated {
-		most = int64(n)
+		most = int64(statedMost)
 	}
 	budget = cmp.Or(max(0, budget), most)
+	// Every size up to 32 for interactivity, then the grid, then the decode batches of newer releases.
 	var sizes GraphSizes
 	if e.Extra["performance_mode"] == "interactivity" {
-		for n := range min(most, budget, 32) {
-			sizes = append(sizes, n+1)
+		for statedMost := range min(most, budget, 32) {
+			sizes = append(sizes, statedMost+1)
 		}
 	}
 	sizes = sizes.appendGrid(min(most, budget), 1)
@@ -68,11 +71,11 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 		sizes = append(sizes, budget)
 	}
 	if e.IsSince(decodeGraphsSince) && !isStated {
-		for query, requests := range e.decodeTiers(query) {
+		for tokensPerRequest, requests := range e.decodeTiers(tokensPerRequest) {
 			requests = min(requests, largest)
-			sizes = sizes.appendGrid(min(requests, min(most, budget)/query), query)
-			if requests*query <= min(most, budget) {
-				sizes = append(sizes, requests*query)
+			sizes = sizes.appendGrid(min(requests, min(most, budget)/tokensPerRequest), tokensPerRequest)
+			if requests*tokensPerRequest <= min(most, budget) {
+				sizes = append(sizes, requests*tokensPerRequest)
 			}
 		}
 	}

@@ -1,5 +1,7 @@
 package vllm
 
+// This file lists the settings of vLLM whose effect on a step is not modelled.
+
 // atMost returns a value for [Limit.Most].
 func atMost(n float64) *float64 { return &n }
 

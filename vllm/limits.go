@@ -1,5 +1,7 @@
 package vllm
 
+// This file finds the settings of an engine that reach a limit of the models.
+
 import (
 	"fmt"
 	"slices"

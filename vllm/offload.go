@@ -1,5 +1,7 @@
 package vllm
 
+// This file reads the settings of a tier of KV blocks in CPU memory, of vLLM itself or of LMCache.
+
 import (
 	"cmp"
 	"fmt"

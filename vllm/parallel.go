@@ -1,5 +1,7 @@
 package vllm
 
+// This file reads the settings by which an engine is spread over devices.
+
 import (
 	"math"
 

@@ -1,5 +1,7 @@
 package vllm
 
+// This file reads Python literals, in which vLLM logs its arguments.
+
 import (
 	"regexp"
 	"strconv"

@@ -1,5 +1,7 @@
 package vllm
 
+// This file reads and compares releases of vLLM.
+
 import (
 	"fmt"
 	"strconv"

@@ -1,5 +1,7 @@
 package vllm
 
+// This file lists the rules of vLLM's scheduler that differ between releases.
+
 import (
 	"math"
 	"strings"

@@ -1,5 +1,8 @@
 package vllm
 
+// This file lists the keys of run.yaml's section vllm, with the flags and log lines that state them
+// too.
+
 import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"

@@ -1,5 +1,7 @@
 package vllm
 
+// This file reads --speculative-config.
+
 import (
 	"cmp"
 	"encoding/json"

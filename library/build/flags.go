@@ -1,5 +1,7 @@
 package build
 
+// This file reads what the servers of measured points really ran, and applies it to their deployments.
+
 import (
 	"bytes"
 	"encoding/csv"

@@ -1,5 +1,7 @@
 package build
 
+// This file exports step times as forward-pass times in AIConfigurator's format.
+
 import (
 	"cmp"
 	"crypto/sha256"
@@ -165,7 +167,7 @@ const (
 
 // fpmRows returns the passes of one configuration: decodes by batch and total context, prompts by
 // batch, new tokens and context. The grids are rectangular because the reader never extrapolates.
-func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([]fpmRow, error) {
+func fpmRows(c *result.FitConfig, timer export.StepTimer, system, release string) ([]fpmRow, error) {
 	d := &c.Deployment
 	e, m := &d.Engine, &d.Model
 	blocks, _, err := d.KVBlocks()
@@ -214,18 +216,19 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 	case m.IsMoE():
 		row.MoETP = d.TP * d.DP
 	}
+	// Every row is one pass whose requests share its tokens evenly.
 	var out []fpmRow
-	add := func(kind string, n, tokens, context int64) error {
-		us, err := t.StepUs(balancedBatch(n, tokens, context))
+	add := func(kind string, requests, tokens, context int64) error {
+		us, err := timer.StepUs(balancedBatch(requests, tokens, context))
 		if err != nil {
 			return err
 		}
 		if !(us > 0) || math.IsInf(us, 0) {
-			return trace.Errorf(export.PoorProjection, "%d requests, %d prompt and %d context tokens: got %g us, want above 0", n, tokens,
+			return trace.Errorf(export.PoorProjection, "%d requests, %d prompt and %d context tokens: got %g us, want above 0", requests, tokens,
 				context, us)
 		}
 		row.Kind = kind
-		row.Batch = n
+		row.Batch = requests
 		row.PrefillToken = tokens
 		row.KVTokens = context
 		row.LatencyMs = us / 1e3
@@ -233,26 +236,26 @@ func fpmRows(c *result.FitConfig, t export.StepTimer, system, release string) ([
 		return nil
 	}
 	tokens := blocks * e.BlockSize
-	for n := int64(1); n <= e.MaxNumSeqs; n++ { // all: between batches the reader goes by its own roofline
+	for requests := int64(1); requests <= e.MaxNumSeqs; requests++ { // all: between batches the reader goes by its own roofline
 		for _, context := range append([]int64{1}, fpmGrid(1024, tokens)...) {
-			if err := add("decode", n, 0, context); err != nil {
+			if err := add("decode", requests, 0, context); err != nil {
 				return nil, err
 			}
 		}
 	}
-	prompts, err := refinedGrid(t, fpmGrid(1, e.MaxNumBatchedTokens))
+	prompts, err := refinedGrid(timer, fpmGrid(1, e.MaxNumBatchedTokens))
 	if err != nil {
 		return nil, err
 	}
 	longest := d.LongestSequence().Or(tokens)
-	for _, n := range fpmGrid(1, e.MaxNumBatchedTokens/16) {
-		contexts := append([]int64{0}, fpmGrid(64, min(tokens, n*longest))...)
-		for _, of := range prompts {
+	for _, requests := range fpmGrid(1, e.MaxNumBatchedTokens/16) {
+		contexts := append([]int64{0}, fpmGrid(64, min(tokens, requests*longest))...)
+		for _, promptTokens := range prompts {
 			for _, context := range contexts {
-				if of < n {
+				if promptTokens < requests {
 					continue
 				}
-				if err := add("prefill", n, of, context); err != nil {
+				if err := add("prefill", requests, promptTokens, context); err != nil {
 					return nil, err
 				}
 			}

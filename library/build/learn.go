@@ -1,5 +1,8 @@
 package build
 
+// This file fits the corrections of package library to measured servers: a least-squares fit under
+// priors, in which each family of measurements is also predicted by a fit without it.
+
 import (
 	"context"
 	"fmt"
@@ -223,27 +226,30 @@ func gpusOf(ls []*load, ys []*cycles) []string {
 // gaussNewtonStep moves the parameters by one Gauss-Newton step under the prior, with Huber's
 // weights. Parameters stay at or above their least value.
 func (c *correction) gaussNewtonStep(es []evidence) {
-	n := len(c.Theta)
-	a := make([]float64, n*n)
-	rhs := make([]float64, n)
-	for k := range n {
+	numParameters := len(c.Theta)
+	normal := make([]float64, numParameters*numParameters)
+	right := make([]float64, numParameters)
+	// The priors, as evidence on each parameter.
+	for k := range numParameters {
 		p := c.prior(k)
-		a[k*n+k] += 1 / (p.SD * p.SD)
-		rhs[k] += (p.Mean - c.Theta[k]) / (p.SD * p.SD)
+		normal[k*numParameters+k] += 1 / (p.SD * p.SD)
+		right[k] += (p.Mean - c.Theta[k]) / (p.SD * p.SD)
 	}
+	// The measurements. Residuals beyond huberSD standard deviations count in proportion to their
+	// size, not to its square.
 	for _, e := range es {
-		w := e.weight / (e.sd * e.sd)
+		weight := e.weight / (e.sd * e.sd)
 		if z := math.Abs(e.log) / e.sd; z > huberSD {
-			w *= huberSD / z
+			weight *= huberSD / z
 		}
-		for k, u := range e.by {
-			rhs[k] -= w * u * e.log
-			for l, v := range e.by {
-				a[k*n+l] += w * u * v
+		for k, by := range e.by {
+			right[k] -= weight * by * e.log
+			for other, otherBy := range e.by {
+				normal[k*numParameters+other] += weight * by * otherBy
 			}
 		}
 	}
-	c.solve(a, rhs)
+	c.solve(normal, right)
 }
 
 // solve moves the parameters by the solution of the normal equations. A parameter that would fall
@@ -252,8 +258,8 @@ func (c *correction) solve(a, rhs []float64) {
 	n := len(rhs)
 	held := make([]bool, n)
 	for {
-		m := slices.Clone(a)
-		b := slices.Clone(rhs)
+		matrix := slices.Clone(a)
+		moves := slices.Clone(rhs)
 		for k := range n {
 			if !held[k] {
 				continue
@@ -261,17 +267,19 @@ func (c *correction) solve(a, rhs []float64) {
 			move := c.prior(k).AtLeast - c.Theta[k]
 			for l := range n {
 				if l != k {
-					b[l] -= m[l*n+k] * move
-					m[l*n+k], m[k*n+l] = 0, 0
+					moves[l] -= matrix[l*n+k] * move
+					matrix[l*n+k], matrix[k*n+l] = 0, 0
 				}
 			}
-			b[k] = m[k*n+k] * move
+			moves[k] = matrix[k*n+k] * move
 		}
-		stat.Cholesky(m, n)
-		stat.CholeskySolve(m, n, b)
+		stat.Cholesky(matrix, n)
+		stat.CholeskySolve(matrix, n, moves)
+		// A parameter below its least value is held there, and the rest solved again.
+		// A parameter below its least value is held there, and the rest is solved again.
 		again := false
 		for k := range n {
-			if !held[k] && c.Theta[k]+b[k] < c.prior(k).AtLeast {
+			if !held[k] && c.Theta[k]+moves[k] < c.prior(k).AtLeast {
 				held[k], again = true, true
 			}
 		}
@@ -279,9 +287,9 @@ func (c *correction) solve(a, rhs []float64) {
 			continue
 		}
 		for k := range n {
-			c.Theta[k] = math.Max(c.prior(k).AtLeast, c.Theta[k]+b[k])
+			c.Theta[k] = math.Max(c.prior(k).AtLeast, c.Theta[k]+moves[k])
 		}
-		c.Covariance = stat.CholeskyInverse(m, n)
+		c.Covariance = stat.CholeskyInverse(matrix, n)
 		return
 	}
 }
@@ -325,21 +333,21 @@ func leaveOut(
 	for _, l := range points {
 		families = append(families, l.family)
 	}
-	for _, f := range distinct(families) {
+	for _, family := range distinct(families) {
 		var left []*load
-		in := slices.Clone(always)
+		rest := slices.Clone(always)
 		for _, l := range points {
-			if l.family == f {
+			if l.family == family {
 				left = append(left, l)
 			} else {
-				in = append(in, l)
+				rest = append(rest, l)
 			}
 		}
-		js, err := fitCorrection(from, in, of, ys).predictLoads(ctx, left, workers)
+		predictions, err := fitCorrection(from, rest, of, ys).predictLoads(ctx, left, workers)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, js...)
+		out = append(out, predictions...)
 	}
 	return out, nil
 }
@@ -417,46 +425,46 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 		}
 		out.GPUs[gpu][c.prior(k).Name] = pair
 	}
-	by := map[string][]judged{}
+	ofFamily := map[string][]judged{}
 	var families []string
 	for _, j := range left {
 		if j.listed() {
 			families = append(families, j.step.Family)
-			by[j.step.Family] = append(by[j.step.Family], j)
+			ofFamily[j.step.Family] = append(ofFamily[j.step.Family], j)
 		}
 	}
 	for _, f := range distinct(families) {
-		q := judgementOf(f, by[f])
-		out.Unseen.TTFT = math.Max(out.Unseen.TTFT, q.Intervals.TTFT)
-		out.Unseen.ITL = math.Max(out.Unseen.ITL, q.Intervals.ITL)
-		out.Unseen.E2E = math.Max(out.Unseen.E2E, q.Intervals.E2E)
-		out.Unseen.Throughput = math.Max(out.Unseen.Throughput, q.Intervals.Throughput)
-		out.Judged = append(out.Judged, q)
+		judgement := judgementOf(f, ofFamily[f])
+		out.Unseen.TTFT = math.Max(out.Unseen.TTFT, judgement.Intervals.TTFT)
+		out.Unseen.ITL = math.Max(out.Unseen.ITL, judgement.Intervals.ITL)
+		out.Unseen.E2E = math.Max(out.Unseen.E2E, judgement.Intervals.E2E)
+		out.Unseen.Throughput = math.Max(out.Unseen.Throughput, judgement.Intervals.Throughput)
+		out.Judged = append(out.Judged, judgement)
 	}
 	return out
 }
 
 // judgementOf returns what the predictions of a family show that was held out of the fit.
 func judgementOf(family string, js []judged) library.Judged {
-	q := library.Judged{Family: family, Points: len(js)}
+	judgement := library.Judged{Family: family, Points: len(js)}
 	var tpot, ttft, e2e, throughput []float64
 	var models, flags []string
 	for _, j := range js {
-		p := j.point
-		flags = append(flags, p.served.shown()...)
-		models = append(models, p.model)
-		q.TP = append(q.TP, j.dep.TP)
-		q.Unknown = q.Unknown || p.served == nil
-		q.Measured.Widen(p.InputTokens, p.OutputTokens, int64(p.Concurrency), j.dep, j.dep.Model.Layered.KVBytes)
+		measuredPoint := j.point
+		flags = append(flags, measuredPoint.served.shown()...)
+		models = append(models, measuredPoint.model)
+		judgement.TP = append(judgement.TP, j.dep.TP)
+		judgement.Unknown = judgement.Unknown || measuredPoint.served == nil
+		judgement.Measured.Widen(measuredPoint.InputTokens, measuredPoint.OutputTokens, int64(measuredPoint.Concurrency), j.dep, j.dep.Model.Layered.KVBytes)
 		tpot = append(tpot, math.Abs(j.tpotErr))
 		ttft = append(ttft, math.Abs(j.ttftErr))
-		gaps := float64(p.OutputTokens - 1)
+		gaps := float64(measuredPoint.OutputTokens - 1)
 		measured := j.ttftMs + gaps*j.tpotMs
 		predicted := j.ttftMs*(1+j.ttftErr) + gaps*j.tpotMs*(1+j.tpotErr)
 		e2e = append(e2e, math.Abs(predicted/measured-1))
 		throughput = append(throughput, math.Abs(measured/predicted-1))
 	}
-	q.Model, q.TP = strings.Join(distinct(models), " and "), distinct(q.TP)
+	judgement.Model, judgement.TP = strings.Join(distinct(models), " and "), distinct(judgement.TP)
 	for _, flag := range distinct(slices.Clone(flags)) {
 		count := 0
 		for _, f := range flags {
@@ -464,17 +472,17 @@ func judgementOf(family string, js []judged) library.Judged {
 				count++
 			}
 		}
-		q.Flags = append(q.Flags, fmt.Sprintf("%s (%d of %d)", flag, count, q.Points))
+		judgement.Flags = append(judgement.Flags, fmt.Sprintf("%s (%d of %d)", flag, count, judgement.Points))
 	}
-	q.TPOTMape = stat.Round(stat.Mean(tpot), 3)
-	q.TTFTMedian = stat.Round(stat.Median(ttft), 3)
-	q.Intervals = library.Intervals{
+	judgement.TPOTMape = stat.Round(stat.Mean(tpot), 3)
+	judgement.TTFTMedian = stat.Round(stat.Median(ttft), 3)
+	judgement.Intervals = library.Intervals{
 		TTFT:       stat.Round(interval90(ttft), 3),
 		ITL:        stat.Round(interval90(tpot), 3),
 		E2E:        stat.Round(interval90(e2e), 3),
 		Throughput: stat.Round(interval90(throughput), 3),
 	}
-	return q
+	return judgement
 }
 
 // interval90 returns a bound that nine in ten errors of further measurements stay within: the

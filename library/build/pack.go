@@ -1,5 +1,7 @@
 package build
 
+// This file packs the published Parquet tables of a GPU into the tables of package library.
+
 import (
 	"bytes"
 	"cmp"
@@ -144,7 +146,7 @@ var times = []struct {
 
 // tablesOf returns the tables of one file: every row, by key and size.
 func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
-	c, err := readColumns(path, data)
+	columns, err := readColumns(path, data)
 	if err != nil {
 		return nil, err
 	}
@@ -152,7 +154,7 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 	name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".parquet"), "_perf")
 	var out []*library.Table
 	for _, t := range times {
-		ms := c.nums[t.column]
+		ms := columns.nums[t.column]
 		if ms == nil {
 			continue
 		}
@@ -162,9 +164,9 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 			Version:     filepath.Base(filepath.Dir(path)),
 			SHA256:      in.SHA256,
 			SourceBytes: in.Bytes,
-			Rows:        c.n,
+			Rows:        columns.n,
 		}
-		values, err := c.keys(table, path)
+		values, err := columns.keys(table, path)
 		if err != nil {
 			return nil, err
 		}
@@ -173,7 +175,7 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 				return nil, trace.Errorf(library.BadTable, "%s: row %d: %s: got %g, want a time of 0 to 1e9 us", path, i+1, t.column, v)
 			}
 		}
-		order := make([]int, c.n)
+		order := make([]int, columns.n)
 		for i := range order {
 			order[i] = i
 		}
@@ -185,9 +187,9 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 				table.Series = append(table.Series, library.Series{Key: values[i][:width]})
 				n++
 			}
-			s := &table.Series[n-1]
-			s.X = append(s.X, values[i][width])
-			s.Q = append(s.Q, library.Quantized(ms[i]*t.us))
+			last := &table.Series[n-1]
+			last.X = append(last.X, values[i][width])
+			last.Q = append(last.Q, library.Quantized(ms[i]*t.us))
 		}
 		out = append(out, table)
 	}

@@ -1,5 +1,8 @@
 package build
 
+// This file reads measured points, means of load levels on named servers, and makes the load that a
+// simulation has to serve for each.
+
 import (
 	"bytes"
 	"cmp"

@@ -1,5 +1,8 @@
 package build
 
+// This file reads recorded runs: step cycles of runs with step traces, and loads of runs with stock
+// spans.
+
 import (
 	"cmp"
 	"context"

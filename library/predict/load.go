@@ -1,5 +1,8 @@
 package predict
 
+// This file draws the requests of a load: those that are measured, with a warm-up before and load
+// after them.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,8 @@
 package predict
 
+// This file turns a question, the arguments of vllm serve and some settings, into a deployment, and
+// sweeps axes of it.
+
 import (
 	"cmp"
 	"fmt"

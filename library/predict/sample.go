@@ -1,5 +1,8 @@
 package predict
 
+// This file has the statistics of simulated requests: means and percentiles over replications with
+// their intervals.
+
 import (
 	"math"
 	"slices"
@@ -180,6 +183,8 @@ type estimate struct {
 	residual   float64 // standard deviation of one replication without excess
 }
 
+// estimateOf returns the mean of a statistic over replications, at no excess of arrivals where there
+// are enough replications to know how the statistic depends on it.
 func estimateOf(samples []*Sample, of func(*Sample) float64) estimate {
 	var values, excess []float64
 	isFinite := true
@@ -195,6 +200,7 @@ func estimateOf(samples []*Sample, of func(*Sample) float64) estimate {
 	if len(values) == 1 {
 		out.half, out.residual = 0, 0
 	}
+	// Regression of the statistic on the excess of arrivals.
 	meanExcess := stat.Mean(excess)
 	var sumSquares, sumProducts float64
 	for i, x := range excess {
@@ -212,6 +218,7 @@ func estimateOf(samples []*Sample, of func(*Sample) float64) estimate {
 	}
 	degrees := n - 2
 	residual := math.Sqrt(squares / degrees)
+	// The regression's value at no excess, with the interval of a regression line there.
 	return estimate{
 		mean:     mean - slope*meanExcess,
 		half:     stat.StudentT(0.975, degrees) * residual * math.Sqrt(1/n+meanExcess*meanExcess/sumSquares),

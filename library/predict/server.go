@@ -1,5 +1,7 @@
 package predict
 
+// This file runs one simulation of the server that a question is about.
+
 import (
 	"context"
 	"math"

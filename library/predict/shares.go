@@ -1,5 +1,7 @@
 package predict
 
+// This file divides the time of simulated steps into kinds of work, such as reading weights.
+
 import (
 	"math"
 	"strings"
@@ -59,6 +61,7 @@ type stepBreakdown struct {
 	steps   int
 }
 
+// sampleEvery is how many steps there are for each whose time is divided.
 const sampleEvery = 16
 
 // expertTokens is a number of tokens at which every expert has some, but reading its weights still

@@ -1,5 +1,7 @@
 package predict
 
+// This file searches for the highest load at which the latencies meet their targets.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package predict
 
+// This file reads service level objectives such as ttft.p95=1s.
+
 import (
 	"cmp"
 	"fmt"

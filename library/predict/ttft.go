@@ -1,5 +1,8 @@
 package predict
 
+// This file divides the mean TTFT into its parts: front end, queueing, running step and the steps of
+// the prompt.
+
 import (
 	"math"
 
@@ -41,6 +44,7 @@ type stepParts struct {
 	steps map[int64][library.NumTimeParts]float64
 }
 
+// newStepParts returns a record of the parts of steps without any step yet.
 func newStepParts(step *library.Step) *stepParts {
 	return &stepParts{
 		price: step.NewPricer(),

@@ -1,5 +1,7 @@
 package features
 
+// This file names the recording that would let a fit tell two features apart.
+
 // separates names, for step-time terms, the recording that would separate the term from those correlated
 // with it, the most informative recordings first.
 var separates = [][2]string{

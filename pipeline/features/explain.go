@@ -1,5 +1,8 @@
 package features
 
+// This file explains one vector of features for people: every slot's formula with its numbers, and
+// what each adds to the prediction.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"

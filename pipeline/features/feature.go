@@ -1,5 +1,7 @@
 package features
 
+// This file describes a feature: its kind, units, bound, formula and function.
+
 import (
 	"slices"
 )

@@ -1,5 +1,8 @@
 package features
 
+// This file has the inputs of the features: the work of one step, and the state of the queue at an
+// arrival.
+
 import (
 	"reflect"
 )

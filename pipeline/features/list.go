@@ -1,5 +1,8 @@
 package features
 
+// This file lists the versions of the features and identifies them by digests, so that coefficients
+// are never used with other features than they were fitted to.
+
 import (
 	"cmp"
 	"crypto/sha256"

@@ -1,5 +1,8 @@
 package features
 
+// This file applies the factors that a coefficient set has for single deployments, devices and prompt
+// work.
+
 import (
 	"slices"
 

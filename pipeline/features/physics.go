@@ -1,5 +1,8 @@
 package features
 
+// This file has the quantities of a step that several features share: weights read, experts used,
+// times at peak rates.
+
 import (
 	"math"
 )

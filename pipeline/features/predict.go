@@ -1,5 +1,8 @@
 package features
 
+// This file predicts times: the sum of coefficients times features, with a warning for features
+// outside the range of the training rows.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,8 @@
 package features
 
+// This file has the step features of one rank of a data-parallel model whose experts are spread over
+// all ranks.
+
 // Group describes the step of all ranks of a data-parallel model with experts. The experts are
 // spread over the ranks and process the tokens of all of them.
 type Group struct {
@@ -24,22 +27,24 @@ func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 	if !Layered(s.version) {
 		perToken = s.moeLayers * 2 * float64(m.NumMLPProj) * s.hidden * s.topK * float64(m.MoEIntermediateSize) / s.linearPeak
 	}
-	experts := g.Tokens/g.Ranks*g.Imbalance - g.Padded
-	linear := s.linearS(g.Padded, in.NumSampledSeqs) + perToken*experts
+	// The experts here process their part of all ranks' tokens in place of this rank's own.
+	moreTokens := g.Tokens/g.Ranks*g.Imbalance - g.Padded
+	linear := s.linearS(g.Padded, in.NumSampledSeqs) + perToken*moreTokens
 	touched := s.touchedBytes(g.Tokens)
 	share := s.moeShare(g.Tokens)
 	load := s.expertsTouched(g.Tokens)
 	if !Layered(s.version) {
-		of := s.expertShare(g.Tokens)
-		touched = s.expertWeights / g.Ranks * of
-		share = s.moeLayerShare * of / g.Ranks
-		load = s.moeLayers * s.experts / g.Ranks * of
+		touchedShare := s.expertShare(g.Tokens)
+		touched = s.expertWeights / g.Ranks * touchedShare
+		share = s.moeLayerShare * touchedShare / g.Ranks
+		load = s.moeLayers * s.experts / g.Ranks * touchedShare
 	}
 	weights := s.fixedWeights + touched
 	if in.NumSampledSeqs > 0 {
 		weights += s.headBytes
 	}
 	read := weights / s.bandwidth
+	// Only the terms in which experts take part are replaced.
 	for i := range s.beta {
 		switch s.beta[i].Name {
 		case "prefill_linear_compute":
@@ -54,6 +59,6 @@ func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 			x[i] = load * expertRefS
 		}
 	}
-	more, err := clip(s.beta, x)
-	return hits | more, err
+	clipped, err := clip(s.beta, x)
+	return hits | clipped, err
 }

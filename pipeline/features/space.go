@@ -1,5 +1,8 @@
 package features
 
+// This file has the constants that a version's features need of a deployment, and the function that
+// computes all features of one step or arrival.
+
 import (
 	_ "embed"
 	"math"

@@ -1,5 +1,7 @@
 package features
 
+// This file computes the inputs of a step from the chunks of its batch.
+
 import (
 	"math"
 

@@ -47,9 +47,9 @@ func (s *Step) Add(c trace.Chunk) {
 	}
 	s.Requests++
 	if c.Computed < c.Prompt {
-		t := float64(c.New)
-		s.PrefillTokens += t
-		s.PrefillAttn += t * (float64(c.Prompt) + t/2)
+		tokens := float64(c.New)
+		s.PrefillTokens += tokens
+		s.PrefillAttn += tokens * (float64(c.Prompt) + tokens/2)
 		return
 	}
 	s.DecodeTokens += float64(c.New)
@@ -142,7 +142,8 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	if isMoE {
 		group = tp * dp
 	}
-	hid := float64(m.HiddenSize)
+	// Widths of one layer.
+	hidden := float64(m.HiddenSize)
 	headDim := float64(m.HiddenSize / m.NumHeads)
 	kvDim := float64(m.NumKVHeads) * headDim
 	topK := float64(max(1, m.TopK))
@@ -152,22 +153,28 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	if !isMoE {
 		shared = 0
 	}
-	t.projPerToken = t.layers * 2 * hid * (2*hid + 2*kvDim) / (tp * dp)
-	t.ffnPerToken = t.moeLayers*topK/group*6*hid*moeFFN + t.moeLayers*6*hid*shared/(tp*dp) + dense*6*hid*denseFFN/(tp*dp)
+	// FLOP per token and device: query, output, key and value projections, then the gated FFN (three
+	// matrices, 2 FLOP per weight), then attention (QK' and PV, 2 FLOP each).
+	t.projPerToken = t.layers * 2 * hidden * (2*hidden + 2*kvDim) / (tp * dp)
+	t.ffnPerToken = t.moeLayers*topK/group*6*hidden*moeFFN + t.moeLayers*6*hidden*shared/(tp*dp) + dense*6*hidden*denseFFN/(tp*dp)
 	t.attnPerPair = t.layers * 4 * (float64(m.NumHeads) / tp) * headDim / dp
+	// Keys and values of one token, B per device.
 	t.kvBytesPerToken = 2 * bytesPerKV * t.layers * (kvDim / (tp * dp))
-	bw := m.BytesPerWeight
-	bytesAttn := t.layers * hid * (2*hid + 2*kvDim) * bw / tp
-	bytesFFN := t.moeLayers*(float64(m.NumExperts)/group)*3*hid*moeFFN*bw + t.moeLayers*3*hid*shared*bw/tp +
-		dense*3*hid*denseFFN*bw/tp
+	// The weights of one device are read once a step.
+	weightBytes := m.BytesPerWeight
+	bytesAttn := t.layers * hidden * (2*hidden + 2*kvDim) * weightBytes / tp
+	bytesFFN := t.moeLayers*(float64(m.NumExperts)/group)*3*hidden*moeFFN*weightBytes + t.moeLayers*3*hidden*shared*weightBytes/tp +
+		dense*3*hidden*denseFFN*weightBytes/tp
 	t.weightUs = (bytesAttn + bytesFFN) / t.bytePerUs
-	unit := 2 * hid * m.BytesPerActivation * (tp - 1) / tp / t.bytePerUs
-	t.allReducePerToken = unit * (t.layers + dense) / dp
+	// A ring all-reduce moves 2(tp-1)/tp of the activations of a token. A layer has two of them; its
+	// second one, after the FFN, falls away where experts exchange tokens over data parallelism.
+	ringUs := 2 * hidden * m.BytesPerActivation * (tp - 1) / tp / t.bytePerUs
+	t.allReducePerToken = ringUs * (t.layers + dense) / dp
 	if isMoE && dp == 1 {
-		t.allReducePerToken += unit * t.moeLayers
+		t.allReducePerToken += ringUs * t.moeLayers
 	}
 	if isMoE && dp > 1 {
-		t.moeDispatch = t.moeLayers / dp * (group - 1) / group * 2 * hid * m.BytesPerActivation / t.bytePerUs
+		t.moeDispatch = t.moeLayers / dp * (group - 1) / group * 2 * hidden * m.BytesPerActivation / t.bytePerUs
 	}
 	if dense == 0 { // the overhead per MoE layer is charged to interleaved models only
 		t.moeLayers = 0
@@ -224,22 +231,22 @@ func CheckBetas(beta []float64) error {
 // selects the formula, as above. x is scratch of len(TrainedPhysicsBeta()).
 func (t *TrainedPhysics) StepUs(s *Step, beta, x []float64) float64 {
 	t.Beta(s, x)
-	n := len(beta)
+	betas := len(beta)
 	prefill := beta[prefillCompute] * math.Max(x[prefillCompute], x[prefillKV])
-	if n > prefillKV {
+	if betas > prefillKV {
 		prefill = beta[prefillCompute]*x[prefillCompute] + beta[prefillKV]*x[prefillKV]
 	}
 	decode := beta[decodeCompute] * math.Max(x[decodeCompute], x[decodeKV])
-	if n > decodeKV {
+	if betas > decodeKV {
 		decode = beta[decodeCompute]*x[decodeCompute] + beta[decodeKV]*x[decodeKV]
 	}
 	dispatch := beta[allReduce]
-	if n > moEDispatch {
+	if betas > moEDispatch {
 		dispatch = beta[moEDispatch]
 	}
 	y := prefill + decode + beta[basisWeightLoad]*x[basisWeightLoad] + beta[allReduce]*x[allReduce] +
 		dispatch*x[moEDispatch] + beta[perLayer]*x[perLayer] + beta[perRequest]*x[perRequest] + beta[PerStep]
-	if n > perMoELayer {
+	if betas > perMoELayer {
 		y += beta[perMoELayer] * x[perMoELayer]
 	}
 	return y

@@ -1,5 +1,9 @@
 package validate
 
+// This file makes replays in which every step takes its predicted time times a ratio that the server
+// itself once had, and the API its measured scatter. Together they say how far chance alone moves a
+// server that is exactly as modelled (spec#chance), so a gate fails only for a distance beyond that.
+
 import (
 	"cmp"
 	"context"
@@ -47,8 +51,8 @@ type stepNoise struct {
 func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise {
 	var all, single []int
 	for _, i := range stat.Order(t.TimeNs) {
-		at := t.TimeNs[i]
-		if at < fromNs || at >= toNs || t.IsOutlier(i) || !(predUs[i] > 0 && t.Y[i] > 0) {
+		startNs := t.TimeNs[i]
+		if startNs < fromNs || startNs >= toNs || t.IsOutlier(i) || !(predUs[i] > 0 && t.Y[i] > 0) {
 			continue
 		}
 		all = append(all, i)
@@ -63,25 +67,27 @@ func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise
 		return nil
 	}
 	all = all[max(0, len(all)-mostNoiseRows):]
-	n := &stepNoise{ratio: rows.NoiseOf(t, predUs, all), steps: make([]int32, len(all))}
+	noise := &stepNoise{ratio: rows.NoiseOf(t, predUs, all), steps: make([]int32, len(all))}
+	// A row may be the mean of several equal steps, so a block of rows is longer in steps.
 	stepsPerRow := 0.0
-	for k, i := range all {
-		n.steps[k] = int32(max(1, t.Steps[i]))
-		n.byRegime[t.Regime[i]] = append(n.byRegime[t.Regime[i]], k)
-		stepsPerRow += float64(n.steps[k]) / float64(len(all))
+	for row, i := range all {
+		noise.steps[row] = int32(max(1, t.Steps[i]))
+		noise.byRegime[t.Regime[i]] = append(noise.byRegime[t.Regime[i]], row)
+		stepsPerRow += float64(noise.steps[row]) / float64(len(all))
 	}
-	for _, members := range n.byRegime {
+	// Scale the ratios of each regime so that noise leaves the sum of its times as it is.
+	for _, ofRegime := range noise.byRegime {
 		measured, withoutNoise := 0.0, 0.0
-		for _, k := range members {
-			measured += t.Y[all[k]]
-			withoutNoise += t.Y[all[k]] / n.ratio[k]
+		for _, row := range ofRegime {
+			measured += t.Y[all[row]]
+			withoutNoise += t.Y[all[row]] / noise.ratio[row]
 		}
-		for _, k := range members {
-			n.ratio[k] *= withoutNoise / measured
+		for _, row := range ofRegime {
+			noise.ratio[row] *= withoutNoise / measured
 		}
 	}
-	n.block = max(1, int(math.Round(stepsPerRow*float64(n.blockRows()))))
-	return n
+	noise.block = max(1, int(math.Round(stepsPerRow*float64(noise.blockRows()))))
+	return noise
 }
 
 // blockRows returns how many rows are drawn together: one where neighbours are independent, else
@@ -113,6 +119,7 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 		return 0, err
 	}
 	if m.stepsLeft == 0 {
+		// A new block begins at a random row. Each regime continues from its first row after that one.
 		start := m.rng.IntN(len(m.noise.ratio))
 		for regime, members := range m.noise.byRegime {
 			m.next[regime], _ = slices.BinarySearch(members, start)
@@ -126,13 +133,14 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 	if len(members) == 0 {
 		return us, nil
 	}
-	k := members[m.next[regime]%len(members)]
+	// A row that is the mean of several steps gives its ratio to as many steps.
+	row := members[m.next[regime]%len(members)]
 	m.used[regime]++
-	if m.used[regime] >= m.noise.steps[k] {
+	if m.used[regime] >= m.noise.steps[row] {
 		m.next[regime]++
 		m.used[regime] = 0
 	}
-	return us * m.noise.ratio[k], nil
+	return us * m.noise.ratio[row], nil
 }
 
 // noisyTimes are simulated times of the compared requests on a server with noise, ms: by metric one list a
@@ -196,13 +204,14 @@ func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
 		for k := range chanceReplays {
 			rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))
 			times := make([]float64, len(plain))
-			at := 0
+			// At each start of a block jump to a random recorded request, else take the next one.
+			position := 0
 			for i := range times {
-				at++
+				position++
 				if i%block == 0 {
-					at = rng.IntN(len(noise.ratio))
+					position = rng.IntN(len(noise.ratio))
 				}
-				times[i] = plain[i] * noise.ratio[at%len(noise.ratio)]
+				times[i] = plain[i] * noise.ratio[position%len(noise.ratio)]
 			}
 			noisy[metric] = append(noisy[metric], times)
 		}
@@ -232,11 +241,14 @@ func requestNoise(all *sample, metric string, alike map[int][]float64) []float64
 		return nil
 	}
 	ratio = aroundNeighbours(points, dim, ratio)
+	// The recorded times of alike requests scatter more than the replayed ones. Only that difference
+	// is noise of the server, so the logs of the ratios are shrunk to it.
 	needed := scatterOfLogs(aroundNeighbours(points, dim, real)) - scatterOfLogs(aroundNeighbours(points, dim, simulated))
 	share := 0.0
 	if has := scatterOfLogs(ratio); has > 0 {
 		share = math.Sqrt(min(1, max(0, needed/has)))
 	}
+	// Divide by the mean, so that noise does not make requests slower.
 	mean := 0.0
 	for i, log := range ratio {
 		ratio[i] = math.Exp(share * log)
@@ -259,10 +271,10 @@ func aroundNeighbours(points []float64, dim int, values []float64) []float64 {
 }
 
 // scatterOfLogs returns the mean square of the values, without the largest twentieth.
-func scatterOfLogs(v []float64) float64 {
-	squares := make([]float64, len(v))
-	for i, x := range v {
-		squares[i] = x * x
+func scatterOfLogs(values []float64) float64 {
+	squares := make([]float64, len(values))
+	for i, value := range values {
+		squares[i] = value * value
 	}
 	squares = stat.Sorted(squares)
 	return stat.Mean(squares[:len(squares)-len(squares)/20])
@@ -325,13 +337,13 @@ func loadsOf(recorded []Request) []metLoad {
 	}
 	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.ns, b.ns) })
 	// The integral of the requests in flight, at each event.
-	area := make([]float64, len(events))
-	level := make([]float64, len(events)) // from the event on
+	requestNs := make([]float64, len(events))
+	inFlight := make([]float64, len(events)) // from the event on
 	for k, e := range events {
-		level[k] = e.change
+		inFlight[k] = e.change
 		if k > 0 {
-			level[k] += level[k-1]
-			area[k] = area[k-1] + level[k-1]*float64(e.ns-events[k-1].ns)
+			inFlight[k] += inFlight[k-1]
+			requestNs[k] = requestNs[k-1] + inFlight[k-1]*float64(e.ns-events[k-1].ns)
 		}
 	}
 	areaAt := func(ns int64) float64 {
@@ -339,7 +351,7 @@ func loadsOf(recorded []Request) []metLoad {
 		if k == 0 {
 			return 0
 		}
-		return area[k-1] + level[k-1]*float64(ns-events[k-1].ns)
+		return requestNs[k-1] + inFlight[k-1]*float64(ns-events[k-1].ns)
 	}
 	out := make([]metLoad, len(recorded))
 	for i := range recorded {

@@ -1,5 +1,8 @@
 package validate
 
+// This file compares one metric of a replay, such as TTFT, with the recording: distances between the
+// two distributions, their quantiles, and the errors of single requests.
+
 import (
 	"math"
 	"slices"

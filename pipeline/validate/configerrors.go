@@ -1,5 +1,8 @@
 package validate
 
+// This file groups the runs of a validation, the training runs by configuration and each test run
+// alone, and gives every group its errors and gates.
+
 import (
 	"slices"
 

@@ -1,5 +1,8 @@
 package validate
 
+// This file predicts each block of a run with coefficients that were fitted without that block
+// (spec#cross-fitting), so that training rows are not judged by coefficients that have seen them.
+
 import (
 	"slices"
 

@@ -1,5 +1,9 @@
 package validate
 
+// This file searches why a gate on step times failed (spec#diagnosis): it tries one change of the
+// model after the other, such as another device factor or a missing regime, and names those that
+// remove much of the error.
+
 import (
 	"cmp"
 	"fmt"
@@ -40,6 +44,7 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 	scopes, failed := gate.FailedByScope(v.Gates)
 	failedSteps := map[string]bool{} // by run: its step times failed
 	for _, name := range scopes {
+		// Without recorded steps only the levels or the requests can be described.
 		if t := j.runWithoutSteps(name); t != nil {
 			if len(t.levels) > 0 {
 				out = append(out, result.Diagnosis{Scope: name, Gates: failed[name], Cause: result.CauseUnknown, Sentence: worstLevels(t.levels)})
@@ -48,32 +53,32 @@ func (j *job) diagnoses(v *result.Validation, groups []*scope) []result.Diagnosi
 			}
 			continue
 		}
-		s := scopeNamed(groups, name)
-		if s == nil || len(s.runs) == 0 {
+		judged := scopeNamed(groups, name)
+		if judged == nil || len(judged.runs) == 0 {
 			continue
 		}
 		ofSteps := slices.ContainsFunc(failed[name], gate.JudgesSteps)
 		ofReplay := slices.ContainsFunc(failed[name], gate.JudgesReplay)
-		var d result.Diagnosis
+		var diagnosis result.Diagnosis
 		switch {
 		case ofSteps:
-			s.isDriftFarther = isDriftFarther(v, s)
-			d = diagnoseSteps(s, failed[name], j.lagCandidate(s))
+			judged.isDriftFarther = isDriftFarther(v, judged)
+			diagnosis = diagnoseSteps(judged, failed[name], j.lagCandidate(judged))
 			if name != gate.ScopeAll {
-				for _, t := range s.runs {
+				for _, t := range judged.runs {
 					failedSteps[t.id] = true
 				}
 			}
 		case !ofReplay || name == gate.ScopeAll:
 			continue
-		case failedSteps[s.runs[0].id]:
-			s.isDriftFarther = isDriftFarther(v, s)
-			d = diagnoseSteps(s, failed[name], j.lagCandidate(s))
+		case failedSteps[judged.runs[0].id]:
+			judged.isDriftFarther = isDriftFarther(v, judged)
+			diagnosis = diagnoseSteps(judged, failed[name], j.lagCandidate(judged))
 		default:
-			d = j.diagnoseReplay(v, s.runs[0], name, failed[name])
+			diagnosis = j.diagnoseReplay(v, judged.runs[0], name, failed[name])
 		}
-		d.Scope = name
-		out = append(out, d)
+		diagnosis.Scope = name
+		out = append(out, diagnosis)
 	}
 	return out
 }
@@ -124,37 +129,38 @@ type candidate struct {
 // extraFactor less. The hardware is no cause if the fit was made of only that device with these
 // figures.
 func diagnoseSteps(s *scope, failed []string, lag *candidate) result.Diagnosis {
-	d := result.Diagnosis{Scope: s.name, Gates: failed, Cause: result.CauseUnknown, Figure: "pred_vs_measured"}
+	diagnosis := result.Diagnosis{Scope: s.name, Gates: failed, Cause: result.CauseUnknown, Figure: "pred_vs_measured"}
 	set := s.runs[0].set
-	r := s.residuals(plainPrediction)
-	total := r.loss(0, nil)
-	if len(r.us) < fewestRows || !(total > 0) {
-		d.Sentence = fmt.Sprintf("fewer than %d rows: nothing can be said", fewestRows)
-		return d
+	errors := s.residuals(plainPrediction)
+	total := errors.loss(0, nil)
+	if len(errors.us) < fewestRows || !(total > 0) {
+		diagnosis.Sentence = fmt.Sprintf("fewer than %d rows: nothing can be said", fewestRows)
+		return diagnosis
 	}
+	// Most of the error in steps unlike those of the fit: no change of the model explains it.
 	if outside, slot := s.unseenErrorShare(set); outside > unseenShare && s.isKnownDevice(set) {
-		d.Cause = result.CauseUnseenRegime
-		d.Figure = "residuals"
-		d.Term = set.Beta[slot].Name
-		d.Evidence = &outside
-		d.Sentence = fmt.Sprintf("%.0f %% of the error lies in steps outside the range that %s was trained on: add such load to the fit",
-			100*outside, d.Term)
-		return d
+		diagnosis.Cause = result.CauseUnseenRegime
+		diagnosis.Figure = "residuals"
+		diagnosis.Term = set.Beta[slot].Name
+		diagnosis.Evidence = &outside
+		diagnosis.Sentence = fmt.Sprintf("%.0f %% of the error lies in steps outside the range that %s was trained on: add such load to the fit",
+			100*outside, diagnosis.Term)
+		return diagnosis
 	}
-	tried := []*candidate{lag, s.driftCandidate(r, total), s.hardwareCandidate(r, total), s.termCandidate(set, r, total)}
-	constant := r.constantLoss()
+	tried := []*candidate{lag, s.driftCandidate(errors, total), s.hardwareCandidate(errors, total), s.termCandidate(set, errors, total)}
+	constant := errors.constantLoss()
 	best := bestCandidate(tried, constant)
 	if best == nil {
-		d.Sentence = describeTried(tried, constant)
-		return d
+		diagnosis.Sentence = describeTried(tried, constant)
+		return diagnosis
 	}
-	d.Cause = best.cause
-	d.Figure = best.figure
-	d.Regime = best.regime
-	d.Term = best.term
-	d.Evidence = &best.evidence
-	d.Sentence = fmt.Sprintf("%s: %s removes %.0f %% of the mean relative error", best.premise, best.change, 100*best.share)
-	return d
+	diagnosis.Cause = best.cause
+	diagnosis.Figure = best.figure
+	diagnosis.Regime = best.regime
+	diagnosis.Term = best.term
+	diagnosis.Evidence = &best.evidence
+	diagnosis.Sentence = fmt.Sprintf("%s: %s removes %.0f %% of the mean relative error", best.premise, best.change, 100*best.share)
+	return diagnosis
 }
 
 // bestCandidate returns the one that removes most among those that may be the cause; nil: none may.
@@ -239,18 +245,19 @@ func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	}
 }
 
-// isDriftFarther reports whether the replays of the scope's runs that follow the drift curve are farther from
-// the recorded E2E than those that do not.
+// isDriftFarther reports whether following the drift curve makes replays worse: whether the E2E times
+// of the drift-following replays of the scope's runs are farther from the recorded ones than those of
+// the plain replays. Distances are Wasserstein distances, weighted by the requests of the runs.
 func isDriftFarther(v *result.Validation, s *scope) bool {
 	var plain, followed float64
 	for i := range v.Runs {
-		r := &v.Runs[i]
-		isOfScope := slices.ContainsFunc(s.runs, func(t *judgedRun) bool { return t.id == r.ID })
-		if !isOfScope || r.Metrics == nil || r.MetricsDrift == nil || r.Metrics.E2E == nil || r.MetricsDrift.E2E == nil {
+		entry := &v.Runs[i]
+		isOfScope := slices.ContainsFunc(s.runs, func(t *judgedRun) bool { return t.id == entry.ID })
+		if !isOfScope || entry.Metrics == nil || entry.MetricsDrift == nil || entry.Metrics.E2E == nil || entry.MetricsDrift.E2E == nil {
 			continue
 		}
-		plain += float64(r.Requests) * r.Metrics.E2E.WassersteinMs
-		followed += float64(r.Requests) * r.MetricsDrift.E2E.WassersteinMs
+		plain += float64(entry.Requests) * entry.Metrics.E2E.WassersteinMs
+		followed += float64(entry.Requests) * entry.MetricsDrift.E2E.WassersteinMs
 	}
 	return followed > plain
 }
@@ -275,7 +282,7 @@ func (s *scope) largestDrift() (farthest, swing float64) {
 func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	set := s.runs[0].set
 	dep := s.runs[0].Deployment
-	otherDevice := slices.ContainsFunc(set.Configs, func(c coeff.Config) bool { return c.Deployment.Hardware != dep.Hardware })
+	otherDevice := slices.ContainsFunc(set.Configs, func(found coeff.Config) bool { return found.Deployment.Hardware != dep.Hardware })
 	if len(set.Configs) > 0 && s.isKnownDevice(set) && !otherDevice {
 		return nil
 	}
@@ -292,11 +299,12 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	}
 	left.us = r.without(promptChange, prompt)
 	loss := left.loss(restChange, rest)
+	// The same two changes over all rows, the training rows too.
 	all := *r.all
 	allPrompt, allRest := s.promptWork(&all)
 	all.us = all.without(promptChange, allPrompt)
 	all.us = all.without(restChange, allRest)
-	c := &candidate{
+	found := &candidate{
 		cause:    result.CauseHardware,
 		figure:   "pred_vs_measured",
 		share:    1 - loss/total,
@@ -308,13 +316,13 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 			1+restChange),
 	}
 	if !s.isKnownDevice(set) {
-		c.premise = fmt.Sprintf("the hardware is not the %s at tensor_parallel_size %d that run.yaml names, or its coefficients, of which the "+
+		found.premise = fmt.Sprintf("the hardware is not the %s at tensor_parallel_size %d that run.yaml names, or its coefficients, of which the "+
 			"fit saw none, are others", dep.Hardware.Name, dep.TP)
 	}
 	if !isDeviceFactor(1+promptChange) || !isDeviceFactor(1+restChange) {
-		c.excluded = "no device differs so much"
+		found.excluded = "no device differs so much"
 	}
-	return c
+	return found
 }
 
 // isDeviceFactor reports whether f is a possible ratio of the times of two devices.
@@ -363,9 +371,11 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *cand
 			bestPhysics = c
 		}
 	}
+	// A constant or a ratio is taken only where it removes clearly more than any time-like term.
 	if bestPhysics != nil && bestPhysics.share >= nearPhysics*best.share {
 		best = bestPhysics
 	}
+	// Where another term would remove as much, neither can be blamed.
 	for _, c := range physics {
 		enough := asGood
 		if c.excluded != "" {
@@ -384,27 +394,27 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *cand
 // least absolute relative error with equal weight for every regime: squares would be decided by
 // single slow steps. A coefficient is at least zero.
 func (s *scope) rescaleTerm(set *coeff.Set, r *residuals, total float64, j int) *candidate {
-	t := &set.Beta[j]
-	x := r.column(j)
-	delta := math.Max(r.bestChange(x), -t.Value)
-	left := r.loss(delta, x)
-	regime, bias := r.regimeOfChange(delta, x)
+	term := &set.Beta[j]
+	column := r.column(j)
+	delta := math.Max(r.bestChange(column), -term.Value)
+	left := r.loss(delta, column)
+	regime, bias := r.regimeOfChange(delta, column)
 	all := *r.all
 	all.us = all.without(delta, all.column(j))
-	c := &candidate{
+	found := &candidate{
 		cause:    result.CauseModelError,
 		figure:   "contributions",
 		regime:   regime.String(),
-		term:     t.Name,
+		term:     term.Name,
 		share:    1 - left/total,
 		shareAll: 1 - all.meanError()/r.all.meanError(),
 		left:     left,
 		evidence: bias,
 		premise:  fmt.Sprintf("%s steps are predicted %s", regime, biasText(bias)),
-		change:   fmt.Sprintf("%s times %.2f", t.Name, 1+delta/t.Value),
+		change:   fmt.Sprintf("%s times %.2f", term.Name, 1+delta/term.Value),
 	}
-	if !(t.Value > 0) {
-		c.change = fmt.Sprintf("a %s of %.3g %s where it is %.3g", t.Name, t.Value+delta, t.Unit, t.Value)
+	if !(term.Value > 0) {
+		found.change = fmt.Sprintf("a %s of %.3g %s where it is %.3g", term.Name, term.Value+delta, term.Unit, term.Value)
 	}
 	rowsOfRegime := 0
 	for _, g := range r.regime {
@@ -412,16 +422,16 @@ func (s *scope) rescaleTerm(set *coeff.Set, r *residuals, total float64, j int) 
 			rowsOfRegime++
 		}
 	}
-	roofline, ok := features.RooflineTimes(t.Name, t.Unit, t.Value+delta)
+	roofline, ok := features.RooflineTimes(term.Name, term.Unit, term.Value+delta)
 	switch {
 	case rowsOfRegime < fewestRows:
-		c.excluded = fmt.Sprintf("%s: fewer than %d rows", regime, fewestRows)
+		found.excluded = fmt.Sprintf("%s: fewer than %d rows", regime, fewestRows)
 	case !s.isKnownDevice(set):
-		c.excluded = "the fit saw no such hardware"
+		found.excluded = "the fit saw no such hardware"
 	case ok && !features.IsPlausible(roofline):
-		c.excluded = fmt.Sprintf("%.2g times its roofline", roofline)
+		found.excluded = fmt.Sprintf("%.2g times its roofline", roofline)
 	}
-	return c
+	return found
 }
 
 // biasText returns a bias in words.

@@ -1,5 +1,7 @@
 package validate
 
+// This file names why a replay failed although its step times passed.
+
 import (
 	"fmt"
 	"math"
@@ -22,46 +24,50 @@ const (
 // had another KV cache than the one in run.yaml; the simulator's scheduler forms other batches; the
 // machine drifted, and the drift-corrected replay passes; or it is unknown.
 func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName string, failed []string) result.Diagnosis {
-	d := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
+	diagnosis := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
 	var tried []string
+	// A KV cache of another size than the recorded one.
 	if t.Blocks > 0 {
 		stated, _, err := t.Deployment.KVBlocks()
 		ratio := float64(stated) / float64(t.Blocks)
 		if err == nil && math.Abs(ratio-1) > otherCacheFrac {
-			d.Cause = result.CauseScheduler
-			d.Evidence = &ratio
-			d.Sentence = fmt.Sprintf("run.yaml gives the engine %d KV blocks, its steps recorded %d: correct vllm.kv_blocks_total_gpu",
+			diagnosis.Cause = result.CauseScheduler
+			diagnosis.Evidence = &ratio
+			diagnosis.Sentence = fmt.Sprintf("run.yaml gives the engine %d KV blocks, its steps recorded %d: correct vllm.kv_blocks_total_gpu",
 				stated, t.Blocks)
-			return d
+			return diagnosis
 		}
 		tried = append(tried, "the KV cache is the recorded one")
 	}
+	// Other batches than the recorded ones.
 	if t.Identical != nil {
 		if *t.Identical < reproducedShare {
-			j.blameScheduling(&d, t)
-			return d
+			j.blameScheduling(&diagnosis, t)
+			return diagnosis
 		}
 		tried = append(tried, fmt.Sprintf("%.0f %% of the batches are reproduced", 100**t.Identical))
 	}
+	// A machine whose speed changed.
 	if !t.Deployment.IsComposed() {
 		if run := replayNamed(v, scopeName); run != nil && j.rules.ReplayPasses(run.MetricsDrift) {
 			swing := t.drift.swing()
-			d.Cause = result.CauseMachineDrift
-			d.Figure = "drift"
-			d.Evidence = &swing
-			d.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured: "+
+			diagnosis.Cause = result.CauseMachineDrift
+			diagnosis.Figure = "drift"
+			diagnosis.Evidence = &swing
+			diagnosis.Sentence = fmt.Sprintf("the machine changed its speed by a factor of %.2f while it was measured: "+
 				"the drift-corrected replay passes", swing)
-			return d
+			return diagnosis
 		}
 		tried = append(tried, "the drift-corrected replay fails too")
 	}
+	// A bias of step times that is too small for the gates on steps, but adds up over a request.
 	steps := diagnoseSteps(&scope{name: scopeName, runs: []*judgedRun{t}}, failed, nil)
 	if steps.Cause != result.CauseUnknown {
 		steps.Sentence = "step times pass their gates, but " + steps.Sentence
 		return steps
 	}
-	d.Sentence = "no gate on step times fails and no single change explains the replay; " + strings.Join(tried, "; ")
-	return d
+	diagnosis.Sentence = "no gate on step times fails and no single change explains the replay; " + strings.Join(tried, "; ")
+	return diagnosis
 }
 
 // blameScheduling names the cause of batches that the simulator does not reproduce: a wrong lag where the
@@ -133,20 +139,20 @@ func (j *job) runWithoutSteps(scopeName string) *judgedRun {
 // diagnoseRequests returns what the requests of a failed replay have in common, for a run without
 // recorded steps (spec#diagnosis).
 func (t *judgedRun) diagnoseRequests(scopeName string, failed []string) result.Diagnosis {
-	d := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
-	s := t.starved[scopeName]
-	if s.ErrorShare < starvedShare || s.SimulatedMs < s.RecordedMs {
-		d.Sentence = fmt.Sprintf("without recorded steps no cause can be told apart; too few KV blocks in run.yaml are none: %d of %d "+
-			"requests waited for some in the replay and hold %.0f %% of the error of TTFT", s.Requests, s.Of, 100*s.ErrorShare)
-		return d
+	diagnosis := result.Diagnosis{Scope: scopeName, Gates: failed, Cause: result.CauseUnknown, Figure: "ecdf"}
+	starved := t.starved[scopeName]
+	if starved.ErrorShare < starvedShare || starved.SimulatedMs < starved.RecordedMs {
+		diagnosis.Sentence = fmt.Sprintf("without recorded steps no cause can be told apart; too few KV blocks in run.yaml are none: %d of %d "+
+			"requests waited for some in the replay and hold %.0f %% of the error of TTFT", starved.Requests, starved.Of, 100*starved.ErrorShare)
+		return diagnosis
 	}
 	blocks, _, _ := t.Deployment.KVBlocks()
-	d.Cause = result.CauseScheduler
-	d.Regime = "requests that waited for KV blocks"
-	d.Evidence = &s.ErrorShare
-	d.Sentence = fmt.Sprintf("%d of %d requests waited for KV blocks in the replay and hold %.0f %% of the error of TTFT: %.0f ms in the "+
+	diagnosis.Cause = result.CauseScheduler
+	diagnosis.Regime = "requests that waited for KV blocks"
+	diagnosis.Evidence = &starved.ErrorShare
+	diagnosis.Sentence = fmt.Sprintf("%d of %d requests waited for KV blocks in the replay and hold %.0f %% of the error of TTFT: %.0f ms in the "+
 		"median there, %.0f ms as measured; run.yaml gives the engine %d KV blocks: compare vllm.kv_blocks_total_gpu with "+
 		"the server's start-up log",
-		s.Requests, s.Of, 100*s.ErrorShare, s.SimulatedMs, s.RecordedMs, blocks)
-	return d
+		starved.Requests, starved.Of, 100*starved.ErrorShare, starved.SimulatedMs, starved.RecordedMs, blocks)
+	return diagnosis
 }

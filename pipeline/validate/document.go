@@ -1,5 +1,7 @@
 package validate
 
+// This file assembles validation.json from the results of all runs.
+
 import (
 	"cmp"
 	"slices"

@@ -1,5 +1,8 @@
 package validate
 
+// This file measures how the speed of a machine changes during a run: a factor on predicted step times
+// for each block of time.
+
 import (
 	"math"
 	"slices"
@@ -37,31 +40,36 @@ type drift struct {
 	median   float64   // of factors
 }
 
-// DriftOf returns the curve of rows in any order; timeNs is monotonic, y and pred in us. Blocks are
-// as short as the rows support: the curve of every second row must be nearer to the other rows, by
-// shorterBlocksGain, than that of longer blocks. Blocks of thinned rows are longer, all by the same
-// factor, if few rows are left (spec#max-rows).
-func DriftOf(timeNs []int64, y, pred []float64, thinned bool) *drift {
+// DriftOf returns the curve of rows in any order; timeNs is monotonic, measuredUs and predictedUs are
+// step times. Blocks are as short as the rows support: the curve of every second row must be nearer to
+// the other rows, by shorterBlocksGain, than that of longer blocks. Blocks of thinned rows are longer,
+// all by the same factor, if few rows are left (spec#max-rows).
+func DriftOf(timeNs []int64, measuredUs, predictedUs []float64, thinned bool) *drift {
 	if len(timeNs) == 0 {
 		return &drift{}
 	}
 	originNs := slices.Min(timeNs)
 	all := stepRatios{originNs: originNs}
+	// Every second row goes to one half, so that the curve of each half can be compared with rows that
+	// it was not made of.
 	var halves [2]stepRatios
 	for n, i := range stat.Order(timeNs) {
-		all.add(timeNs[i], y[i]/pred[i])
+		all.add(timeNs[i], measuredUs[i]/predictedUs[i])
 		half := &halves[n%2]
 		half.originNs = originNs
-		half.add(timeNs[i], y[i]/pred[i])
+		half.add(timeNs[i], measuredUs[i]/predictedUs[i])
 	}
 	blocks := driftBlocksNs
 	if thinned {
+		// Few rows are left of thinned ones: lengthen the blocks until the shortest has enough in the
+		// mean.
 		shortest := float64(blocks[len(blocks)-1]) * float64(len(timeNs))
 		factor := max(1, int64(math.Ceil(thinBlockRows*float64(slices.Max(timeNs)-originNs)/shortest)))
 		for i := range blocks {
 			blocks[i] *= factor
 		}
 	}
+	// From the longest blocks on: shorter ones must predict the other half of the rows better.
 	best, leastError := blocks[0], math.Inf(1)
 	for _, blockNs := range blocks {
 		crossError := halves[0].curve(blockNs).logError(&halves[1]) + halves[1].curve(blockNs).logError(&halves[0])
@@ -91,13 +99,13 @@ func (r *stepRatios) curve(blockNs int64) *drift {
 	byBlock := map[int64][]float64{}
 	last := int64(0)
 	for i, ns := range r.timeNs {
-		b := (ns - r.originNs) / blockNs
-		last = max(last, b)
-		byBlock[b] = append(byBlock[b], r.ratio[i])
+		block := (ns - r.originNs) / blockNs
+		last = max(last, block)
+		byBlock[block] = append(byBlock[block], r.ratio[i])
 	}
-	for b := int64(0); b <= last; b++ {
-		if ratios := byBlock[b]; len(ratios) >= driftMinRows {
-			d.Points = append(d.Points, result.DriftPoint{StartS: d.startS(b), Factor: stat.Median(ratios), Rows: len(ratios)})
+	for block := int64(0); block <= last; block++ {
+		if ratios := byBlock[block]; len(ratios) >= driftMinRows {
+			d.Points = append(d.Points, result.DriftPoint{StartS: d.startS(block), Factor: stat.Median(ratios), Rows: len(ratios)})
 		}
 	}
 	d.fillFactors(last + 1)
@@ -141,8 +149,8 @@ func (d *drift) At(ns int64) float64 {
 	if len(d.factors) == 0 {
 		return 1
 	}
-	b := (ns - d.OriginNs) / d.BlockNs
-	return d.factors[max(0, min(b, int64(len(d.factors)-1)))]
+	block := (ns - d.OriginNs) / d.BlockNs
+	return d.factors[max(0, min(block, int64(len(d.factors)-1)))]
 }
 
 // follow returns a predicted step time as the machine was at a stamp: times the factor there over

@@ -1,5 +1,7 @@
 package validate
 
+// This file compares the gaps between the tokens of one request, recorded and simulated.
+
 import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
@@ -56,7 +58,7 @@ func tokenGaps(steps []stepMark, lag int, fromNs int64) []float64 {
 	visited := 0
 	eachGap(steps, lag, fromNs, func(ms float64, times int) {
 		visited += times
-		// Of the thinned gaps, those among the ones visited so far.
+		// A gap is repeated as often as the thinned sample has an index below the gaps visited so far.
 		for len(gaps) < kept && stat.ThinAt(len(gaps), total, maxGaps) < visited {
 			gaps = append(gaps, ms)
 		}

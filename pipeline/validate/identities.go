@@ -1,5 +1,8 @@
 package validate
 
+// This file runs the identities of package identity on a recording and turns their violations into
+// findings.
+
 import (
 	"fmt"
 	"slices"

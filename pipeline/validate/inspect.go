@@ -1,5 +1,8 @@
 package validate
 
+// This file checks the data quality of a run before any fit: lost records, clocks, saturation, and
+// which rows a fit would have.
+
 import (
 	"errors"
 	"fmt"

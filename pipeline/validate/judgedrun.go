@@ -1,5 +1,8 @@
 package validate
 
+// This file reads the rows of one run, predicts their step times and collects what the gates on steps
+// need of them.
+
 import (
 	"slices"
 

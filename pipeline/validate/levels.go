@@ -1,5 +1,8 @@
 package validate
 
+// This file judges coefficients that were fitted from load levels, the means of a benchmark at several
+// rates, by levels that the fit has not seen (spec#level-holdout).
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package validate
 
+// This file computes the times beyond which a measured row is an outlier.
+
 import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"

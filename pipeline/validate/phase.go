@@ -1,5 +1,8 @@
 package validate
 
+// This file replays one phase of a run in the simulator, several times with different noise, and
+// compares its requests with the recorded ones.
+
 import (
 	"fmt"
 	"math"
@@ -263,14 +266,14 @@ func (p *replayedPhase) sampleOf(replications []*sim.Result, splitNs int64) *sam
 
 // pair adds the i-th request, or counts why it is not compared. The recorded side is added with the first
 // replication alone.
-func (s *sample) pair(i int, o *Request, r *sim.RequestResult, splitNs int64, departedUs map[string]int64, first bool) {
+func (s *sample) pair(i int, recorded *Request, simulated *sim.RequestResult, splitNs int64, departedUs map[string]int64, first bool) {
 	reason := ""
 	switch {
-	case o.ArrivalNs < splitNs:
+	case recorded.ArrivalNs < splitNs:
 		reason = excludedTraining
-	case o.Excluded != "":
-		reason = o.Excluded
-	case r.Outcome != sim.OutcomeFinished:
+	case recorded.Excluded != "":
+		reason = recorded.Excluded
+	case simulated.Outcome != sim.OutcomeFinished:
 		reason = excludedRejected
 	}
 	if reason != "" {
@@ -282,9 +285,9 @@ func (s *sample) pair(i int, o *Request, r *sim.RequestResult, splitNs int64, de
 	if first {
 		s.compared++
 	}
-	s.addTimes("ttft", i, o.TTFTMs, optOf(r.TTFTUs()), first)
-	s.addTimes("itl", i, o.ITLMs, optOf(r.ITLUs()), first)
-	s.addTimes("e2e", i, o.E2EMs, simulatedE2EUs(o, r, departedUs), first)
+	s.addTimes("ttft", i, recorded.TTFTMs, optOf(simulated.TTFTUs()), first)
+	s.addTimes("itl", i, recorded.ITLMs, optOf(simulated.ITLUs()), first)
+	s.addTimes("e2e", i, recorded.E2EMs, simulatedE2EUs(recorded, simulated, departedUs), first)
 }
 
 // addTimes adds the times of a request that both sides know.
@@ -332,69 +335,70 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 
 // replayFigures returns the curves of the recording and of the replays.
 func replayFigures(samples map[string]*sample) *result.RunFigures {
-	f := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
+	figures := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
 	for _, metric := range metricNames {
 		drawn := false
 		for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
-			s := samples[variant]
-			if s == nil || len(s.real[metric]) == 0 {
+			ofVariant := samples[variant]
+			if ofVariant == nil || len(ofVariant.real[metric]) == 0 {
 				continue
 			}
-			real, simulated := s.real[metric], s.sim[metric]
+			real, simulated := ofVariant.real[metric], ofVariant.sim[metric]
 			if !drawn {
-				f.ECDF = append(f.ECDF, result.Curve{Metric: metric, Variant: result.VariantReal, Points: ecdf(real)})
+				figures.ECDF = append(figures.ECDF, result.Curve{Metric: metric, Variant: result.VariantReal, Points: ecdf(real)})
 				drawn = true
 			}
-			f.ECDF = append(f.ECDF, result.Curve{Metric: metric, Variant: variant, Points: ecdf(simulated)})
-			f.QQ = append(f.QQ, result.Curve{Metric: metric, Variant: variant, Points: quantilePairs(real, simulated)})
+			figures.ECDF = append(figures.ECDF, result.Curve{Metric: metric, Variant: variant, Points: ecdf(simulated)})
+			figures.QQ = append(figures.QQ, result.Curve{Metric: metric, Variant: variant, Points: quantilePairs(real, simulated)})
 		}
 	}
-	return f
+	return figures
 }
 
 // starvedRequests are the compared requests that waited for KV blocks in the plain replay, or were
-// preempted for want of them.
+// preempted because there were too few.
 type starvedRequests struct {
 	Requests, Of int
-	// ErrorShare is their part of the sum of |log(simulated/recorded)| over all TTFT, or E2E where there is
-	// none.
+	// ErrorShare is what these requests add to the sum of |log(simulated/recorded)| over all requests,
+	// as a share; of TTFT, or of E2E for requests without a TTFT.
 	ErrorShare              float64
 	RecordedMs, SimulatedMs float64 // medians of theirs
 }
 
-// starvedFrom returns what starvedRequests has, of the requests that arrive from splitNs on.
+// starvedFrom finds the starved requests among those that arrive from splitNs on, and how much of the
+// error of the replay is theirs.
 func (p *replayedPhase) starvedFrom(splitNs int64) starvedRequests {
-	var s starvedRequests
+	var starved starvedRequests
 	plain := p.plain()
 	if plain == nil {
-		return s
+		return starved
 	}
 	var recordedMs, simulatedMs []float64
 	starvedError, totalError := 0.0, 0.0
 	for i := range p.recorded {
-		o := &p.recorded[i]
-		r := &plain.Requests[i]
-		realMs, simUs := o.TTFTMs, optOf(r.TTFTUs())
+		recorded := &p.recorded[i]
+		simulated := &plain.Requests[i]
+		realMs, simUs := recorded.TTFTMs, optOf(simulated.TTFTUs())
 		if !realMs.OK {
-			realMs, simUs = o.E2EMs, optOf(r.E2EUs())
+			realMs, simUs = recorded.E2EMs, optOf(simulated.E2EUs())
 		}
-		if o.ArrivalNs < splitNs || o.Excluded != "" || !(realMs.V > 0 && simUs.V > 0) {
+		if recorded.ArrivalNs < splitNs || recorded.Excluded != "" || !(realMs.V > 0 && simUs.V > 0) {
 			continue
 		}
-		s.Of++
+		starved.Of++
 		logError := math.Abs(math.Log(simUs.V / 1e3 / realMs.V))
 		totalError += logError
-		if r.Starved {
+		if simulated.Starved {
 			starvedError += logError
 			recordedMs = append(recordedMs, realMs.V)
 			simulatedMs = append(simulatedMs, simUs.V/1e3)
 		}
 	}
-	s.Requests = len(recordedMs)
-	if s.Requests > 0 && totalError > 0 {
-		s.ErrorShare = starvedError / totalError
-		s.RecordedMs = stat.Median(recordedMs)
-		s.SimulatedMs = stat.Median(simulatedMs)
+	starved.Requests = len(recordedMs)
+	if starved.Requests > 0 && totalError > 0 {
+		starved.ErrorShare = starvedError / totalError
+		starved.RecordedMs = stat.Median(recordedMs)
+		starved.SimulatedMs = stat.Median(simulatedMs)
 	}
-	return s
+	return starved
 }

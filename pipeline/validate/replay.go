@@ -1,5 +1,8 @@
 package validate
 
+// This file replays the phases of a run: it sets up the simulated engine as the recorded one was,
+// decides which requests a replay is judged by, and collects an entry of validation.json for each.
+
 import (
 	"cmp"
 	"context"

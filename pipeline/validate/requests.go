@@ -1,5 +1,8 @@
 package validate
 
+// This file takes the recorded requests that a replay sends again from what the run has: journeys, API
+// spans or the client's file.
+
 import (
 	"cmp"
 	"fmt"

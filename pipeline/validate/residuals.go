@@ -1,5 +1,8 @@
 package validate
 
+// This file has the errors of predicted step times as a regression, so that the diagnosis can ask how
+// much of them one more feature would explain.
+
 import (
 	"math"
 	"slices"
@@ -32,17 +35,17 @@ func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 // residualsOf returns the rows that each visits, with their predictions.
 func residualsOf(each func(func(t *judgedRun, i int)), predict func(*judgedRun, int) float64) *residuals {
 	var rowsOfRegime [rows.Mixed + 1]float64
-	n := 0
+	total := 0
 	each(func(t *judgedRun, i int) {
 		rowsOfRegime[t.beta.Regime[i]]++
-		n++
+		total++
 	})
-	every := max(1, n/residualRows)
+	every := max(1, total/residualRows)
 	r := &residuals{}
-	k := 0
+	visited := 0
 	each(func(t *judgedRun, i int) {
-		k++
-		if k%every != 0 {
+		visited++
+		if visited%every != 0 {
 			return
 		}
 		y := t.beta.Y[i]
@@ -121,9 +124,9 @@ func (r *residuals) loss(delta float64, x []float64) float64 {
 // constantLoss returns the loss of the best constant in place of the predictions.
 func (r *residuals) constantLoss() float64 {
 	sum := 0.0
-	c := stat.WeightedMedian(r.y, r.weight)
+	constant := stat.WeightedMedian(r.y, r.weight)
 	for i, y := range r.y {
-		sum += r.weight[i] * math.Abs(y-c)
+		sum += r.weight[i] * math.Abs(y-constant)
 	}
 	return sum
 }
@@ -158,14 +161,14 @@ func (r *residuals) bestChange(x []float64) float64 {
 func (r *residuals) regimeOfChange(delta float64, x []float64) (regime rows.Regime, bias float64) {
 	var removed, over, sumY [rows.Mixed + 1]float64
 	for i, us := range r.us {
-		g := r.regime[i]
-		over[g] -= us
-		sumY[g] += r.y[i]
-		removed[g] += r.weight[i] * (math.Abs(us) - math.Abs(us-delta*x[i]))
+		ofRow := r.regime[i]
+		over[ofRow] -= us
+		sumY[ofRow] += r.y[i]
+		removed[ofRow] += r.weight[i] * (math.Abs(us) - math.Abs(us-delta*x[i]))
 	}
-	for g := range removed {
-		if removed[g] > removed[regime] {
-			regime = rows.Regime(g)
+	for ofRow := range removed {
+		if removed[ofRow] > removed[regime] {
+			regime = rows.Regime(ofRow)
 		}
 	}
 	if sumY[regime] == 0 {

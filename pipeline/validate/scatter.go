@@ -1,5 +1,7 @@
 package validate
 
+// This file measures how much step times scatter around their predictions, for replays with noise.
+
 import (
 	"math/rand/v2"
 	"slices"
@@ -34,52 +36,53 @@ type scatterClass struct {
 // [fromNs, toNs): the ratio of a sum over several steps is narrower than that of one step; nil if
 // there are too few.
 func stepScatterOf(t *rows.Table, predUs []float64, d *drift, fromNs, toNs int64) *stepScatter {
-	var pred, ratio [rows.Mixed + 1][]float64
+	var predicted, ratio [rows.Mixed + 1][]float64
 	for i := range t.Kept {
-		at := t.TimeNs[i]
-		if t.Steps[i] != 1 || at < fromNs || at >= toNs || t.IsOutlier(i) {
+		startNs := t.TimeNs[i]
+		if t.Steps[i] != 1 || startNs < fromNs || startNs >= toNs || t.IsOutlier(i) {
 			continue
 		}
 		regime := t.Regime[i]
-		pred[regime] = append(pred[regime], predUs[i])
-		ratio[regime] = append(ratio[regime], t.Y[i]/(predUs[i]*d.At(at)))
+		predicted[regime] = append(predicted[regime], predUs[i])
+		ratio[regime] = append(ratio[regime], t.Y[i]/(predUs[i]*d.At(startNs)))
 	}
-	s := &stepScatter{}
+	scatter := &stepScatter{}
 	known := false
 	for regime := range ratio {
-		s.rows += len(ratio[regime])
+		scatter.rows += len(ratio[regime])
 		if len(ratio[regime]) >= fewestResiduals {
-			s.classes[regime] = scatterClasses(pred[regime], ratio[regime])
+			scatter.classes[regime] = scatterClasses(predicted[regime], ratio[regime])
 			known = true
 		}
 	}
 	if !known {
 		return nil
 	}
-	return s
+	return scatter
 }
 
 // scatterClasses returns the rows of a regime divided into classes of predicted length.
-func scatterClasses(pred, ratio []float64) []scatterClass {
-	n := max(1, min(lengthClasses, len(ratio)/fewestClassRows))
+func scatterClasses(predictedUs, ratio []float64) []scatterClass {
+	classes := max(1, min(lengthClasses, len(ratio)/fewestClassRows))
 	centre := stat.Median(ratio)
-	order := stat.Order(pred)
-	var out []scatterClass
-	for k := range n {
-		part := order[k*len(order)/n : (k+1)*len(order)/n]
+	order := stat.Order(predictedUs)
+	var found []scatterClass
+	for k := range classes {
+		part := order[k*len(order)/classes : (k+1)*len(order)/classes]
 		ratios := make([]float64, len(part))
 		for m, i := range part {
 			ratios[m] = ratio[i]
 		}
 		ratios = stat.Thin(ratios, maxClassRatios)
+		// Centre the class on the regime's median, so that only the scatter differs between classes.
 		shift := centre / stat.Median(ratios)
 		for i := range ratios {
 			ratios[i] *= shift
 		}
 		slices.Sort(ratios)
-		out = append(out, scatterClass{topUs: pred[part[len(part)-1]], ratios: ratios})
+		found = append(found, scatterClass{topUs: predictedUs[part[len(part)-1]], ratios: ratios})
 	}
-	return out
+	return found
 }
 
 // draw returns a ratio for a step of the regime predicted to take us; 1 for a regime without rows.

@@ -1,5 +1,8 @@
 package validate
 
+// This file decides which prompt tokens of a replayed request the simulated prefix cache may find,
+// from the best of several sources that a run can have.
+
 import (
 	"fmt"
 	"maps"

@@ -1,5 +1,8 @@
 package validate
 
+// This file lists the sources of a recording, what each of them can be used for, and what one more
+// option of the server would add.
+
 import (
 	"fmt"
 

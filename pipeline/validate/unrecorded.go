@@ -1,5 +1,8 @@
 package validate
 
+// This file rebuilds the requests that left no journey from what the step summaries count beyond the
+// recorded ones, so that a replay has the load that the server had.
+
 import (
 	"cmp"
 	"fmt"
@@ -100,21 +103,21 @@ func newRebuild(run *trace.Run, async bool) *rebuild {
 	}
 	var beforeNs []float64
 	for i := range run.Requests {
-		q := &run.Requests[i]
-		if !q.CoreID.OK || !q.ScheduledStep.OK || !q.PromptTokens.OK {
+		request := &run.Requests[i]
+		if !request.CoreID.OK || !request.ScheduledStep.OK || !request.PromptTokens.OK {
 			continue
 		}
-		at := int(q.ScheduledStep.V - firstID)
-		r.starts[at]++
-		r.promptTokens[at] += max(0, q.PromptTokens.V-q.CachedTokens.Or(0))
-		if q.FinishedStep.OK {
-			r.ends[int(q.FinishedStep.V-firstID)+r.endDelay]++
+		first := int(request.ScheduledStep.V - firstID)
+		r.starts[first]++
+		r.promptTokens[first] += max(0, request.PromptTokens.V-request.CachedTokens.Or(0))
+		if request.FinishedStep.OK {
+			r.ends[int(request.FinishedStep.V-firstID)+r.endDelay]++
 		}
-		if async && q.FirstTokenStep.OK {
-			r.firstDecodes[int(q.FirstTokenStep.V-firstID)+1]++
+		if async && request.FirstTokenStep.OK {
+			r.firstDecodes[int(request.FirstTokenStep.V-firstID)+1]++
 		}
-		if q.ArrivedNs.OK && at >= 0 && at < len(run.Steps) {
-			beforeNs = append(beforeNs, float64(r.pickUpNs(at)-q.ArrivedNs.V))
+		if request.ArrivedNs.OK && first >= 0 && first < len(run.Steps) {
+			beforeNs = append(beforeNs, float64(r.pickUpNs(first)-request.ArrivedNs.V))
 		}
 	}
 	if len(beforeNs) > 0 {
@@ -126,11 +129,11 @@ func newRebuild(run *trace.Run, async bool) *rebuild {
 // pickUpNs returns when the engine took in, on average, a request whose first step is at i: in the
 // middle of the step before, or at once when nothing ran.
 func (r *rebuild) pickUpNs(i int) int64 {
-	at := r.run.Steps[i].TsStartNs
+	startNs := r.run.Steps[i].TsStartNs
 	if i == 0 || r.run.Steps[i-1].RunningDepth == 0 {
-		return at
+		return startNs
 	}
-	return at - (at-r.run.Steps[i-1].TsStartNs)/2
+	return startNs - (startNs-r.run.Steps[i-1].TsStartNs)/2
 }
 
 // whyImpossible returns why the steps do not show which requests started when; "" if they do.
@@ -161,20 +164,23 @@ func (r *rebuild) whyImpossible() string {
 
 // walkStep reads one step: which requests ended, which began, what prompt tokens it computed.
 func (r *rebuild) walkStep(i int) {
-	s := &r.run.Steps[i]
+	step := &r.run.Steps[i]
 	runningBefore := int64(0)
 	if i > 0 {
 		runningBefore = r.run.Steps[i-1].RunningDepth
 	}
-	r.openEnds += int(s.NumFinished) - r.ends[i]
+	// Ends that no recorded request explains are given to the rebuilt requests that started first.
+	r.openEnds += int(step.NumFinished) - r.ends[i]
 	for r.openEnds > 0 && len(r.running) > 0 {
 		r.endRequest(r.running[0], i)
 		r.running = r.running[1:]
 		r.openEnds--
 	}
-	begun := max(0, int(s.RunningDepth-runningBefore+s.NumFinished)-r.starts[i])
-	r.openTokens += s.PrefillTokens - r.promptTokens[i] - int64(r.firstDecodes[i])
+	// The same for starts: the running requests grew by those that started less those that ended.
+	begun := max(0, int(step.RunningDepth-runningBefore+step.NumFinished)-r.starts[i])
+	r.openTokens += step.PrefillTokens - r.promptTokens[i] - int64(r.firstDecodes[i])
 	for k := range begun {
+		// The prompt tokens of the step, less those of recorded requests, are divided evenly.
 		share := max(1, r.openTokens/int64(begun-k))
 		r.openTokens -= share
 		r.beginRequest(i, share)
@@ -183,10 +189,11 @@ func (r *rebuild) walkStep(i int) {
 		r.out[last].Prompt += r.openTokens
 		r.openTokens = 0
 	}
-	r.runningNow += r.starts[i] + begun - int(s.NumFinished)
-	r.countedRunning += float64(s.RunningDepth)
-	r.unfittedRunning += math.Abs(float64(s.RunningDepth - int64(r.runningNow)))
-	r.countedTokens += float64(s.PrefillTokens)
+	// Keep what the rebuilt load misses, which whyUnfitted compares with its limit.
+	r.runningNow += r.starts[i] + begun - int(step.NumFinished)
+	r.countedRunning += float64(step.RunningDepth)
+	r.unfittedRunning += math.Abs(float64(step.RunningDepth - int64(r.runningNow)))
+	r.countedTokens += float64(step.PrefillTokens)
 }
 
 // beginRequest adds a request whose first step is at i.
@@ -216,15 +223,15 @@ func (r *rebuild) endRequest(k, i int) {
 // empty: it is near enough.
 func (r *rebuild) whyUnfitted() string {
 	r.unfittedTokens = math.Abs(float64(r.openTokens))
-	for _, c := range []struct {
+	for _, count := range []struct {
 		what              string
 		unfitted, counted float64
 	}{
 		{"running requests", r.unfittedRunning, r.countedRunning},
 		{"prompt tokens", r.unfittedTokens, r.countedTokens},
 	} {
-		if off := c.unfitted / math.Max(1, c.counted); off > mostUnfitted {
-			return fmt.Sprintf("%.1f %% of the %s that steps count find no request", 100*off, c.what)
+		if off := count.unfitted / math.Max(1, count.counted); off > mostUnfitted {
+			return fmt.Sprintf("%.1f %% of the %s that steps count find no request", 100*off, count.what)
 		}
 	}
 	return ""

@@ -127,48 +127,53 @@ func (x *rollout) playStep() error {
 		x.inStep = false
 		return nil
 	}
+	// Running decodes get one token each; prompts get what is left of the budget.
 	budget := max(0, x.budget-round(x.decodes))
 	x.overtake(budget)
-	var joined, computed int64
+	// The prompts ahead of the request, as a number of requests of equal length, in order.
+	var finishedPrompts, promptTokens int64
 	for x.ahead > 0 && budget > 0 {
 		// at least 1: with cached prompts there may be fewer tokens than requests
-		part := max(1, x.ahead/max(1, x.requests))
-		if !x.fits(x.headDone + part) {
+		perRequest := max(1, x.ahead/max(1, x.requests))
+		if !x.fits(x.headDone + perRequest) {
 			break
 		}
-		n := min(x.capPrefill(part), budget)
-		if !x.chunked && n < part {
+		chunk := min(x.capPrefill(perRequest), budget)
+		if !x.chunked && chunk < perRequest {
 			break
 		}
-		x.batch.AddPrefill(x.headDone, x.headDone+part, n)
-		budget -= n
-		x.ahead -= n
-		computed += n
-		if n < part {
-			x.headDone += n
+		x.batch.AddPrefill(x.headDone, x.headDone+perRequest, chunk)
+		budget -= chunk
+		x.ahead -= chunk
+		promptTokens += chunk
+		if chunk < perRequest {
+			x.headDone += chunk
 			break
 		}
-		x.admitPrompt(x.headDone + part)
+		x.admitPrompt(x.headDone + perRequest)
 		x.headDone = 0
 		x.requests = max(0, x.requests-1)
-		joined++
+		finishedPrompts++
 	}
-	var mine int64
+	// The request's own prompt, once none is ahead of it.
+	var ownTokens int64
 	if joins && x.ahead == 0 && budget > 0 && (x.isAdmitted || x.fits(x.own)) {
-		mine = min(x.capPrefill(x.own), budget)
-		if !x.chunked && mine < x.own {
-			mine = 0
+		ownTokens = min(x.capPrefill(x.own), budget)
+		if !x.chunked && ownTokens < x.own {
+			ownTokens = 0
 		}
-		if mine > 0 {
+		if ownTokens > 0 {
 			x.isAdmitted = true
-			x.batch.AddPrefill(x.context, x.prompt, mine)
+			x.batch.AddPrefill(x.context, x.prompt, ownTokens)
 		}
-		if mine == x.own {
-			if err := x.joinOthers(budget - mine); err != nil {
+		if ownTokens == x.own {
+			if err := x.joinOthers(budget - ownTokens); err != nil {
 				return err
 			}
 		}
 	}
+	// All that the step computes is known: it takes its predicted time, and what it computed changes
+	// the state.
 	us, err := x.stepUs(round(x.decodes), round(x.tokens))
 	if err != nil {
 		return err
@@ -179,11 +184,11 @@ func (x *rollout) playStep() error {
 	x.stepStart = x.now
 	x.inStep = true
 	x.now += us
-	x.own -= mine
-	x.context += mine
+	x.own -= ownTokens
+	x.context += ownTokens
 	x.dropFinished()
-	x.tokens += float64(computed)
-	x.decodes += float64(joined)
+	x.tokens += float64(promptTokens)
+	x.decodes += float64(finishedPrompts)
 	return nil
 }
 
@@ -286,18 +291,21 @@ func (x *rollout) extrapolate(first float64) {
 	better := x.betterPerS * (x.now - first) / maxSteps / 1e6 // tokens per step
 	// left returns the share of a resource that remains when more important classes take the given
 	// share.
+	// Steps that the budget of tokens needs.
 	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) }
 	steps := float64(x.ahead+x.own) / room / left(better/room)
 	if len(x.windows) > 0 {
 		x.leaving = stat.Mean(x.windows)
 	}
 	seqs, blocks := x.freedPerStep()
+	// Steps until enough decodes have left for max_num_seqs.
 	switch short := float64(x.requests+1) - x.freeSeqs; {
 	case short > 0 && seqs == 0: // no decode is known to leave: assume as much time again
 		steps = math.Max(steps, 2*maxSteps)
 	case short > 0:
 		steps = math.Max(steps, short/seqs/left(better/x.betterPrompt/seqs))
 	}
+	// Steps until enough blocks are free.
 	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(x.requests+1)/2
 	if short := need - x.blocks; !x.hasAllKV && short > 0 && blocks > 0 {
 		steps = math.Max(steps, short/blocks)

@@ -18,31 +18,33 @@ import (
 func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	decodes := s.Decodes + s.StepRequests + s.NextRequests + 1
 	tokens := s.DecodeTokens + s.StepTokens + s.NextTokens + r.PromptTokens + int64(s.OutputTokens/2)
-	n := e.admittedAhead(s)
-	if n > 0 {
-		decodes += n
-		tokens += s.AheadTokens * n / s.AheadRequests
+	admitted := e.admittedAhead(s)
+	if admitted > 0 {
+		decodes += admitted
+		tokens += s.AheadTokens * admitted / s.AheadRequests
 	}
 	mostDecodes := e.maxSeqs
 	decodes = min(decodes, mostDecodes)
-	if n < s.AheadRequests { // there are KV blocks for n requests only
+	if admitted < s.AheadRequests { // there are KV blocks for n requests only
 		mostDecodes = decodes
 	}
+	// D: a step without prompts.
 	plain, err := e.stepUs(decodes, tokens)
 	if err != nil || !(s.PrefillPerS > 0 && s.PromptsPerS > 0) {
 		return plain, err
 	}
+	// D+x: a step with one prompt, and the longest step there can be.
 	full := max(1, e.budget-decodes)
-	m := max(1, min(full, int64(s.PrefillPerS/s.PromptsPerS)))
+	promptTokens := max(1, min(full, int64(s.PrefillPerS/s.PromptsPerS)))
 	if !e.chunked { // whole prompts do not fill the budget
-		full = max(m, full-m/2)
+		full = max(promptTokens, full-promptTokens/2)
 	}
-	withPrompt, err := e.stepWithPrompt(m, decodes, tokens)
+	withPrompt, err := e.stepWithPrompt(promptTokens, decodes, tokens)
 	if err != nil {
 		return 0, err
 	}
 	longest := withPrompt
-	if full > m {
+	if full > promptTokens {
 		if longest, err = e.stepWithPrompt(full, decodes, tokens); err != nil {
 			return 0, err
 		}
@@ -50,12 +52,13 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	if s.OutputTokens > 0 {
 		longest = math.Min(longest, plain+math.Min(1, float64(mostDecodes)/s.OutputTokens)*(withPrompt-plain))
 	}
-	perToken := (withPrompt - plain) / float64(m)
+	perToken := (withPrompt - plain) / float64(promptTokens)
 	rate := s.PrefillPerS / 1e6
 	share := rate * perToken
 	if share >= 1 {
 		return longest, nil
 	}
+	// T, and what the prompts that arrived during the wait add to each of the request's gaps.
 	us := plain / (1 - share)
 	if s.OutputTokens > 1 {
 		us += rate * ttftUs / (1 - share) * perToken / (s.OutputTokens - 1)

@@ -1,5 +1,8 @@
 package workload
 
+// This file turns a workload with arrivals into a closed loop, in which clients send when they are
+// answered.
+
 import (
 	"cmp"
 	"slices"
@@ -44,17 +47,17 @@ func (w *Workload) Close(l Loop) error {
 		})
 	}
 	for n, i := range heads {
-		q := &w.Requests[i]
+		request := &w.Requests[i]
 		if !l.KeepArrivals {
-			q.ArrivalUs = 0
+			request.ArrivalUs = 0
 		}
-		q.Loop = 1
-		q.Queued = n >= l.Clients
+		request.Loop = 1
+		request.Queued = n >= l.Clients
 		switch {
-		case q.Queued:
-			q.ThinkUs = l.ThinkUs
+		case request.Queued:
+			request.ThinkUs = l.ThinkUs
 		case !l.KeepArrivals:
-			q.ArrivalUs = l.RampUs * int64(n) / int64(min(l.Clients, len(heads)))
+			request.ArrivalUs = l.RampUs * int64(n) / int64(min(l.Clients, len(heads)))
 		}
 	}
 	return nil
@@ -151,17 +154,17 @@ func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, erro
 	releaseArrivals(requests)
 	sent, end := timesOf(calls)
 	think := stat.ThinkTimes(sent, end, clients)
-	for n, c := range calls {
-		q := &requests[c.Samples[0]]
-		q.Loop = 1
-		q.Queued = n >= clients
-		if q.Queued {
-			q.ArrivalUs = 0
-			q.ThinkUs = ceilDiv(think[n], 1000)
+	for n, call := range calls {
+		first := &requests[call.Samples[0]]
+		first.Loop = 1
+		first.Queued = n >= clients
+		if first.Queued {
+			first.ArrivalUs = 0
+			first.ThinkUs = ceilDiv(think[n], 1000)
 		}
-		for _, i := range c.Samples[1:] {
-			requests[i].With = c.Samples[0] + 1
-			requests[i].ArrivalUs = q.ArrivalUs
+		for _, i := range call.Samples[1:] {
+			requests[i].With = call.Samples[0] + 1
+			requests[i].ArrivalUs = first.ArrivalUs
 		}
 	}
 	return loop, nil

@@ -291,7 +291,7 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 	}
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
 	w := &Workload{Requests: make([]sim.Request, 0, g.Requests)}
-	at := 0.0 // us
+	clockUs := 0.0 // us
 	arrivals := g.Arrivals
 	stage := 0
 	left := 0
@@ -302,17 +302,17 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 			stage++
 		}
 		left--
-		q := sim.Request{ID: strconv.Itoa(i), PromptTokens: g.Prompt.draw(rng), OutputTokens: g.Output.draw(rng)}
+		request := sim.Request{ID: strconv.Itoa(i), PromptTokens: g.Prompt.draw(rng), OutputTokens: g.Output.draw(rng)}
 		if g.MaxTokens > 0 {
-			q.MaxTokens = max(g.MaxTokens, q.OutputTokens)
+			request.MaxTokens = max(g.MaxTokens, request.OutputTokens)
 		}
-		arrivals.setArrival(rng, i, &at, &q)
+		arrivals.setArrival(rng, i, &clockUs, &request)
 		if p := g.Prefix; p.Groups > 0 && rng.Float64() < p.Share {
-			q.Group = 1 + uint64(rng.IntN(p.Groups))
-			q.GroupTokens = min(p.Tokens, q.PromptTokens)
+			request.Group = 1 + uint64(rng.IntN(p.Groups))
+			request.GroupTokens = min(p.Tokens, request.PromptTokens)
 		}
-		g.classify(rng, &q)
-		w.addRequest(q)
+		g.classify(rng, &request)
+		w.addRequest(request)
 	}
 	if a := g.Arrivals; a.Kind == "closed" {
 		return w, w.Close(Loop{Clients: a.Clients, ThinkUs: sim.ToUs(a.ThinkMs * 1000),

@@ -1,5 +1,7 @@
 package workload
 
+// This file draws the requests of one load level of a benchmark.
+
 import (
 	"github.com/blis-train/blis-train/trace"
 )

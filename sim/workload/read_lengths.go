@@ -1,5 +1,7 @@
 package workload
 
+// This file reads plain tables of requests: lengths, with or without arrivals.
+
 import (
 	"bytes"
 	"math"

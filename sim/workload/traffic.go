@@ -74,12 +74,12 @@ const (
 
 // Draw returns the requests, and the mean and spread of the lengths that were drawn.
 func (t *Traffic) Draw() ([]sim.Request, Lengths) {
-	out := make([]sim.Request, t.Requests)
+	requests := make([]sim.Request, t.Requests)
 	var clock float64
-	var prompt, prompt2, output, output2 float64
-	for i := range out {
+	var sumPrompt, sumPrompt2, sumOutput, sumOutput2 float64
+	for i := range requests {
 		clock -= 1e6 / t.RateRPS * math.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap))
-		r := &out[i]
+		r := &requests[i]
 		r.ArrivalUs = sim.ToUs(math.Floor(clock))
 		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2,
 			stat.Draw(t.Seed, uint64(i), drawPrompt))
@@ -91,24 +91,25 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 		if t.Shape.Cached > 0 {
 			r.CachedTokens = trace.Some(int64(float64(r.PromptTokens) * t.Shape.Cached / t.Shape.Prompt))
 		}
-		p := float64(r.PromptTokens)
-		m := float64(r.OutputTokens)
-		prompt += p
-		prompt2 += p * p
-		output += m
-		output2 += m * m
+		promptTokens := float64(r.PromptTokens)
+		outputTokens := float64(r.OutputTokens)
+		sumPrompt += promptTokens
+		sumPrompt2 += promptTokens * promptTokens
+		sumOutput += outputTokens
+		sumOutput2 += outputTokens * outputTokens
 	}
-	n := float64(t.Requests)
-	s := Lengths{
-		Prompt:    prompt / n,
-		Output:    output / n,
-		PromptCV2: prompt2*n/(prompt*prompt) - 1,
-		OutputCV2: output2*n/(output*output) - 1,
+	// Squared coefficients of variation: E[x^2]/E[x]^2 - 1.
+	count := float64(t.Requests)
+	drawn := Lengths{
+		Prompt:    sumPrompt / count,
+		Output:    sumOutput / count,
+		PromptCV2: sumPrompt2*count/(sumPrompt*sumPrompt) - 1,
+		OutputCV2: sumOutput2*count/(sumOutput*sumOutput) - 1,
 	}
-	s.Cached = t.Shape.Cached * s.Prompt / t.Shape.Prompt
-	s.PromptCV2 = math.Max(0, s.PromptCV2)
-	s.OutputCV2 = math.Max(0, s.OutputCV2)
-	return out, s
+	drawn.Cached = t.Shape.Cached * drawn.Prompt / t.Shape.Prompt
+	drawn.PromptCV2 = math.Max(0, drawn.PromptCV2)
+	drawn.OutputCV2 = math.Max(0, drawn.OutputCV2)
+	return requests, drawn
 }
 
 // lengthOf returns the u-quantile of the distribution law, at least one token.

@@ -1,5 +1,8 @@
 package gate
 
+// This file evaluates the gates of a validation, from the coefficients to the replays, and decides
+// which of them count.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,8 @@
 package gate
 
+// This file judges a gate whose value is an estimate with an interval, such as a mean error, and says
+// how many more values would decide it.
+
 import (
 	"fmt"
 	"math"
@@ -85,14 +88,16 @@ func (in *reading) noun() string {
 // an estimate of this size and an interval of so much either way. The interval shrinks with the
 // square root of the number, and the new estimate is somewhere around the old one, by the errors of
 // both.
-func estimateSize(n int, size, half, threshold float64) float64 {
+func estimateSize(given int, size, half, threshold float64) float64 {
 	const z = 1.96
-	old := half / z
-	for needed := float64(n) * 1.1; needed <= mostToAskFor; needed *= 1.1 {
-		error := old * math.Sqrt(float64(n)/needed)
-		estimate := distuv.Normal{Mu: size, Sigma: math.Hypot(old, error)}
-		under := math.Min(threshold, worstPassing*threshold-z*error)
-		over := threshold + z*error
+	oldError := half / z
+	for needed := float64(given) * 1.1; needed <= mostToAskFor; needed *= 1.1 {
+		newError := oldError * math.Sqrt(float64(given)/needed)
+		estimate := distuv.Normal{Mu: size, Sigma: math.Hypot(oldError, newError)}
+		// The new value passes between -under and under, and fails beyond over either way; between them it
+		// has no result.
+		under := math.Min(threshold, worstPassing*threshold-z*newError)
+		over := threshold + z*newError
 		decides := 1 - estimate.CDF(over) + estimate.CDF(-over)
 		if under > 0 {
 			decides += estimate.CDF(under) - estimate.CDF(-under)

@@ -1,5 +1,7 @@
 package gate
 
+// This file compares values with thresholds: the defaults, or those that a user gave.
+
 import (
 	"fmt"
 	"maps"

@@ -1,5 +1,7 @@
 package gate
 
+// This file has the gates that judge the recording itself: whether its streams contradict each other.
+
 import (
 	"slices"
 	"strings"

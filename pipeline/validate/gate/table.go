@@ -1,5 +1,7 @@
 package gate
 
+// This file is the table of all gates, with the words that explain each to a user.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/result"

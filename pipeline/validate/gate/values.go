@@ -1,5 +1,8 @@
 package gate
 
+// This file has the functions that take the value of a gate from the documents of a fit and a
+// validation.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,7 @@
 package gate
 
+// This file derives the verdict for each purpose from the gates that count for it.
+
 import (
 	"fmt"
 	"slices"

@@ -1,5 +1,8 @@
 package identity
 
+// This file compares the KV-cache blocks and the memory that run.yaml and the engine state with what
+// requests and steps need.
+
 import (
 	"fmt"
 	"math"
@@ -188,6 +191,7 @@ func poolOfMemory(f *facts) reading {
 		return reading{checked: 1, violated: 1, largest: math.Inf(1), broken: true,
 			sentence: fmt.Sprintf("the engine has %d blocks where none would fit: %v", blocks, err)}
 	}
+	// Compare with the size that vLLM would have chosen, and name what could have made it another.
 	ratio := float64(blocks) / float64(want)
 	r := reading{checked: 1, largest: ratio}
 	if math.Abs(ratio-1) <= poolTolerance {
@@ -230,6 +234,7 @@ func (f *facts) otherPool(blocks int64) string {
 			other = what
 		}
 	}
+	// Other data types, then other numbers of GPUs, then other GPUs: the first that fits is named.
 	if f.dep.Model.Layered == nil {
 		if f.dep.Model.BytesPerKV < 2 {
 			try("kv_cache_dtype in run.yaml may be wrong: values of twice the bytes give this size", scaled(2, 1))
@@ -252,8 +257,9 @@ func (f *facts) otherPool(blocks int64) string {
 	return other
 }
 
-// computeType compares the bytes of an activation with what vLLM can compute in, and returns the
-// reading: its --dtype has no type of 8 bits, which quantization gives to weights alone.
+// computeType checks that an activation in run.yaml has at least 16 bits, and returns the reading.
+// vLLM computes in no smaller type: its --dtype has none of 8 bits, and quantization gives 8 bits to
+// weights, not to what the layers pass on.
 func computeType(f *facts) reading {
 	bytes := f.dep.Model.BytesPerActivation
 	r := reading{checked: 1, largest: bytes}

@@ -1,5 +1,7 @@
 package identity
 
+// This file compares counts of requests and tokens between the streams of a run.
+
 import (
 	"fmt"
 	"math"
@@ -35,34 +37,36 @@ type lastSeen struct {
 
 // countSnapshots walks the snapshots once.
 func (f *facts) countSnapshots() error {
-	c := &f.snapshot
+	counts := &f.snapshot
 	seen := map[string]*lastSeen{}
 	journeys := map[string]*trace.Request{}
 	for i := range f.run.Requests {
-		if q := &f.run.Requests[i]; q.CoreID.OK {
-			journeys[q.CoreID.V] = q
+		if snapshot := &f.run.Requests[i]; snapshot.CoreID.OK {
+			journeys[snapshot.CoreID.V] = snapshot
 		}
 	}
 	at := -1 // index in run.Steps of the current step
 	var rows, scheduled, allocated, largest int64
 	steps := f.run.Steps
+	// finish compares the step whose snapshots were just read. Only a step with a snapshot of every
+	// running request can be compared with its sums.
 	finish := func() {
 		if at < 0 {
 			return
 		}
-		s := &steps[at]
-		c.steps++
-		c.rows += rows
-		c.depth += s.RunningDepth
-		if rows != s.RunningDepth {
+		step := &steps[at]
+		counts.steps++
+		counts.rows += rows
+		counts.depth += step.RunningDepth
+		if rows != step.RunningDepth {
 			return
 		}
-		c.complete++
-		if scheduled != s.ScheduledTokens {
-			c.tokens++
+		counts.complete++
+		if scheduled != step.ScheduledTokens {
+			counts.tokens++
 		}
-		used := s.BlocksTotal - s.BlocksFree
-		c.usedSteps++
+		used := step.BlocksTotal - step.BlocksFree
+		counts.usedSteps++
 		off := 0.0
 		switch {
 		case used < largest: // shared blocks are counted once; each request has its own at least
@@ -73,56 +77,58 @@ func (f *facts) countSnapshots() error {
 			off = float64(allocated - used)
 		}
 		if off > 0 {
-			c.usedOff++
-			c.worstUsed = math.Max(c.worstUsed, off)
+			counts.usedOff++
+			counts.worstUsed = math.Max(counts.worstUsed, off)
 		}
 	}
 	size := f.dep.Engine.BlockSize
 	simple := f.hasPlainBlocks()
-	k := 0
-	err := f.run.EachSnapshot(func(q *trace.Snapshot) {
-		if q.Orphan {
+	next := 0
+	err := f.run.EachSnapshot(func(snapshot *trace.Snapshot) {
+		if snapshot.Orphan {
 			return
 		}
-		for k < len(steps) && steps[k].ID < q.StepID {
-			k++
+		// Snapshots come in the order of steps: advance to the step of this one.
+		for next < len(steps) && steps[next].ID < snapshot.StepID {
+			next++
 		}
-		if k == len(steps) || steps[k].ID != q.StepID {
+		if next == len(steps) || steps[next].ID != snapshot.StepID {
 			return
 		}
-		if k != at {
+		if next != at {
 			finish()
-			at = k
+			at = next
 			rows, scheduled, allocated, largest = 0, 0, 0, 0
 		}
 		rows++
-		scheduled += q.ScheduledTokens
-		allocated += q.BlocksAllocated
-		largest = max(largest, q.BlocksAllocated)
-		if simple && size > 0 && q.ScheduledTokens > 0 {
-			c.blocks++
-			want := (q.ComputedTokens + q.ScheduledTokens + size - 1) / size
-			if d := q.BlocksAllocated - want; d < 0 || d > f.lookaheadBlocks() {
-				c.blocksOff++
-				c.worstOff = math.Max(c.worstOff, math.Abs(float64(d)))
+		scheduled += snapshot.ScheduledTokens
+		allocated += snapshot.BlocksAllocated
+		largest = max(largest, snapshot.BlocksAllocated)
+		if simple && size > 0 && snapshot.ScheduledTokens > 0 {
+			// The blocks of one request are those of its tokens and a few that the engine reserves ahead.
+			counts.blocks++
+			want := (snapshot.ComputedTokens + snapshot.ScheduledTokens + size - 1) / size
+			if over := snapshot.BlocksAllocated - want; over < 0 || over > f.lookaheadBlocks() {
+				counts.blocksOff++
+				counts.worstOff = math.Max(counts.worstOff, math.Abs(float64(over)))
 			}
 		}
-		if j := journeys[q.CoreID]; j != nil && j.PromptTokens.OK {
-			c.compared++
-			most := j.PromptTokens.V + j.OutputTokens.Or(math.MaxInt32) + f.lookaheadTokens() + 1
-			if q.PromptTokens != j.PromptTokens.V || q.ComputedTokens < 0 || q.ComputedTokens > most {
-				c.unlike++
+		if journey := journeys[snapshot.CoreID]; journey != nil && journey.PromptTokens.OK {
+			counts.compared++
+			most := journey.PromptTokens.V + journey.OutputTokens.Or(math.MaxInt32) + f.lookaheadTokens() + 1
+			if snapshot.PromptTokens != journey.PromptTokens.V || snapshot.ComputedTokens < 0 || snapshot.ComputedTokens > most {
+				counts.unlike++
 			}
 		}
-		before := seen[q.CoreID]
+		before := seen[snapshot.CoreID]
 		if before == nil {
 			before = &lastSeen{}
-			seen[strings.Clone(q.CoreID)] = before // q.CoreID is part of a larger page
-		} else if before.preemptions == q.Preemptions && q.StepID > before.step {
-			c.progress++
-			c.jumps += f.jumped(before, q)
+			seen[strings.Clone(snapshot.CoreID)] = before // q.CoreID is part of a larger page
+		} else if before.preemptions == snapshot.Preemptions && snapshot.StepID > before.step {
+			counts.progress++
+			counts.jumps += f.jumped(before, snapshot)
 		}
-		*before = lastSeen{q.StepID, q.ComputedTokens, q.ScheduledTokens, q.Preemptions}
+		*before = lastSeen{snapshot.StepID, snapshot.ComputedTokens, snapshot.ScheduledTokens, snapshot.Preemptions}
 	})
 	finish()
 	return err

@@ -1,5 +1,7 @@
 package identity
 
+// This file counts once what several identities read.
+
 import (
 	"math"
 	"slices"
@@ -71,6 +73,7 @@ func (f *facts) countJourneys() {
 		})
 		return k
 	}
+	// Each list first has the changes from one step to the next; sum turns them into counts.
 	running := make([]int, n+1)
 	ending := make([]int, n+1)
 	maybe := make([]int, n+1)
@@ -84,24 +87,24 @@ func (f *facts) countJourneys() {
 	}
 	last := steps[n-1].ID
 	for i := range f.run.Requests {
-		q := &f.run.Requests[i]
-		if !q.CoreID.OK || !q.QueuedStep.OK {
+		request := &f.run.Requests[i]
+		if !request.CoreID.OK || !request.QueuedStep.OK {
 			continue
 		}
-		end := q.FinishedStep.Or(last)
-		uncertain := q.Preemptions.Or(0) > 0 || q.DroppedEvents > 0 || !q.ScheduledStep.OK || !q.FinishedStep.OK ||
-			q.FinishStatus.Or("") == trace.FinishAborted
+		end := request.FinishedStep.Or(last)
+		uncertain := request.Preemptions.Or(0) > 0 || request.DroppedEvents > 0 || !request.ScheduledStep.OK || !request.FinishedStep.OK ||
+			request.FinishStatus.Or("") == trace.FinishAborted
 		if uncertain {
-			span(maybe, q.QueuedStep.V, end+2)
+			span(maybe, request.QueuedStep.V, end+2)
 			continue
 		}
-		span(waiting, q.QueuedStep.V+1, q.ScheduledStep.V-1)
+		span(waiting, request.QueuedStep.V+1, request.ScheduledStep.V-1)
 	}
 	for i := range f.lives {
-		l := &f.lives[i]
-		span(running, l.FirstStep(), l.LastStep())
+		life := &f.lives[i]
+		span(running, life.FirstStep(), life.LastStep())
 		if f.async {
-			span(ending, l.LastStep()+1, l.LastStep()+1)
+			span(ending, life.LastStep()+1, life.LastStep()+1)
 		}
 	}
 	sum := func(counts []int) []int {
@@ -116,7 +119,7 @@ func (f *facts) countJourneys() {
 	f.waiting = sum(waiting)
 }
 
-// most batches that are priced.
+// mostPriced bounds the batches whose time the library computes.
 const mostPriced = 20_000
 
 // timeBatches pairs the batches with the time to the next step.
@@ -128,28 +131,30 @@ func (f *facts) timeBatches() {
 	if err != nil {
 		return
 	}
+	// Of long runs only every stride-th stretch of 64 steps is timed: stretches, because neighbours
+	// are compared.
 	stride := 1 + len(f.run.Steps)/mostPriced
 	for k := 0; k+1 < len(f.run.Steps); k++ {
-		rec := &f.run.Steps[k]
+		step := &f.run.Steps[k]
 		next := &f.run.Steps[k+1]
-		st := f.Steps.At(rec.ID)
-		if st == nil || !st.Known() || next.ID != rec.ID+1 || st.In.ScheduledTokens == 0 || next.ScheduledTokens == 0 || k/64%stride != 0 {
+		rebuilt := f.Steps.At(step.ID)
+		if rebuilt == nil || !rebuilt.Known() || next.ID != step.ID+1 || rebuilt.In.ScheduledTokens == 0 || next.ScheduledTokens == 0 || k/64%stride != 0 {
 			continue
 		}
-		if next.RunningDepth == 0 || rec.RunningDepth == 0 {
+		if next.RunningDepth == 0 || step.RunningDepth == 0 {
 			continue
 		}
-		b := batchTime{at: k, us: float64(next.TsStartNs-rec.TsStartNs) / 1e3, in: &st.In, prefill: st.In.PrefillTokens > 0}
-		if a := f.run.Aggregate; a != nil && st.NoStart {
+		timed := batchTime{at: k, us: float64(next.TsStartNs-step.TsStartNs) / 1e3, in: &rebuilt.In, prefill: rebuilt.In.PrefillTokens > 0}
+		if a := f.run.Aggregate; a != nil && rebuilt.NoStart {
 			continue
 		}
-		roof := space.Roofline(&st.In)
-		b.floorUs = 1e6 * math.Max(roof.LinearS, roof.WeightS+roof.KVS)
+		roof := space.Roofline(&rebuilt.In)
+		timed.floorUs = 1e6 * math.Max(roof.LinearS, roof.WeightS+roof.KVS)
 		if f.price != nil {
-			batch := batchOf(&st.In)
-			b.prior = f.price(&batch)
+			batch := batchOf(&rebuilt.In)
+			timed.prior = f.price(&batch)
 		}
-		f.batches = append(f.batches, b)
+		f.batches = append(f.batches, timed)
 	}
 }
 
@@ -185,21 +190,22 @@ func (f *facts) pricer() func(*library.Batch) priorTime {
 	}
 	price := step.NewPricer()
 	theta := library.Learned().On(f.dep.Hardware.Name)
-	sum := func(x *[library.NumStep]float64) (us float64) {
-		for k := range x {
-			us += theta[k] * x[k]
+	sum := func(columns *[library.NumStep]float64) (us float64) {
+		for k := range columns {
+			us += theta[k] * columns[k]
 		}
 		return us
 	}
 	return func(b *library.Batch) priorTime {
-		var x [library.NumStep]float64
-		price.Features(b, &theta, &x)
-		mostUs := sum(&x)
-		price.Columns(b, &x)
-		x[library.EagerLayer] = 0
-		x[library.EagerExperts] = 0
-		x[library.EagerWhole] = 0
-		return priorTime{leastUs: sum(&x), mostUs: mostUs}
+		var columns [library.NumStep]float64
+		price.Features(b, &theta, &columns)
+		mostUs := sum(&columns)
+		price.Columns(b, &columns)
+		// The least time is without the host's launches outside CUDA graphs.
+		columns[library.EagerLayer] = 0
+		columns[library.EagerExperts] = 0
+		columns[library.EagerWhole] = 0
+		return priorTime{leastUs: sum(&columns), mostUs: mostUs}
 	}
 }
 

@@ -1,5 +1,7 @@
 package identity
 
+// This file compares the batches that the engine formed with the limits of its scheduler.
+
 import (
 	"cmp"
 	"fmt"
@@ -49,6 +51,8 @@ func waitingReason(f *facts) reading {
 	if waitingDepth(f).broken {
 		return notChecked("waiting_depth contradicts the journeys")
 	}
+	// With chunked prefill one token is enough to start a waiting request; without it the whole prompt
+	// has to fit.
 	tokens := int64(1) // that the budget has to leave
 	if !e.ChunkedPrefill {
 		tokens = longest
@@ -56,16 +60,16 @@ func waitingReason(f *facts) reading {
 	needed := (longest+e.BlockSize-1)/max(1, e.BlockSize) + 1
 	var r reading
 	for i := range f.run.Steps {
-		s := &f.run.Steps[i]
-		if s.WaitingDepth == 0 || s.ScheduledTokens == 0 {
+		step := &f.run.Steps[i]
+		if step.WaitingDepth == 0 || step.ScheduledTokens == 0 {
 			continue
 		}
 		r.checked++
-		hasRoom := s.RunningDepth < e.MaxNumSeqs && s.ScheduledTokens+tokens <= e.MaxNumBatchedTokens &&
-			s.BlocksFree >= needed+s.BlocksTotal/50
+		hasRoom := step.RunningDepth < e.MaxNumSeqs && step.ScheduledTokens+tokens <= e.MaxNumBatchedTokens &&
+			step.BlocksFree >= needed+step.BlocksTotal/50
 		if hasRoom {
 			r.violated++
-			r.largest = math.Max(r.largest, float64(s.WaitingDepth))
+			r.largest = math.Max(r.largest, float64(step.WaitingDepth))
 		}
 	}
 	if r.checked < fewestWaiting {
@@ -89,6 +93,7 @@ func clientLimits(f *facts) reading {
 		open        float64
 		base, perUs float64 // tokens held at time t: base + perUs*t
 	}
+	// A request holds its prompt's tokens from the first token on, and its output's at an even rate.
 	var edges []edge
 	for i := range f.loads {
 		l := &f.loads[i]
@@ -107,20 +112,22 @@ func clientLimits(f *facts) reading {
 	if blocks, _, err := f.dep.KVBlocks(); err == nil {
 		poolTokens = mostOfPoolClients * dp * float64(blocks*e.BlockSize)
 	}
+	// Walk through the edges: how long were more requests between first and last token than run.yaml
+	// allows? Time in which the KV cache may be full does not count: preempted requests wait there.
 	var now edge
 	var busyUs, overUs, largest float64
-	for k, d := range edges {
+	for k, change := range edges {
 		if k > 0 && now.open > 0 {
-			us := d.atUs - edges[k-1].atUs
+			us := change.atUs - edges[k-1].atUs
 			busyUs += us
-			if held := now.base + now.perUs*d.atUs; now.open > most && held < poolTokens {
+			if held := now.base + now.perUs*change.atUs; now.open > most && held < poolTokens {
 				overUs += us
 				largest = math.Max(largest, now.open)
 			}
 		}
-		now.open += d.open
-		now.base += d.base
-		now.perUs += d.perUs
+		now.open += change.open
+		now.base += change.base
+		now.perUs += change.perUs
 	}
 	r := reading{checked: len(edges) / 2, largest: largest / dp / float64(e.MaxNumSeqs)}
 	if overUs > mostTimeOverSeqs*busyUs {

@@ -1,5 +1,8 @@
 package identity
 
+// This file compares loads: Little's law (concurrency = rate * latency) and sums of times, for the
+// load levels of a benchmark and the requests of clients.
+
 import (
 	"cmp"
 	"fmt"
@@ -35,37 +38,37 @@ type clientRequest struct {
 // listRequests lists the requests of clients, or of stock spans without them, and how many decode at once.
 func (f *facts) listRequests() {
 	for i := range f.run.Observed {
-		o := &f.run.Observed[i]
-		if !o.Success.Or(true) || !o.TTFTUs.OK || !o.E2EUs.OK || o.N.Or(1) > 1 || o.SentNs() == 0 {
+		observed := &f.run.Observed[i]
+		if !observed.Success.Or(true) || !observed.TTFTUs.OK || !observed.E2EUs.OK || observed.N.Or(1) > 1 || observed.SentNs() == 0 {
 			continue
 		}
 		f.loads = append(f.loads, clientRequest{
-			sentUs: float64(o.SentNs()) / 1e3,
-			ttftUs: o.TTFTUs.V,
-			e2eUs:  o.E2EUs.V,
-			prompt: float64(o.PromptTokens.V),
-			output: float64(o.OutputTokens.V),
-			cached: float64(o.CachedTokens.V),
+			sentUs: float64(observed.SentNs()) / 1e3,
+			ttftUs: observed.TTFTUs.V,
+			e2eUs:  observed.E2EUs.V,
+			prompt: float64(observed.PromptTokens.V),
+			output: float64(observed.OutputTokens.V),
+			cached: float64(observed.CachedTokens.V),
 		})
 	}
 	if len(f.loads) == 0 {
 		for i := range f.run.Requests {
-			q := &f.run.Requests[i]
-			if q.Source != trace.SourceStock || !q.StartWallNs.OK || !q.StockTTFTUs.OK || !q.StockE2EUs.OK {
+			span := &f.run.Requests[i]
+			if span.Source != trace.SourceStock || !span.StartWallNs.OK || !span.StockTTFTUs.OK || !span.StockE2EUs.OK {
 				continue
 			}
 			f.loads = append(f.loads, clientRequest{
-				sentUs: float64(q.StartWallNs.V) / 1e3,
-				ttftUs: q.StockTTFTUs.V,
-				e2eUs:  q.StockE2EUs.V,
-				prompt: float64(q.PromptTokens.V),
-				output: float64(q.OutputTokens.V),
+				sentUs: float64(span.StartWallNs.V) / 1e3,
+				ttftUs: span.StockTTFTUs.V,
+				e2eUs:  span.StockE2EUs.V,
+				prompt: float64(span.PromptTokens.V),
+				output: float64(span.OutputTokens.V),
 			})
 		}
 	}
 	for i := range f.loads {
-		if l := &f.loads[i]; l.output > 1 {
-			l.itlUs = (l.e2eUs - l.ttftUs) / (l.output - 1)
+		if load := &f.loads[i]; load.output > 1 {
+			load.itlUs = (load.e2eUs - load.ttftUs) / (load.output - 1)
 		}
 	}
 	countDecoding(f.loads)
@@ -79,28 +82,28 @@ func countDecoding(loads []clientRequest) {
 	}
 	var edges []edge
 	for i := range loads {
-		l := &loads[i]
-		edges = append(edges, edge{l.sentUs + l.ttftUs, 1}, edge{l.sentUs + l.e2eUs, -1})
+		load := &loads[i]
+		edges = append(edges, edge{load.sentUs + load.ttftUs, 1}, edge{load.sentUs + load.e2eUs, -1})
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.open, b.open)) })
-	area := make([]float64, len(edges)+1) // requests * us up to each edge
+	requestUs := make([]float64, len(edges)+1) // requests * us up to each edge
 	now := 0
 	for i := range edges {
 		if i > 0 {
-			area[i] = area[i-1] + float64(now)*(edges[i].at-edges[i-1].at)
+			requestUs[i] = requestUs[i-1] + float64(now)*(edges[i].at-edges[i-1].at)
 		}
 		now += edges[i].open
 	}
 	areaAt := func(at float64) float64 {
 		i, _ := slices.BinarySearchFunc(edges, at, func(e edge, at float64) int { return cmp.Compare(e.at, at) })
-		return area[min(i, len(edges)-1)]
+		return requestUs[min(i, len(edges)-1)]
 	}
 	for i := range loads {
-		l := &loads[i]
-		from, to := l.sentUs+l.ttftUs, l.sentUs+l.e2eUs
-		l.decoding = 1
+		load := &loads[i]
+		from, to := load.sentUs+load.ttftUs, load.sentUs+load.e2eUs
+		load.decoding = 1
 		if to > from {
-			l.decoding = math.Max(1, (areaAt(to)-areaAt(from))/(to-from))
+			load.decoding = math.Max(1, (areaAt(to)-areaAt(from))/(to-from))
 		}
 	}
 }
@@ -117,31 +120,33 @@ func priorOfRequests(f *facts) reading {
 	if f.speculates() {
 		return notChecked("steps verify drafted tokens")
 	}
-	var itl, ttft []float64
+	var itlRatios, ttftRatios []float64
 	span := f.loadSpanUs()
 	tokens := 0.0
 	for i := range f.loads {
 		tokens += f.loads[i].prompt - f.loads[i].cached
 	}
 	for i := range f.loads {
-		l := &f.loads[i]
-		if l.itlUs > 0 && l.output >= 8 {
-			one := f.prefillTime(l.prompt - l.cached)
-			perUs := 0.0 // such prompts in a us
-			if l.prompt > l.cached {
-				perUs = tokens / span / (l.prompt - l.cached)
+		load := &f.loads[i]
+		if load.itlUs > 0 && load.output >= 8 {
+			// Other requests' prompts delay the decodes; as many as arrive in the mean are allowed for.
+			prompt := f.prefillTime(load.prompt - load.cached)
+			promptsPerUs := 0.0 // such prompts in a us
+			if load.prompt > load.cached {
+				promptsPerUs = tokens / span / (load.prompt - load.cached)
 			}
-			itl = append(itl, one.decodeRatio(l.itlUs, perUs, f.decodeTime(l.decoding, l.prompt+l.output/2)))
+			itlRatios = append(itlRatios, prompt.decodeRatio(load.itlUs, promptsPerUs, f.decodeTime(load.decoding, load.prompt+load.output/2)))
 		}
-		if l.prompt > l.cached {
-			ttft = append(ttft, l.ttftUs/f.prefillTime(l.prompt-l.cached).leastUs)
+		if load.prompt > load.cached {
+			ttftRatios = append(ttftRatios, load.ttftUs/f.prefillTime(load.prompt-load.cached).leastUs)
 		}
 	}
-	return f.requestReading("request", fewestPriced, itl, ttft)
+	return f.requestReading("request", fewestPriced, itlRatios, ttftRatios)
 }
 
-// requestReading returns the comparison of times: those between tokens must not depart in either
-// direction, and the first token may only not come too early, because it may wait for any time.
+// requestReading returns the comparison of the ratios of measured to predicted times. The time between
+// tokens must not depart in either direction; a first token may only not come too early, because it
+// may have waited for any time.
 func (f *facts) requestReading(what string, fewest int, itl, ttft []float64) reading {
 	for i := range ttft {
 		ttft[i] = math.Min(1, ttft[i])
@@ -166,9 +171,9 @@ func (f *facts) loadSpanUs() float64 {
 	return math.Max(1, last-first)
 }
 
-// decodeRatio returns the measured time between tokens over the predicted one of a decode step.
-// perUs prompts arrive in a us, each of which takes the time p; that time is subtracted, because it
-// is not part of a decode.
+// decodeRatio returns the measured time between tokens over the predicted one of a decode step. The
+// receiver is the time of one prompt, and perUs such prompts arrive in a us: their time is subtracted,
+// because it is not part of a decode.
 func (p priorTime) decodeRatio(itlUs, perUs float64, decode priorTime) float64 {
 	const mostBusy = 0.8 // share of the time that prompts can take
 	idle := 1 - math.Min(mostBusy, perUs*p.leastUs)
@@ -280,21 +285,21 @@ func priorOfLevels(f *facts) reading {
 			continue
 		}
 		key := [2]int64{dep.TP}
-		at := prices[key]
-		if at == nil {
-			at = &facts{dep: &dep}
-			at.price = at.pricer()
-			prices[key] = at
+		priced := prices[key]
+		if priced == nil {
+			priced = &facts{dep: &dep}
+			priced.price = priced.pricer()
+			prices[key] = priced
 		}
-		if at.price == nil {
+		if priced.price == nil {
 			continue
 		}
-		n := inFlight(p)
-		one := at.prefillTime(p.PromptTokens)
-		decode := at.decodeTime(n, p.PromptTokens+p.OutputTokens/2)
-		itl = append(itl, one.decodeRatio(p.TPOTMs*1e3, levelRate(p)/1e6, decode))
+		decoding := inFlight(p)
+		prompt := priced.prefillTime(p.PromptTokens)
+		decode := priced.decodeTime(decoding, p.PromptTokens+p.OutputTokens/2)
+		itl = append(itl, prompt.decodeRatio(p.TPOTMs*1e3, levelRate(p)/1e6, decode))
 		if p.TTFTMs.OK {
-			ttft = append(ttft, p.TTFTMs.V*1e3/one.leastUs)
+			ttft = append(ttft, p.TTFTMs.V*1e3/prompt.leastUs)
 		}
 	}
 	if len(itl) < fewestLevels {

@@ -1,5 +1,7 @@
 package identity
 
+// This file counts the records that are missing from a stream.
+
 import (
 	"fmt"
 	"math"

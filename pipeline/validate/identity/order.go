@@ -1,5 +1,8 @@
 package identity
 
+// This file checks that the time stamps of a request are in the order in which a server passes through
+// them.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package identity
 
+// This file has the table of all identities.
+
 import (
 	"github.com/blis-train/blis-train/result"
 )

@@ -1,5 +1,8 @@
 package identity
 
+// This file compares durations: those of one run on two clocks, and those of steps with the shortest
+// that the hardware allows.
+
 import (
 	"fmt"
 	"math"
@@ -114,30 +117,33 @@ func (f *facts) groupUs(i int) float64 {
 // that of prompts.
 func (f *facts) priorRatios() (decode, prompt []float64) {
 	const stretch = 6
-	b := f.batches
-	for i := range b {
-		if !(b[i].prior.leastUs > 0) {
+	batches := f.batches
+	for i := range batches {
+		if !(batches[i].prior.leastUs > 0) {
 			continue
 		}
-		alone := !b[i].prefill
+		// A decode step between decode steps: an asynchronous engine starts a step one or two before the
+		// device ends it, so the intervals of neighbours belong together.
+		amongDecodes := !batches[i].prefill
 		for k := i - 2; k <= i+1; k++ {
-			alone = alone && k >= 0 && k < len(b) && b[k].at-b[i].at == k-i && !b[k].prefill
+			amongDecodes = amongDecodes && k >= 0 && k < len(batches) && batches[k].at-batches[i].at == k-i && !batches[k].prefill
 		}
-		if alone {
-			decode = append(decode, b[i].prior.ratio(b[i].us))
+		if amongDecodes {
+			decode = append(decode, batches[i].prior.ratio(batches[i].us))
 		}
 	}
-	for i := 0; i+stretch <= len(b); i += stretch {
-		if b[i+stretch-1].at-b[i].at != stretch-1 {
+	// Steps with prompts differ from each other; over a stretch of them the same shift cancels.
+	for i := 0; i+stretch <= len(batches); i += stretch {
+		if batches[i+stretch-1].at-batches[i].at != stretch-1 {
 			continue
 		}
 		var predicted priorTime
 		var measured, ofPrompts float64
 		for k := i; k < i+stretch; k++ {
-			measured += b[k].us
-			predicted = predicted.plus(b[k].prior)
-			if b[k].prefill {
-				ofPrompts += b[k].prior.mostUs
+			measured += batches[k].us
+			predicted = predicted.plus(batches[k].prior)
+			if batches[k].prefill {
+				ofPrompts += batches[k].prior.mostUs
 			}
 		}
 		if ofPrompts > 0.6*predicted.mostUs {
@@ -172,21 +178,21 @@ func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) re
 	var r reading
 	text := ""
 	worst := 1.0
-	for _, g := range regimes {
-		if len(g.ratios) < fewest {
+	for _, regime := range regimes {
+		if len(regime.ratios) < fewest {
 			continue
 		}
-		m := stat.Median(g.ratios)
-		r.checked += len(g.ratios)
-		if away(m) > away(worst) {
-			worst = m
+		median := stat.Median(regime.ratios)
+		r.checked += len(regime.ratios)
+		if away(median) > away(worst) {
+			worst = median
 		}
-		if away(m) > PriorNamed {
-			r.violated += len(g.ratios)
+		if away(median) > PriorNamed {
+			r.violated += len(regime.ratios)
 			if text != "" {
 				text += " and "
 			}
-			text += fmt.Sprintf("%s take %.3g times", g.name, m)
+			text += fmt.Sprintf("%s take %.3g times", regime.name, median)
 		}
 	}
 	if r.checked == 0 {
