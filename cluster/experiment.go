@@ -277,17 +277,17 @@ func backlogSlope(recs []record, w window) float64 {
 			}
 		}
 	}
-	line, n := 0.0, float64(moments)
+	backlog, count := 0.0, float64(moments)
 	var sx, sy, sxx, sxy float64
 	for k := range moments {
-		line += diff[k]
-		x := float64(k) / n * span / 1e6
+		backlog += diff[k]
+		x := float64(k) / count * span / 1e6
 		sx += x
-		sy += line
+		sy += backlog
 		sxx += x * x
-		sxy += x * line
+		sxy += x * backlog
 	}
-	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
+	return (count*sxy - sx*sy) / (count*sxx - sx*sx)
 }
 
 // capacityOf returns the capacity of the engines for the lab's load: requests completed per second

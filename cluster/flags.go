@@ -1,5 +1,7 @@
 package cluster
 
+// This file has the command-line flags of simulations with several engines and of experiments.
+
 import (
 	"github.com/urfave/cli/v2"
 

@@ -1,5 +1,8 @@
 package cluster
 
+// This file admits a small share of every prefix group whatever the gate decides, so that the gate can
+// learn about groups that it rejects.
+
 import (
 	"math"
 )

@@ -56,21 +56,23 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 	if p.scale = math.Sqrt(p.scale / float64(len(y))); !(p.scale > 0) {
 		p.scale = 1
 	}
-	z := make([]float64, len(y))
+	standardised := make([]float64, len(y))
 	for i, v := range y {
-		z[i] = (v - p.mean) / p.scale
+		standardised[i] = (v - p.mean) / p.scale
 		p.noise[i] = variance[i] / p.scale / p.scale
 	}
+	// The negative log posterior: the priors of the hyperparameters less the log likelihood of the
+	// values.
 	cost := func(theta []float64) float64 {
 		sum := 0.0
 		for k := range p.lengths {
 			p.lengths[k] = math.Exp(theta[k])
-			d := (theta[k] - math.Log(0.5)) / 1.2
-			sum += d * d / 2
+			deviation := (theta[k] - math.Log(0.5)) / 1.2
+			sum += deviation * deviation / 2
 		}
 		p.amp = math.Exp(theta[len(theta)-1])
 		sum += theta[len(theta)-1] * theta[len(theta)-1] / 8
-		return sum - p.solve(z)
+		return sum - p.solve(standardised)
 	}
 	start := make([]float64, len(p.lengths)+1)
 	for k := range p.lengths {
@@ -78,6 +80,7 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 	}
 	best := append([]float64(nil), start...)
 	value := math.Inf(1)
+	// The posterior can have several maxima: search from three starts, and keep the best.
 	for _, shift := range []float64{0, -0.9, 0.7} {
 		from := append([]float64(nil), start...)
 		for k := range p.lengths {
@@ -99,26 +102,27 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 // returns the log marginal likelihood of the standardised values z; -Inf if the matrix is not
 // positive definite.
 func (p *process) solve(z []float64) float64 {
-	n := len(z)
-	a := make([]float64, n*n)
-	for i := range n {
+	points := len(z)
+	covariance := make([]float64, points*points)
+	for i := range points {
 		for j := range i + 1 {
-			a[i*n+j] = p.kernel(p.x[i], p.x[j])
-			a[j*n+i] = a[i*n+j]
+			covariance[i*points+j] = p.kernel(p.x[i], p.x[j])
+			covariance[j*points+i] = covariance[i*points+j]
 		}
-		a[i*n+i] += p.noise[i] + jitter
+		covariance[i*points+i] += p.noise[i] + jitter
 	}
-	if stat.Cholesky(a, n) < n {
+	if stat.Cholesky(covariance, points) < points {
 		return math.Inf(-1)
 	}
-	p.chol = a
+	p.chol = covariance
 	p.alpha = append([]float64(nil), z...)
-	stat.CholeskySolve(a, n, p.alpha)
-	like := -float64(n) / 2 * math.Log(2*math.Pi)
-	for i := range n {
-		like -= math.Log(a[i*n+i]) + z[i]*p.alpha[i]/2
+	stat.CholeskySolve(covariance, points, p.alpha)
+	// -(n log 2pi + log det K + z' K^-1 z)/2, where the factor's diagonal gives the determinant.
+	logLikelihood := -float64(points) / 2 * math.Log(2*math.Pi)
+	for i := range points {
+		logLikelihood -= math.Log(covariance[i*points+i]) + z[i]*p.alpha[i]/2
 	}
-	return like
+	return logLikelihood
 }
 
 // predictAt returns the posterior mean and standard deviation of the function at x in the unit of

@@ -121,11 +121,11 @@ func (out *Goodput) fillReliability(recs []*record) {
 		}
 	}
 	for _, r := range recs {
-		p := r.Decision.MeetShare
+		probability := r.Decision.MeetShare
 		weight := 1.0
 		met := false
 		switch us, ok := r.TTFTUs(); {
-		case math.IsNaN(p) || r.Decision.RawUs == 0 || r.SLOTTFTUs == 0:
+		case math.IsNaN(probability) || r.Decision.RawUs == 0 || r.SLOTTFTUs == 0:
 			continue
 		case r.Admitted():
 			met = ok && us <= float64(r.SLOTTFTUs)
@@ -135,9 +135,9 @@ func (out *Goodput) fillReliability(recs []*record) {
 		default:
 			continue
 		}
-		b := &out.Reliability[min(9, int(10*p))]
-		if b.N, b.Expected = b.N+weight, b.Expected+weight*p; met {
-			b.Met += weight
+		band := &out.Reliability[min(9, int(10*probability))]
+		if band.N, band.Expected = band.N+weight, band.Expected+weight*probability; met {
+			band.Met += weight
 		}
 	}
 }

@@ -134,37 +134,37 @@ func (h *hour) words() string {
 // rate. After its last request the recording begins again with other content hashes, so that a
 // second pass finds nothing cached.
 func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request {
-	n := len(h.reqs)
-	first := s.randFor(seed, streamGroup, 0).IntN(n)
-	faster := rate * h.lengthUs / 1e6 / float64(n)
+	count := len(h.reqs)
+	first := s.randFor(seed, streamGroup, 0).IntN(count)
+	speed := rate * h.lengthUs / 1e6 / float64(count)
 	var out []sim.Request
 	startUs := 0.0
 	for i := 0; ; i++ {
-		j, pass := (first+i)%n, (first+i)/n
-		at := float64(pass)*h.lengthUs + h.fromUs[j] + h.widthUs[j]*s.randFor(seed, streamArrival, i).Float64()
+		index, pass := (first+i)%count, (first+i)/count
+		atUs := float64(pass)*h.lengthUs + h.fromUs[index] + h.widthUs[index]*s.randFor(seed, streamArrival, i).Float64()
 		if i == 0 {
-			startUs = at
+			startUs = atUs
 		}
-		if at = (at - startUs) / faster; at >= seconds*1e6 {
+		if atUs = (atUs - startUs) / speed; atUs >= seconds*1e6 {
 			return out
 		}
-		q := s.arrival(seed, i, at)
-		from := &h.reqs[j]
+		request := s.arrival(seed, i, atUs)
+		from := &h.reqs[index]
 		if h.asTheyAre {
-			id, us := q.ID, q.ArrivalUs
-			q = *from
-			q.ID, q.ArrivalUs = id, us
+			id, us := request.ID, request.ArrivalUs
+			request = *from
+			request.ID, request.ArrivalUs = id, us
 		}
-		q.PromptTokens = from.PromptTokens
-		q.OutputTokens = from.OutputTokens
-		q.Hashes = from.Hashes
-		q.HashTokens = from.HashTokens
+		request.PromptTokens = from.PromptTokens
+		request.OutputTokens = from.OutputTokens
+		request.Hashes = from.Hashes
+		request.HashTokens = from.HashTokens
 		if pass > 0 {
-			q.Hashes = slices.Clone(q.Hashes)
-			for k := range q.Hashes {
-				q.Hashes[k] += uint64(pass) << 40
+			request.Hashes = slices.Clone(request.Hashes)
+			for k := range request.Hashes {
+				request.Hashes[k] += uint64(pass) << 40
 			}
 		}
-		out = append(out, q)
+		out = append(out, request)
 	}
 }

@@ -1,5 +1,8 @@
 package cluster
 
+// This file follows the KV events of the engines, from which a gateway knows which blocks each has
+// cached.
+
 // Events is the gateway's view of which blocks each engine has in its cache, from the KV events
 // (block stored, block removed) that engines publish. An event reaches the gateway DelayUs after it
 // happened.

@@ -85,13 +85,15 @@ func (l *ledger) Leaving(i int) []float64 {
 	}
 	now := float64(a.steps)/ageSteps - 0.5
 	var left, gone [leavingWindows]float64
+	// Answers that began in the same step age together: of those still running a share ends in each
+	// window.
 	for b := a.eldest; b < len(a.born); b++ {
-		x := float64(a.born[b])
+		running := float64(a.born[b])
 		for w := range leavingWindows {
-			share := l.lengths.shareAtAge(now - float64(b-w))
-			left[w] += x
-			gone[w] += x * share
-			x -= x * share
+			ending := l.lengths.shareAtAge(now - float64(b-w))
+			left[w] += running
+			gone[w] += running * ending
+			running -= running * ending
 		}
 	}
 	for w := range leavingWindows {

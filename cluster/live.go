@@ -1,5 +1,8 @@
 package cluster
 
+// This file estimates TTFT from the true state of the simulated engines: the best that any estimate of
+// a gateway could be.
+
 import (
 	"math"
 

@@ -408,6 +408,7 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 		}
 		bucket = append(bucket, e)
 	}
+	// Within the bucket: the headroom of TTFT and TPOT, each scaled to its range, weighted.
 	const none = 1e-9 // a smaller range counts as empty
 	weight := [2]float64{1, 0}
 	if sum := p.TTFTWeight + p.TPOTWeight; sum > 0 {

@@ -167,6 +167,7 @@ func (s *search) propose(n int) []float64 {
 		x []float64
 		g float64
 	}
+	// Score many points of a quasi-random sequence, then climb from the best of them.
 	all := make([]scored, candidates)
 	for k := range all {
 		x := halton(1000+n*candidates+k, s.Dims, s.Seed+1)

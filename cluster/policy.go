@@ -294,31 +294,31 @@ const idleKV = 0.02
 // Decide estimates the TTFT of the request on every instance and rejects it if the smallest
 // estimate misses the target and no instance is free.
 func (l *latencySLO) Decide(r *Request, v *View, _ int) (Decision, error) {
-	d := admit()
+	decision := admit()
 	if r.Priority >= 0 || r.SLOTTFTUs == 0 {
-		return d, nil
+		return decision, nil
 	}
 	best := math.Inf(1)
 	idle := false
 	for i := range v.Snapshots {
 		s := &v.Snapshots[i]
 		idle = idle || s.BatchSize == 0 || s.KVUsage() < idleKV
-		x, err := l.Estimate.TTFT(r, v, i)
+		estimate, err := l.Estimate.TTFT(r, v, i)
 		if err != nil {
-			return d, err
+			return decision, err
 		}
-		if x.Us < best {
-			best, d.Queued = x.Us, x.Queued
+		if estimate.Us < best {
+			best, decision.Queued = estimate.Us, estimate.Queued
 		}
 	}
-	d.PredictedUs = best
-	d.BoundUs = best
-	d.P90Us = best
+	decision.PredictedUs = best
+	decision.BoundUs = best
+	decision.P90Us = best
 	if math.IsInf(best, 0) || math.IsNaN(best) || idle || best+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
-		return d, nil
+		return decision, nil
 	}
-	d.Admit, d.Reason = false, reasonPredicted
-	return d, nil
+	decision.Admit, decision.Reason = false, reasonPredicted
+	return decision, nil
 }
 
 // Seed is the published policy predictive-seed, unchanged (it has nothing to do with random seeds):

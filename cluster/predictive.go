@@ -73,35 +73,36 @@ func (p *predictive) eps(name string, priority int) float64 {
 // meets the target. Otherwise it may be admitted by the floor: as one of the first requests of a
 // new prefix group, or on the group's credit.
 func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
-	x, err := p.Estimate.TTFT(r, v, target)
+	estimate, err := p.Estimate.TTFT(r, v, target)
 	if err != nil {
 		return Decision{}, err
 	}
 	if p.Best {
 		for i := range v.Snapshots {
-			y, err := p.Estimate.TTFT(r, v, i)
+			other, err := p.Estimate.TTFT(r, v, i)
 			if err != nil {
 				return Decision{}, err
 			}
-			if y.Us < x.Us {
-				x = y
+			if other.Us < estimate.Us {
+				estimate = other
 			}
 		}
 	}
-	g := errorGroups(r.Class, x.Queued, x.LikelyUs)
+	groups := errorGroups(r.Class, estimate.Queued, estimate.LikelyUs)
 	eps := p.eps(r.ClassName, r.Priority)
-	us := x.LikelyUs
-	wide := g[2:]
+	us := estimate.LikelyUs
+	wide := groups[2:]
 	// If x.ByClass, engines serve by priority: classes wait for different queues, so the errors of
 	// other classes predict less than errors of the same class at other lengths, and the second and
 	// third group change places.
-	if x.ByClass {
-		g[1], g[2] = g[2], g[1]
-		wide = []errorGroup{g[1], g[3]}
+	if estimate.ByClass {
+		groups[1], groups[2] = groups[2], groups[1]
+		wide = []errorGroup{groups[1], groups[3]}
 	}
-	q := p.ratios(g[:])
+	ratios := p.ratios(groups[:])
+	// Before enough ratios are known, assume that other prompts fill the request's own step.
 	upper := us
-	if e, ok := p.Estimate.(fuller); ok && q == nil {
+	if e, ok := p.Estimate.(fuller); ok && ratios == nil {
 		full, err := e.FullTTFT(r, v, target)
 		if err != nil {
 			return Decision{}, err
@@ -110,23 +111,24 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	}
 	d := Decision{
 		Admit:       true,
-		Queued:      x.Queued,
+		Queued:      estimate.Queued,
 		RawUs:       us,
-		PredictedUs: x.Us * p.quantile(q, median),
-		P90Us:       upper * p.quantile(q, 0.9),
-		BoundUs:     upper * p.carefulQuantile(q, wide, 1-eps),
+		PredictedUs: estimate.Us * p.quantile(ratios, median),
+		P90Us:       upper * p.quantile(ratios, 0.9),
+		BoundUs:     upper * p.carefulQuantile(ratios, wide, 1-eps),
 	}
 	d.MeetShare = math.NaN()
-	if q != nil && r.SLOTTFTUs > 0 {
-		d.MeetShare = q.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / us)
+	if ratios != nil && r.SLOTTFTUs > 0 {
+		d.MeetShare = ratios.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / us)
 	}
+	// The bound misses the target: only the floor may still admit the request.
 	cold := p.Floor.noteArrival(r, v.NowUs)
 	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return d, nil
 	}
-	standard := upper*p.carefulQuantile(q, wide, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
+	standard := upper*p.carefulQuantile(ratios, wide, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
-	open := !x.ByClass || !p.Floor.isPaused(v.NowUs)
+	open := !estimate.ByClass || !p.Floor.isPaused(v.NowUs)
 	switch {
 	case open && cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.spendBudget(v, cost):
 		d.Reason = reasonColdStart

@@ -1,5 +1,7 @@
 package cluster
 
+// This file lists the presets of the isolation experiment.
+
 import (
 	"slices"
 

@@ -1,5 +1,7 @@
 package cluster
 
+// This file measures rates of arrivals and tokens, with recent ones weighing most.
+
 // rate is an exponentially weighted rate of amounts: an amount counts fully when it is added and
 // by 1/e after rateWindowUs. perUs is the rate at atUs, per us.
 type rate struct {

@@ -1,5 +1,7 @@
 package cluster
 
+// This file simulates several servers behind a router without a gate, for the sizing of deployments.
+
 import (
 	"cmp"
 	"slices"

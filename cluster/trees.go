@@ -1,5 +1,7 @@
 package cluster
 
+// This file estimates TTFT with the boosted trees of a predictor.
+
 import (
 	"math"
 
