@@ -1,5 +1,7 @@
 package cluster
 
+// This file is the document experiment.json.
+
 import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"

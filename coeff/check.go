@@ -1,5 +1,7 @@
 package coeff
 
+// This file checks a coefficient set as it is loaded.
+
 import (
 	"cmp"
 	"fmt"

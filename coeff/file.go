@@ -1,5 +1,7 @@
 package coeff
 
+// This file reads and writes coefficient files.
+
 import (
 	"bytes"
 	"cmp"

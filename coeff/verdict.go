@@ -1,5 +1,7 @@
 package coeff
 
+// This file has the verdicts on a coefficient set, by the purpose that it is used for.
+
 import (
 	"fmt"
 	"slices"

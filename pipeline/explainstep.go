@@ -1,5 +1,7 @@
 package pipeline
 
+// This file explains the features and the predicted time of one recorded step.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file is the stage export: a fit in the format of another program.
+
 import (
 	"cmp"
 	"context"

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file is the stage extract: recordings to tables.
+
 import (
 	"context"
 	"errors"

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file chooses runs by their ids.
+
 import (
 	"fmt"
 	"path"

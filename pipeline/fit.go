@@ -1,5 +1,7 @@
 package pipeline
 
+// This file is the stage fit: tables to coefficients.
+
 import (
 	"bytes"
 	"cmp"

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file fits coefficients to load levels of a benchmark in place of tables.
+
 import (
 	"bytes"
 	"context"

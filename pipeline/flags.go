@@ -1,5 +1,7 @@
 package pipeline
 
+// This file has the command-line flags of the stages.
+
 import (
 	"slices"
 

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file is the stage inspect: the quality of recordings before any fit.
+
 import (
 	"context"
 	"errors"

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file predicts a reference workload with two coefficient files, for diff.
+
 import (
 	"fmt"
 	"math"

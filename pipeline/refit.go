@@ -1,5 +1,7 @@
 package pipeline
 
+// This file checks that a coefficient file can be made again from its recorded inputs.
+
 import (
 	"cmp"
 	"context"

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file is the command simulate for one engine, with its output files.
+
 import (
 	"context"
 	"path/filepath"

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file predicts step times of a deployment, for exports.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"

@@ -1,5 +1,7 @@
 package pipeline
 
+// This file finds the extracted tables of the runs of an output folder.
+
 import (
 	"cmp"
 	"slices"

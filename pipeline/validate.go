@@ -1,5 +1,7 @@
 package pipeline
 
+// This file is the stage validate: replays and comparisons with fitted coefficients.
+
 import (
 	"bytes"
 	"cmp"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file makes the rows of one run: one for each request, at the moment a router decides about it.
+
 import (
 	"math"
 	"path"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file lists the columns of a row: the inputs of a predictor and its targets.
+
 import (
 	"math"
 	"reflect"

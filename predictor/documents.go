@@ -1,5 +1,7 @@
 package predictor
 
+// This file has the documents predictor_rows.json, predictor.json and their parts.
+
 import (
 	"crypto/sha256"
 	"encoding/hex"

@@ -1,5 +1,8 @@
 package predictor
 
+// This file lists what happens to requests in order of time, from which the state of the queue is
+// counted.
+
 import (
 	"cmp"
 	"slices"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file writes trained trees in the formats of routers.
+
 import (
 	"bytes"
 	"encoding/json"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file trains and evaluates predictors on the rows of an output folder.
+
 import (
 	"context"
 	"fmt"

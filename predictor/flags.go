@@ -1,5 +1,7 @@
 package predictor
 
+// This file has the command-line flags of rows.
+
 import (
 	"errors"
 	"fmt"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file replays a router's prefix index, from which it expects how much of a prompt is cached.
+
 import (
 	"container/list"
 	"slices"

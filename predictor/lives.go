@@ -1,5 +1,7 @@
 package predictor
 
+// This file reads when each request was sent, queued, scheduled and answered.
+
 import (
 	"cmp"
 

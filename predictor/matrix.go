@@ -1,5 +1,7 @@
 package predictor
 
+// This file puts columns into bins, on which trees are trained.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,8 @@
 package predictor
 
+// This file has the models that are compared: a constant, the physics, trees, and trees on the
+// physics' errors.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file has the options of rows, and checks them.
+
 import (
 	"path"
 	"slices"

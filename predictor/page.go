@@ -1,5 +1,7 @@
 package predictor
 
+// This file makes the page of predictor.json.
+
 import (
 	"fmt"
 

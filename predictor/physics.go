@@ -1,5 +1,8 @@
 package predictor
 
+// This file estimates latencies with the step times of a coefficient set, as a predictor to compare
+// trees with.
+
 import (
 	"context"
 	"math"

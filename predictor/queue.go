@@ -1,5 +1,7 @@
 package predictor
 
+// This file counts the requests that wait and run at each moment of a recording.
+
 import (
 	"math"
 	"slices"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file lists why requests are no rows.
+
 import (
 	"github.com/blis-train/blis-train/trace"
 )

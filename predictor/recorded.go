@@ -1,5 +1,7 @@
 package predictor
 
+// This file finds the recorded step that was the last one at a moment.
+
 import (
 	"cmp"
 	"slices"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file makes one row: the state of the engine as the router could see it.
+
 import (
 	"math"
 

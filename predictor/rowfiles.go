@@ -1,5 +1,7 @@
 package predictor
 
+// This file writes and reads the tables of rows.
+
 import (
 	"context"
 	"math"

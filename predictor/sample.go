@@ -1,5 +1,7 @@
 package predictor
 
+// This file draws a stratified sample of rows, so that rare loads are not lost among common ones.
+
 import (
 	"cmp"
 	"math"

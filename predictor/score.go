@@ -1,5 +1,7 @@
 package predictor
 
+// This file scores predictors on held-out rows.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file divides a run into load stages, by which rows are held out.
+
 import (
 	"math"
 

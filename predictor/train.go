@@ -1,5 +1,7 @@
 package predictor
 
+// This file trains a predictor and chooses its options by held-out rows.
+
 import (
 	"context"
 	"fmt"

@@ -1,5 +1,7 @@
 package predictor
 
+// This file has the rows of one target as columns.
+
 import (
 	"math"
 

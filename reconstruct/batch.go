@@ -1,5 +1,8 @@
 package reconstruct
 
+// This file has the rules of vLLM's scheduler that reconstruction needs: how a budget of tokens
+// becomes chunks of prompts.
+
 import (
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"

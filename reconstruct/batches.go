@@ -1,5 +1,7 @@
 package reconstruct
 
+// This file rebuilds the batch of each step from the journeys of requests.
+
 import (
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"

@@ -1,5 +1,7 @@
 package reconstruct
 
+// This file rebuilds steps from the times at which clients got the chunks of their answers.
+
 import (
 	"cmp"
 	"math"

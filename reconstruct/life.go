@@ -1,5 +1,7 @@
 package reconstruct
 
+// This file reads which steps a request ran in, and what each computed of it.
+
 import (
 	"cmp"
 	"slices"

@@ -1,5 +1,8 @@
 package reconstruct
 
+// This file drops what the step summaries contradict, and gives the reason for each step that stays
+// unknown.
+
 import (
 	"math"
 

@@ -1,5 +1,7 @@
 package reconstruct
 
+// This file lists the requests of each rebuilt batch.
+
 import (
 	"slices"
 

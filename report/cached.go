@@ -1,5 +1,7 @@
 package report
 
+// This file words what is known of cached prompt tokens.
+
 import (
 	"fmt"
 

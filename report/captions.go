@@ -1,5 +1,7 @@
 package report
 
+// This file has the texts of the figures.
+
 import "slices"
 
 // Titles, notes and legends of the figures. A note explains what to look for and what would be bad.

@@ -1,5 +1,7 @@
 package report
 
+// This file explains the terms of the page.
+
 // purposeNouns name the purposes of coefficients.
 var purposeNouns = map[string]string{
 	"steps":    "step times",

@@ -1,5 +1,7 @@
 package report
 
+// This file makes the head of the page: the verdict and what to do next.
+
 import (
 	"fmt"
 	"slices"

@@ -1,5 +1,7 @@
 package report
 
+// This file writes the gates of a validation as a JUnit report, for CI servers.
+
 import (
 	"encoding/xml"
 	"fmt"

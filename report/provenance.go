@@ -1,5 +1,7 @@
 package report
 
+// This file makes the section on where the results come from.
+
 import (
 	"fmt"
 	"strings"

@@ -1,5 +1,7 @@
 package report
 
+// This file writes the summary of a validation in Markdown, for CI jobs.
+
 import (
 	"fmt"
 	"strings"

@@ -1,5 +1,7 @@
 package report
 
+// This file has the forms of words and lists in texts.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,7 @@
 package result
 
+// This file has the estimate of how many prompt tokens came from the prefix cache.
+
 import (
 	"fmt"
 

@@ -1,5 +1,7 @@
 package result
 
+// This file lists what changed since an older validation.
+
 // Kinds of a Change.
 const (
 	ChangeVerdict = "verdict" // of a purpose

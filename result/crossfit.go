@@ -1,5 +1,7 @@
 package result
 
+// This file has the coefficients of cross-fitting.
+
 import "slices"
 
 // CrossFits are the coefficients of cross-validation: one set for each block of time, fitted

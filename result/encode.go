@@ -1,5 +1,7 @@
 package result
 
+// This file reads and writes documents.
+
 import (
 	"bytes"
 	"crypto/sha256"

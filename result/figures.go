@@ -1,5 +1,7 @@
 package result
 
+// This file has the curves of validation.json.
+
 import (
 	"cmp"
 

@@ -1,5 +1,7 @@
 package result
 
+// This file is the document fit.json.
+
 import (
 	"slices"
 

@@ -1,5 +1,7 @@
 package result
 
+// This file has gates and verdicts as documents have them.
+
 import (
 	"strings"
 

@@ -1,5 +1,7 @@
 package result
 
+// This file has identities, relations between the streams of a recording, as documents have them.
+
 import "slices"
 
 // Identity is one statement that must hold between the streams of a run (spec#identities), and whether it

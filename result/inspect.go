@@ -1,5 +1,7 @@
 package result
 
+// This file is the document inspect.json.
+
 import (
 	"github.com/blis-train/blis-train/trace"
 )

@@ -1,5 +1,7 @@
 package result
 
+// This file has a fitted model as fit.json has it.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"

@@ -1,5 +1,7 @@
 package result
 
+// This file has the part of fit.json on fits from requests and load levels.
+
 // RequestLevel describes a fit from the times of requests, or from load levels
 // (spec#request-level).
 type RequestLevel struct {

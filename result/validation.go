@@ -1,5 +1,7 @@
 package result
 
+// This file is the document validation.json.
+
 import (
 	"cmp"
 	"math"

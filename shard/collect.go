@@ -1,5 +1,7 @@
 package shard
 
+// This file collects the results of a plan's tasks, or lists those that are open.
+
 import (
 	"context"
 	"errors"

@@ -1,5 +1,7 @@
 package shard
 
+// This file does one task of a plan and publishes its result.
+
 import (
 	"context"
 	"encoding/json"

@@ -1,5 +1,7 @@
 package shard
 
+// This file has the folder of a job, its tasks and what they left.
+
 import (
 	"crypto/sha256"
 	"encoding/hex"

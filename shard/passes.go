@@ -1,5 +1,7 @@
 package shard
 
+// This file lists the passes of a job, and what a task of each reads and writes.
+
 import (
 	"context"
 	"encoding/json"

@@ -1,5 +1,7 @@
 package shard
 
+// This file divides a run into tasks.
+
 import (
 	"bytes"
 	"crypto/sha256"

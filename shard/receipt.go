@@ -1,5 +1,7 @@
 package shard
 
+// This file has the receipts that tasks leave, by which their results are trusted.
+
 import (
 	"cmp"
 	"context"

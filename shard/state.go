@@ -1,5 +1,7 @@
 package shard
 
+// This file finds which tasks of a pass are done, open or failed.
+
 import (
 	"encoding/json"
 	"fmt"

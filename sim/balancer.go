@@ -1,5 +1,7 @@
 package sim
 
+// This file sends requests to data-parallel ranks.
+
 import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/vllm"

@@ -1,5 +1,7 @@
 package sim
 
+// This file describes one step, for latency models.
+
 import (
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"

@@ -1,5 +1,7 @@
 package sim
 
+// This file delays prefills while other requests decode, where a flag of vLLM asks for it.
+
 // cadence implements prefill_schedule_interval, which delays prefills while other requests decode.
 // An engine alone begins no prefill until interval steps have executed since the last one with a
 // prefill (scheduler.py: schedule(), local_prefill_interval, since 0.33). Ranks in lockstep prefill

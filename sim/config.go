@@ -1,5 +1,7 @@
 package sim
 
+// This file has the configuration of a simulated engine, and checks it.
+
 import (
 	"errors"
 	"math"

@@ -1,5 +1,7 @@
 package sim
 
+// This file writes the KV events of a dump.
+
 import (
 	"bufio"
 	"encoding/base64"

@@ -1,5 +1,7 @@
 package sim
 
+// This file has the options of a dump.
+
 import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"

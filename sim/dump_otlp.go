@@ -1,5 +1,7 @@
 package sim
 
+// This file encodes OTLP JSON.
+
 import (
 	"encoding/json"
 	"strconv"

@@ -1,5 +1,7 @@
 package sim
 
+// This file prints what happens in a simulation, for people.
+
 import (
 	"bufio"
 	"fmt"

@@ -1,5 +1,7 @@
 package sim
 
+// This file simulates LMCache's tier of KV blocks in CPU memory.
+
 import (
 	"math"
 

@@ -1,5 +1,7 @@
 package sim
 
+// This file makes the data-parallel ranks of a model with experts step together.
+
 import (
 	"math"
 

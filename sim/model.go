@@ -1,5 +1,7 @@
 package sim
 
+// This file has the interfaces of latency models.
+
 // Model is a latency model: it predicts how long a step executes.
 type Model interface {
 	// StepUs returns the execution time of a step with tokens, us, before noise and rounding. The

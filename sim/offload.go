@@ -1,5 +1,7 @@
 package sim
 
+// This file simulates vLLM's own tier of KV blocks in CPU memory.
+
 import (
 	"cmp"
 	"container/list"

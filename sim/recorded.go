@@ -1,5 +1,7 @@
 package sim
 
+// This file plays recorded step times in place of predicted ones.
+
 // timeline is a Model that also has recorded starts and ends of steps, for a teacher-forced replay,
 // in which steps take their recorded times. Where a time is unknown, the engine uses StepUs.
 type timeline interface {

@@ -1,5 +1,7 @@
 package simulate
 
+// This file makes the requests of a simulation: recorded, from a file, or drawn.
+
 import (
 	"bytes"
 	"errors"

@@ -1,5 +1,7 @@
 package simulate
 
+// This file writes the results of a simulation in BLIS's form.
+
 import (
 	"bufio"
 	"encoding/json"

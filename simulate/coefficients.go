@@ -1,5 +1,7 @@
 package simulate
 
+// This file finds the coefficients of a simulation: a file's, or the library's.
+
 import (
 	"fmt"
 

@@ -1,5 +1,7 @@
 package simulate
 
+// This file adds up the figures of a run without keeping its requests.
+
 import (
 	"cmp"
 	"maps"

@@ -1,5 +1,7 @@
 package simulate
 
+// This file is the document simulation.json.
+
 import (
 	"slices"
 

@@ -1,5 +1,7 @@
 package simulate
 
+// This file configures the simulated engine: deployment, latency model and seed.
+
 import (
 	"math/rand/v2"
 	"strconv"

@@ -1,5 +1,7 @@
 package simulate
 
+// This file has the command-line flags of a simulation.
+
 import (
 	"slices"
 	"strings"

@@ -1,5 +1,7 @@
 package simulate
 
+// This file has the options of a simulation, and checks them.
+
 import (
 	"errors"
 	"math"

@@ -1,5 +1,7 @@
 package simulate
 
+// This file writes what happens in a simulation to files.
+
 import (
 	"bufio"
 	"errors"

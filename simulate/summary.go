@@ -1,5 +1,7 @@
 package simulate
 
+// This file has the figures of a run.
+
 import (
 	"slices"
 

@@ -1,5 +1,7 @@
 package simulate
 
+// This file binds a deployment to its step times and states how far these can be trusted.
+
 import (
 	"fmt"
 	"slices"

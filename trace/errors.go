@@ -1,5 +1,7 @@
 package trace
 
+// This file has errors and findings with codes, and the place of a mistake in a file.
+
 import (
 	"bytes"
 	"errors"

@@ -1,5 +1,7 @@
 package trace
 
+// This file has the legal values of the columns of the tables.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package trace
 
+// This file is a row of the table of requests, with the times that follow from it.
+
 import "math"
 
 // Source values of a Request.

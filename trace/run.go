@@ -1,5 +1,7 @@
 package trace
 
+// This file has the tables of one run.
+
 import (
 	"math"
 )

@@ -1,5 +1,7 @@
 package trace
 
+// This file writes numbers and lists for people.
+
 import (
 	"strconv"
 	"strings"

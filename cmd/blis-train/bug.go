@@ -1,5 +1,7 @@
 package main
 
+// This file turns a panic of the program into an error that a user can report.
+
 import (
 	"fmt"
 	"regexp"

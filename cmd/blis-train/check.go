@@ -1,5 +1,8 @@
 package main
 
+// This file is the command check: does a coefficient file fit a deployment, and can it be made again
+// from its inputs?
+
 import (
 	"cmp"
 	"fmt"

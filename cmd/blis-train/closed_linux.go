@@ -1,5 +1,8 @@
 package main
 
+// This file detects a standard output that was closed before the program started, so that results do
+// not vanish unnoticed.
+
 import (
 	"fmt"
 	"io"

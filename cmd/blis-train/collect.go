@@ -1,5 +1,7 @@
 package main
 
+// This file is the command collect, which prints the open tasks of a plan or writes its results.
+
 import (
 	"fmt"
 	"os"

@@ -1,5 +1,7 @@
 package main
 
+// This file lists the commands and builds each with its flags.
+
 import (
 	"fmt"
 

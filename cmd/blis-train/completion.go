@@ -1,5 +1,8 @@
 package main
 
+// This file is the command completion: scripts by which shells complete words, and the words that may
+// follow.
+
 import (
 	"embed"
 	"fmt"

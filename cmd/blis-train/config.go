@@ -1,5 +1,7 @@
 package main
 
+// This file reads pipeline.yaml, in which a user keeps options of several commands.
+
 import (
 	"cmp"
 	"errors"

@@ -1,5 +1,7 @@
 package main
 
+// This file is how commands write: results, messages, progress and JSON documents.
+
 import (
 	"fmt"
 	"io"
@@ -309,4 +311,5 @@ func (o *output) failure() error {
 // closedStream is a standard output that was closed before the program started.
 type closedStream struct{}
 
+// Write fails as a write to a closed file does.
 func (closedStream) Write([]byte) (int, error) { return 0, os.ErrClosed }

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command diff, which compares two coefficient files and their predictions.
+
 import (
 	"fmt"
 

@@ -1,5 +1,7 @@
 package main
 
+// This file prints errors with hints, and decides the exit code.
+
 import (
 	"cmp"
 	"errors"

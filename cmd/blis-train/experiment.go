@@ -1,5 +1,7 @@
 package main
 
+// This file is the command experiment, which compares policies on simulated clusters.
+
 import (
 	"context"
 	"fmt"

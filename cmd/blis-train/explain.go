@@ -1,5 +1,7 @@
 package main
 
+// This file is the command explain, which prints what a code or word means.
+
 import (
 	"cmp"
 	_ "embed"

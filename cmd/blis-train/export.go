@@ -1,5 +1,7 @@
 package main
 
+// This file is the command export, which writes coefficients in the format of another program.
+
 import (
 	"bytes"
 	"cmp"

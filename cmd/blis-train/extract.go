@@ -1,5 +1,7 @@
 package main
 
+// This file is the command extract, which turns recordings into tables.
+
 import (
 	"errors"
 	"fmt"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command features, which explains the prediction of one recorded step.
+
 import (
 	"fmt"
 	"strings"

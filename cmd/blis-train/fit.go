@@ -1,5 +1,7 @@
 package main
 
+// This file is the command fit, which fits coefficients to extracted tables or load levels.
+
 import (
 	"cmp"
 	"fmt"

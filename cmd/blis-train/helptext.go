@@ -1,5 +1,7 @@
 package main
 
+// This file prints flags in help texts.
+
 import (
 	"fmt"
 	"regexp"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command init, which writes a run.yaml from a server's command line or log.
+
 import (
 	"bytes"
 	"cmp"

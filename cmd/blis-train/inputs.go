@@ -1,5 +1,7 @@
 package main
 
+// This file reads the files that arguments and flags name.
+
 import (
 	"errors"
 	"io/fs"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command inspect, which checks data before any fit, or sizes a model.
+
 import (
 	"fmt"
 	"slices"

@@ -1,5 +1,7 @@
 package main
 
+// This file ends a command in order after an interrupt.
+
 import (
 	"context"
 	"os"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command library, which builds and checks the kernel tables.
+
 import (
 	"bytes"
 	"errors"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command log, which prints a ledger of fits and validations.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package main
 
+// This file makes the man page.
+
 import (
 	"fmt"
 	"strings"

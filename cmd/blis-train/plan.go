@@ -1,5 +1,7 @@
 package main
 
+// This file is the command plan, which divides a run into tasks for many processes.
+
 import (
 	"fmt"
 	"os"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command predict: latencies and throughput of a server that does not run yet.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,7 @@
 package main
 
+// This file draws the servers of a sweep of predict.
+
 import (
 	"fmt"
 

@@ -1,5 +1,7 @@
 package main
 
+// This file predicts many points, for predict with axes such as tp=1,2,4.
+
 import (
 	"cmp"
 	"fmt"

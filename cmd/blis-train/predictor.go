@@ -1,5 +1,7 @@
 package main
 
+// This file is the command predictor, which trains latency predictors for routers.
+
 import (
 	"cmp"
 	"errors"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command queue, which calibrates the queueing models of autoscalers.
+
 import (
 	"cmp"
 	"fmt"

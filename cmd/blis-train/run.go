@@ -1,5 +1,7 @@
 package main
 
+// This file is the command run: extract, fit, validate and export in one go.
+
 import (
 	"path/filepath"
 	"slices"

@@ -1,5 +1,7 @@
 package main
 
+// This file writes the run.yaml of a run folder that has none, from the server's log in it.
+
 import (
 	"bytes"
 	"errors"

@@ -1,5 +1,7 @@
 package main
 
+// This file keeps the locks on output folders until the program ends.
+
 import (
 	"log/slog"
 

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command simulate, which runs a workload through the simulator.
+
 import (
 	"fmt"
 	"maps"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command size: how many GPUs serve a load within latency targets.
+
 import (
 	"cmp"
 	"fmt"
@@ -446,6 +448,7 @@ func lengthsText(l *predict.Load) string {
 	return fmt.Sprintf("%s + %s tokens", trace.Thousands(l.InputTokens), trace.Thousands(l.OutputTokens))
 }
 
+// targetsText returns the targets in words.
 func targetsText(t *predict.Targets) string {
 	var words []string
 	for _, l := range t.Limits {

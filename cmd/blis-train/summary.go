@@ -1,5 +1,7 @@
 package main
 
+// This file prints the end of a run: warnings, the verdict and what to do next.
+
 import (
 	"fmt"
 	"path/filepath"

@@ -1,5 +1,7 @@
 package main
 
+// This file prints tables in the terminal.
+
 import (
 	"cmp"
 	"fmt"

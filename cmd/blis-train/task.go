@@ -1,5 +1,7 @@
 package main
 
+// This file is the command task, which does tasks of a plan.
+
 import (
 	"errors"
 	"fmt"

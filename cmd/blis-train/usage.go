@@ -1,5 +1,7 @@
 package main
 
+// This file explains mistakes in a command line, with the word that was probably meant.
+
 import (
 	"fmt"
 	"maps"

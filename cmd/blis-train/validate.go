@@ -1,5 +1,7 @@
 package main
 
+// This file is the command validate, which replays recordings with fitted coefficients.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,7 @@
 package main
 
+// This file is the command version.
+
 import (
 	"fmt"
 	"runtime"
@@ -16,6 +18,7 @@ import (
 // checkout has both from the build information.
 var releaseCommit, releaseDate string
 
+// versionCommand returns the command version.
 func versionCommand() *cli.Command {
 	return newCommand(&cli.Command{
 		Name:  "version",

@@ -1,5 +1,7 @@
 package main
 
+// This file has the words of reports and files that explain knows besides codes.
+
 import (
 	"fmt"
 	"slices"

@@ -1,5 +1,7 @@
 package forest
 
+// This file reads the boosted trees of predictor.json and evaluates them.
+
 import (
 	"encoding/json"
 	"fmt"

@@ -1,5 +1,7 @@
 package files
 
+// This file reads the mappings of a YAML document into fields, with the place of each mistake.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,7 @@
 package files
 
+// This file finds the legal word that a misspelled one is nearest to.
+
 import (
 	"slices"
 	"strings"

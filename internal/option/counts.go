@@ -1,5 +1,7 @@
 package option
 
+// This file refuses counts that can only be typing errors.
+
 import (
 	"errors"
 	"strconv"

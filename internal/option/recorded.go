@@ -1,5 +1,7 @@
 package option
 
+// This file marks flags whose values documents record, because they can change a result.
+
 import (
 	"errors"
 	"fmt"

@@ -1,5 +1,7 @@
 package stat
 
+// This file has intervals of means over series in time order, from the scatter of block means.
+
 import (
 	"math"
 )

@@ -1,5 +1,7 @@
 package stat
 
+// This file draws random numbers by keys in place of order, so that draws do not shift each other.
+
 import (
 	"math"
 )

@@ -1,5 +1,7 @@
 package stat
 
+// This file solves linear systems with symmetric matrices.
+
 import (
 	"math"
 	"slices"

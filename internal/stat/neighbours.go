@@ -1,5 +1,7 @@
 package stat
 
+// This file finds the points nearest to a point, with a tree.
+
 import (
 	"cmp"
 	"math"

@@ -1,5 +1,7 @@
 package stat
 
+// This file compares paired samples.
+
 import (
 	"math"
 	"slices"

@@ -1,5 +1,7 @@
 package stat
 
+// This file has quantiles, means and orders of samples.
+
 import (
 	"cmp"
 	"math"

@@ -1,5 +1,7 @@
 package stat
 
+// This file recognises a queue that grows as long as the load lasts.
+
 import "math"
 
 // leastRiseShare and the values below are the conditions for a rising queue: the requests in the

@@ -1,5 +1,7 @@
 package stat
 
+// This file has the errors of predictions over rows: MAPE, bias and skill.
+
 import (
 	"math"
 	"slices"

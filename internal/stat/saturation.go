@@ -1,5 +1,7 @@
 package stat
 
+// This file has the checks by which a load counts as saturated: more than the server can do.
+
 import (
 	"math"
 )

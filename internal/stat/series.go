@@ -1,5 +1,7 @@
 package stat
 
+// This file measures how many independent values a correlated series is worth.
+
 import (
 	"math"
 )

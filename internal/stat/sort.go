@@ -1,5 +1,7 @@
 package stat
 
+// This file sorts numbers.
+
 import (
 	"math"
 	"slices"

@@ -1,5 +1,7 @@
 package stat
 
+// This file sorts stably.
+
 import "sort"
 
 // SortStable is slices.SortStableFunc with one copy of the algorithm in the binary instead of one for

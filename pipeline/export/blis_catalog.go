@@ -1,5 +1,7 @@
 package export
 
+// This file writes a BLIS catalog of models.
+
 import (
 	_ "embed"
 	"slices"

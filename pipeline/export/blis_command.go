@@ -1,5 +1,7 @@
 package export
 
+// This file writes the command by which BLIS simulates a deployment with the coefficients.
+
 import (
 	_ "embed"
 	"strconv"

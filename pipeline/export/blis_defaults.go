@@ -1,5 +1,7 @@
 package export
 
+// This file writes a BLIS defaults file.
+
 import (
 	"cmp"
 	_ "embed"

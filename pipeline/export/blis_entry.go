@@ -1,5 +1,8 @@
 package export
 
+// This file makes the coefficients of one configuration in BLIS's terms, and compares them with the
+// physics they stand for.
+
 import (
 	"cmp"
 	_ "embed"

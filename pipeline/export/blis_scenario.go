@@ -1,5 +1,7 @@
 package export
 
+// This file writes a scenario of BLIS, which describes a deployment to be simulated.
+
 import (
 	"cmp"
 	"fmt"

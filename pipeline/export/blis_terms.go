@@ -1,5 +1,7 @@
 package export
 
+// This file lists the terms of BLIS's trained-physics model in its order.
+
 // blisTerm is one position of BLIS's trained-physics coefficients.
 type blisTerm struct {
 	Name  string // in BLIS's registry

@@ -1,5 +1,7 @@
 package export
 
+// This file writes a page about a coefficient file, for people.
+
 import (
 	"bytes"
 	"fmt"

@@ -1,5 +1,7 @@
 package export
 
+// This file checks whether coefficients are valid for a deployment.
+
 import (
 	"errors"
 	"fmt"

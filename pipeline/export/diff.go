@@ -1,5 +1,7 @@
 package export
 
+// This file compares two coefficient files term by term.
+
 import (
 	"maps"
 	"math"

@@ -1,5 +1,7 @@
 package export
 
+// This file writes the resources of KEDA, which scales replicas by metrics.
+
 import (
 	"bytes"
 	"errors"

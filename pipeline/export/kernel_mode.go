@@ -1,5 +1,7 @@
 package export
 
+// This file has the step-time formula of BLIS's kernel mode, to compare it with a fit.
+
 import (
 	"math"
 

@@ -1,5 +1,7 @@
 package export
 
+// This file reads and writes a ledger: one line for each fit, validation or run.
+
 import (
 	"bufio"
 	"bytes"

@@ -1,5 +1,7 @@
 package export
 
+// This file states the lengths of requests for which a format is projected.
+
 import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"

@@ -1,5 +1,7 @@
 package export
 
+// This file writes the configuration of llm-d's endpoint picker.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package export
 
+// This file compares a format with the model that it was made of, under load.
+
 import (
 	_ "embed"
 	"math"

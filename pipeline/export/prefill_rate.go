@@ -1,5 +1,7 @@
 package export
 
+// This file computes the prefill throughput of an idle engine, for autoscalers and routers.
+
 import (
 	"fmt"
 	"math"

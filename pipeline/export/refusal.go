@@ -1,5 +1,7 @@
 package export
 
+// This file refuses exports that would mislead their reader.
+
 import (
 	_ "embed"
 	"fmt"

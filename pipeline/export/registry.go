@@ -1,5 +1,7 @@
 package export
 
+// This file writes a coefficient set of BLIS's registry.
+
 import (
 	"bytes"
 	"fmt"

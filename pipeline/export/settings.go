@@ -1,5 +1,7 @@
 package export
 
+// This file reads the options of single formats.
+
 import (
 	"slices"
 	"strconv"

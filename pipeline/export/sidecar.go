@@ -1,5 +1,8 @@
 package export
 
+// This file writes the sidecar of an export: a JSON file that states where each value comes from and
+// what it is valid for.
+
 import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"

@@ -1,5 +1,7 @@
 package export
 
+// This file lists what changed since an earlier validation.
+
 import (
 	"cmp"
 	"fmt"

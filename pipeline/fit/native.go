@@ -87,6 +87,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 // (spec#preemption-average).
 const defaultGamma = 0.3
 
+// valueOr returns the value that v points to, def for nil.
 func valueOr(v *float64, def float64) float64 {
 	if v == nil {
 		return def

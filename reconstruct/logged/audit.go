@@ -1,5 +1,7 @@
 package logged
 
+// This file decides what the logged times of passes measure, before they are used as step times.
+
 import (
 	"fmt"
 	"math"

@@ -1,5 +1,7 @@
 package logged
 
+// This file aligns the clock of clients with that of the engine's log.
+
 import (
 	"cmp"
 	"math"

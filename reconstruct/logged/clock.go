@@ -1,5 +1,7 @@
 package logged
 
+// This file sets when each logged pass began and ended.
+
 import (
 	"github.com/blis-train/blis-train/trace"
 )

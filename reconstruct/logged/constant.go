@@ -1,5 +1,7 @@
 package logged
 
+// This file measures the time between two passes that the log does not contain.
+
 import (
 	"math"
 

@@ -1,5 +1,7 @@
 package logged
 
+// This file finds the contexts of decodes, which the log does not contain.
+
 import (
 	"math"
 

@@ -1,5 +1,7 @@
 package logged
 
+// This file measures the delay between clients and the engine.
+
 import (
 	"cmp"
 	"math"

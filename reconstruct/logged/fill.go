@@ -1,5 +1,7 @@
 package logged
 
+// This file turns the logged passes of a run into step summaries.
+
 import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"

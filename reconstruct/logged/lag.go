@@ -1,5 +1,7 @@
 package logged
 
+// This file finds to which pass a logged time belongs: its own, or an earlier one.
+
 import (
 	"math"
 	"slices"

@@ -1,5 +1,7 @@
 package logged
 
+// This file reads logged passes.
+
 import (
 	"math"
 

@@ -1,5 +1,7 @@
 package logged
 
+// This file writes the passes as steps.
+
 import (
 	"cmp"
 	"math"

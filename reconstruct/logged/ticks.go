@@ -1,5 +1,7 @@
 package logged
 
+// This file finds the clock of passes from stamps of whole seconds.
+
 import (
 	"math"
 	"slices"

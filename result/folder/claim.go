@@ -1,5 +1,7 @@
 package folder
 
+// This file locks an output folder and removes what an interrupted command left in it.
+
 import (
 	"errors"
 	"fmt"

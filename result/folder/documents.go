@@ -1,5 +1,7 @@
 package folder
 
+// This file reads and writes the documents in an output folder.
+
 import (
 	"bytes"
 	"cmp"

@@ -1,5 +1,7 @@
 package folder
 
+// This file lists the names of files in an output folder.
+
 // Names of the files in an output folder. Any other file in one is foreign.
 const (
 	ExtractFile      = "extract.json"

@@ -1,5 +1,8 @@
 package forecast
 
+// This file plays the next steps of an engine on sums over its requests, until a request has its first
+// token.
+
 import (
 	"math"
 

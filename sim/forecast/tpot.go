@@ -1,5 +1,7 @@
 package forecast
 
+// This file estimates the time between the tokens of a request.
+
 import (
 	"math"
 )

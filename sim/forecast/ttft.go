@@ -1,5 +1,7 @@
 package forecast
 
+// This file estimates the time to first token of a request.
+
 import (
 	"math"
 )

@@ -1,5 +1,7 @@
 package table
 
+// This file writes tables as Arrow files.
+
 import (
 	"fmt"
 	"io"

@@ -1,5 +1,7 @@
 package table
 
+// This file checks an Arrow file before the library reads it.
+
 import (
 	"encoding/binary"
 	"errors"

@@ -1,5 +1,7 @@
 package table
 
+// This file reads the values of one Parquet column.
+
 import (
 	"encoding/binary"
 	"errors"

@@ -1,5 +1,7 @@
 package table
 
+// This file has the errors of damaged tables.
+
 import (
 	"errors"
 

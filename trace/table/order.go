@@ -1,5 +1,7 @@
 package table
 
+// This file checks the order of rows.
+
 import (
 	"cmp"
 	"fmt"

@@ -1,5 +1,7 @@
 package table
 
+// This file checks Parquet pages before they are decoded.
+
 import (
 	"bufio"
 	"bytes"

@@ -1,5 +1,7 @@
 package table
 
+// This file reads Parquet tables.
+
 import (
 	"fmt"
 	"io"

@@ -1,5 +1,7 @@
 package table
 
+// This file writes Parquet tables.
+
 import (
 	"bytes"
 	"encoding/base64"

@@ -1,5 +1,7 @@
 package table
 
+// This file reads the tables of a run from its folder.
+
 import (
 	"errors"
 	"fmt"

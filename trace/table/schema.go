@@ -1,5 +1,7 @@
 package table
 
+// This file derives the columns of a table from the fields of its row type.
+
 import (
 	"fmt"
 	"reflect"

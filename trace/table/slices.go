@@ -1,5 +1,7 @@
 package table
 
+// This file reads a long run in parts.
+
 import (
 	"cmp"
 	"errors"

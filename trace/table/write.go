@@ -1,5 +1,7 @@
 package table
 
+// This file writes tables in either format.
+
 import (
 	"bufio"
 	"errors"

@@ -1,5 +1,7 @@
 package table
 
+// This file replaces the zstd codec of the Parquet library by one that shares memory.
+
 import (
 	"io"
 

@@ -1,5 +1,7 @@
 package tracev2
 
+// This file reads TraceV2, the trace format of BLIS.
+
 import (
 	"bufio"
 	"bytes"
