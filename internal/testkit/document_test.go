@@ -6,21 +6,20 @@ import (
 )
 
 func TestDifferences(t *testing.T) {
-	type object = map[string]any
-	want := object{"a": 1.0, "b": []any{"x", 2e6}, "c": object{"d": nil}, "e": true}
+	const want = `{"a": 1.5, "b": ["x", 1774290152709218600], "c": {"d": null}, "e": true}`
 	for _, c := range []struct {
-		got  any
+		got  string
 		want []string
 	}{
-		{object{"a": 1.0, "b": []any{"x", 2e6}, "c": object{"d": nil}, "e": true}, nil},
-		{object{"a": 1.0000009, "b": []any{"x", 2e6 + 1}, "c": object{"d": nil}, "e": true}, nil},
-		{object{"a": 1.000002, "b": []any{"x", 2e6 + 3}, "c": object{"d": 0.0}, "e": false}, []string{
-			"a: got 1.000002, want 1", "b[1]: got 2000003, want 2000000", "c.d: got 0, want null", "e: got false, want true"}},
-		{object{"a": "1", "b": []any{"x"}, "e": true, "f": 1.0}, []string{
-			`a: got "1", want 1`, "b: got 1 elements, want 2", `c: got no such key, want {"d":null}`, "f: got 1, want no such key"}},
-		{[]any{}, []string{`: got [], want {"a":1,"b":["x",2000000],"c":{"d":null},"e":true}`}},
+		{want, nil},
+		{`{"a": 1.5000012, "b": ["x", 1774290152709218600], "c": {"d": null}, "e": true}`, nil},
+		{`{"a": 1.500003, "b": ["x", 1774290152709218601], "c": {"d": 0}, "e": false}`, []string{
+			"a: got 1.500003, want 1.5", "b[1]: got 1774290152709218601, want 1774290152709218600", "c.d: got 0, want null", "e: got false, want true"}},
+		{`{"a": "1.5", "b": ["x"], "e": true, "f": 1}`, []string{
+			`a: got "1.5", want 1.5`, "b: got 1 elements, want 2", `c: got no such key, want {"d":null}`, "f: got 1, want no such key"}},
+		{`[]`, []string{`: got [], want {"a":1.5,"b":["x",1774290152709218600],"c":{"d":null},"e":true}`}},
 	} {
-		if got := differences("", c.got, want); !reflect.DeepEqual(got, c.want) {
+		if got := differences("", decoded(t, []byte(c.got)), decoded(t, []byte(want))); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
@@ -38,8 +37,8 @@ func TestDifferences(t *testing.T) {
 			t.Errorf("%q and %q: got equal %t", c.a, c.b, got)
 		}
 	}
-	left := withoutKeys(object{"a": 1.0, "b": []any{object{"a": 2.0, "c": 3.0}}}, []string{"a"})
-	if !reflect.DeepEqual(left, object{"b": []any{object{"c": 3.0}}}) {
+	left := withoutKeys(decoded(t, []byte(`{"a": 1, "b": [{"a": 2, "c": 3}]}`)), []string{"a"})
+	if !reflect.DeepEqual(left, decoded(t, []byte(`{"b": [{"c": 3}]}`))) {
 		t.Errorf("got %v", left)
 	}
 }
