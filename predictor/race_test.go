@@ -13,6 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -91,7 +92,7 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// The same file and scores for any number of workers; end to end there is one target.
+// The same file and scores for any number of workers, with the figures of testdata; end to end there is one target.
 func TestTrainIsDeterministic(t *testing.T) {
 	runs := []*runRows{synthetic("a", "one", 520, 1), synthetic("b", "two", 520, 2)}
 	var first []byte
@@ -108,6 +109,7 @@ func TestTrainIsDeterministic(t *testing.T) {
 		}
 		if first == nil {
 			first = text
+			testkit.Document(t, "predictor", doc)
 		} else if string(first) != string(text) {
 			t.Error("the document depends on the number of workers")
 		}
