@@ -3,146 +3,32 @@ package pipeline
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"math"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/blis-train/blis-train/coeff"
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// stockLog notes what an unmodified engine logs of its iterations, and when clients receive their tokens.
-type stockLog struct {
-	rng    *rand.Rand
-	lines  strings.Builder
-	index  int
-	tokens map[int][]int64 // by request, us
-}
-
-// stockBaseNs is the wall clock at the simulation's 0.
-const stockBaseNs = int64(1_760_000_000e9)
-
-// betweenUs is what passes between an iteration's end and the next one's begin, which elapsed leaves out.
-const betweenUs = 200
-
-func (l *stockLog) Step(v *sim.StepView) {
-	if v.PrefillTokens+v.DecodeTokens == 0 {
-		return
-	}
-	end := time.Unix(0, stockBaseNs+1000*v.EndUs).UTC()
-	fmt.Fprintf(&l.lines, "(APIServer pid=7) INFO %s [loggers.py:199] Engine 000: Iteration(%d): %d context requests, %d context tokens, "+
-		"%d generation requests, %d generation tokens, iteration elapsed time: %.2f ms, GPU KV cache usage: %.1f%%\n", end.Format("01-02 15:04:05"),
-		l.index, v.PrefillReqs, v.PrefillTokens, v.DecodeReqs, v.DecodeTokens, float64(v.EndUs-v.StartUs-betweenUs)/1000, 1.0)
-	l.index++
-	for _, m := range v.Members {
-		if m.New > 0 && m.Computed+m.New >= m.Prompt {
-			l.tokens[m.Request] = append(l.tokens[m.Request], v.EndUs)
-		}
-	}
-}
-
-func (l *stockLog) Event(*sim.Event) {}
 
 // stockRun writes the folder of README's stock path: the log of a planted server and the result of
 // `vllm bench serve --save-result --save-detailed` of 400 prompts at 4 requests a second. Steps scatter by
 // noise. run.yaml is of the server, but for what edit changes.
 func stockRun(t *testing.T, noise float64, edit func(string) string) string {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "run1")
-	demo := filepath.Join(repo.Root(t), "testdata", "traces", "demo", "b200-llama-3.1-8b-tp1")
-	run := "name: run1\nmodel: {id: m, config: config.json}\nhardware: {name: H100-SXM-80GB}\nvllm: {version: 0.24.0, max_num_seqs: 128, " +
-		"max_num_batched_tokens: 2048, kv_blocks_total_gpu: 27000, enable_prefix_caching: false, async_scheduling: false}\n"
-	repo.Write(t, repo.Read(t, demo, "config.json"), dir, "config.json")
-	repo.Write(t, run, dir, "run.yaml")
-	dep, err := deploy.LoadRun(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	set := testkit.PlantedOn(dep)
-	steps, err := sim.NewPhysics(set, dep)
-	if err != nil {
-		t.Fatal(err)
-	}
-	overhead, err := sim.NewAlphaDelay(set, coeff.Overhead, dep)
-	if err != nil {
-		t.Fatal(err)
-	}
-	rng := rand.New(rand.NewPCG(4, 400))
-	const n, rate = 400, 4.0
-	requests := make([]sim.Request, n)
-	at := 0.0
-	for i := range requests {
-		at += rng.ExpFloat64() / rate
-		length := func(median, spread float64) int64 {
-			return int64(math.Min(4000, math.Max(4, median*math.Exp(spread*rng.NormFloat64()))))
-		}
-		requests[i] = sim.Request{ArrivalUs: int64(1e6 * at), PromptTokens: length(600, 0.8), OutputTokens: length(100, 0.7)}
-	}
-	cfg := sim.DefaultConfig(dep, steps)
-	cfg.Overhead = overhead
-	half := math.Sqrt(3) * noise
-	q := []sim.Quantile{{Q: 0, Ratio: 1 - half}, {Q: 1, Ratio: 1 + half}}
-	cfg.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
-	log := &stockLog{rng: rng, tokens: map[int][]int64{}}
-	if _, err := sim.Run(cfg, requests, log); err != nil {
-		t.Fatal(err)
-	}
-	var inputs, outputs []int64
-	var ttfts, starts []float64
-	var itls [][]float64
-	var failed []string
-	for i := range requests {
-		sent := requests[i].ArrivalUs
-		inputs = append(inputs, requests[i].PromptTokens)
-		outputs = append(outputs, int64(len(log.tokens[i])))
-		starts = append(starts, 1000+float64(sent)/1e6)
-		gaps := []float64{}
-		last := sent
-		for k, us := range log.tokens[i] {
-			us += 500 + rng.Int64N(200) // to the client
-			if k == 0 {
-				ttfts = append(ttfts, float64(us-sent)/1e6)
-			} else {
-				gaps = append(gaps, float64(max(1, us-last))/1e6)
-			}
-			last = us
-		}
-		itls = append(itls, gaps)
-		failed = append(failed, "")
-	}
-	details, err := json.Marshal(map[string]any{"input_lens": inputs, "output_lens": outputs, "ttfts": ttfts, "itls": itls,
-		"start_times": starts, "errors": failed})
-	if err != nil {
-		t.Fatal(err)
-	}
-	bench := fmt.Sprintf(`{"date":"20251009-080640","backend":"openai","model_id":"m","num_prompts":%d,"request_rate":%g,"burstiness":1.0,`+
-		`"max_concurrency":null,"completed":%d,"total_input_tokens":%d,"total_output_tokens":%d,%s`, n, rate, n, sum(inputs), sum(outputs), details[1:])
-	head := "(APIServer pid=7) INFO 10-09 08:53:20 [api_server.py:1] vLLM API server version 0.24.0\n" +
-		"(APIServer pid=7) INFO 10-09 08:53:20 [api_utils.py:286] non-default args: {'model': 'm', 'enable_logging_iteration_details': True, " +
-		"'max_num_batched_tokens': 2048, 'max_num_seqs': 128, 'async_scheduling': False}\n" +
-		"(APIServer pid=7) INFO 10-09 08:53:21 [model.py:1510] Using max model len 8192\n" +
-		"(APIServer pid=7) INFO 10-09 08:53:21 [scheduler.py:205] Chunked prefill is enabled with max_num_batched_tokens=2048.\n" +
-		"(EngineCore_DP0 pid=8) INFO 10-09 08:53:30 [core.py:77] Initializing a V1 LLM engine (v0.24.0) with config: model='m', " +
-		"dtype=torch.bfloat16, max_seq_len=8192, tensor_parallel_size=1, pipeline_parallel_size=1, data_parallel_size=1, " +
-		"quantization=None, enforce_eager=False, kv_cache_dtype=auto, device_config=cuda, enable_prefix_caching=False, " +
-		"enable_chunked_prefill=True\n" +
-		"(EngineCore_DP0 pid=8) INFO 10-09 08:54:10 [kv_cache_utils.py:1229] GPU KV cache size: 432,016 tokens\n"
-	repo.Write(t, head+log.lines.String(), dir, "server.log")
-	repo.Write(t, bench, dir, "openai-4.0qps-m.json")
-	repo.Write(t, edit(run), dir, "run.yaml")
+	dir, dep := plantedDir(t)
+	load := stockLoad
+	load.noise = noise
+	recording := recordPlanted(t, dep, load)
+	repo.Write(t, recording.log, dir, "server.log")
+	repo.Write(t, writeVLLMBench(recording.view(recordedAs{usage: true}), recordedAs{}), dir, "openai-4.0qps-m.json")
+	repo.Write(t, edit(plantedRun), dir, "run.yaml")
 	return dir
 }
 

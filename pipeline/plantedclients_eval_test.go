@@ -1,0 +1,113 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// recordedVariants are the ways in which each client records the planted server.
+var recordedVariants = []struct {
+	name string
+	as   recordedAs
+}{
+	{"usage", recordedAs{usage: true, metrics: true}},
+	{"no usage", recordedAs{}},
+	{"usage, chat template", recordedAs{usage: true, template: 13}},
+	{"no usage, chat template", recordedAs{template: 13}},
+	{"usage, hidden", recordedAs{usage: true, hidden: 0.6}},
+	{"metrics, hidden", recordedAs{usage: true, hidden: 0.6, metrics: true}},
+	{"no usage, hidden", recordedAs{hidden: 0.6}},
+	{"usage, one missing", recordedAs{usage: true, missing: 31}},
+	{"no usage, one missing", recordedAs{missing: 31}},
+}
+
+// learnedFrom is what a run learned of the planted server.
+type learnedFrom struct {
+	run   *RunResult
+	set   *coeff.Set
+	worst float64 // largest relative error of the time of a reference batch
+	err   error
+}
+
+// learnFrom runs a folder and compares the step times with the planted ones.
+func learnFrom(t *testing.T, dir string, dep *deploy.Deployment) (l learnedFrom) {
+	t.Helper()
+	o := DefaultRunOptions()
+	o.Extract.Out = filepath.Join(t.TempDir(), "out")
+	l.run, l.err = Run(context.Background(), []string{dir}, o)
+	if l.err != nil {
+		return l
+	}
+	b, err := CoefficientFile(l.run.Fit, nil)
+	if err != nil {
+		l.err = err
+		return l
+	}
+	if l.set, l.err = coeff.Load(bytes.NewReader(b), "coefficients.yaml", features.CheckSet); l.err != nil {
+		return l
+	}
+	want := stepTimes(t, testkit.PlantedOn(dep), dep)
+	for k, us := range stepTimes(t, l.set, dep) {
+		if off := us/want[k] - 1; math.Abs(off) > math.Abs(l.worst) {
+			l.worst = off
+		}
+	}
+	return l
+}
+
+// TestEvalSixClients: one planted server recorded by six clients.
+func TestEvalSixClients(t *testing.T) {
+	repo.NeedEval(t)
+	for _, hasLog := range []bool{true, false} {
+		for _, v := range recordedVariants {
+			for _, c := range plantedClients {
+				dir, dep := plantedDir(t)
+				load := stockLoad
+				load.n = 150
+				recording := recordPlanted(t, dep, load)
+				if hasLog {
+					repo.Write(t, recording.log, dir, "server.log")
+				}
+				as := v.as
+				as.metrics = as.metrics && c.name == "GuideLLM 0.8"
+				if v.as.metrics && as.hidden > 0 && !as.metrics {
+					continue
+				}
+				repo.Write(t, c.write(recording.view(as), as), dir, c.file)
+				l := learnFrom(t, dir, dep)
+				fmt.Printf("log %-5v %-24s %-16s", hasLog, v.name, c.name)
+				if l.err != nil {
+					fmt.Printf(" error %v\n", l.err)
+					continue
+				}
+				fmt.Printf(" %s for %v, worst %+.1f %%", l.run.Validation.Verdict, l.run.Validation.For, 100*l.worst)
+				for _, e := range l.run.Validation.Runs {
+					fmt.Printf(" undecided %q", e.Undecided)
+				}
+				fmt.Println()
+				for _, w := range l.run.Extract.Runs[0].Warnings {
+					fmt.Printf("      %s: %s\n", w.Code, w.Message)
+				}
+				for _, g := range l.run.Validation.Gates {
+					if g.Pass != nil && !*g.Pass {
+						fmt.Printf("      gate %s %s: %s\n", g.Name, g.Scope, g.Note)
+					}
+				}
+			}
+		}
+	}
+	_ = strings.TrimSpace
+	_ = trace.Findingf
+}
