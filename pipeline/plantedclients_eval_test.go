@@ -5,8 +5,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -14,7 +14,6 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // recordedVariants are the ways in which each client records the planted server.
@@ -73,41 +72,43 @@ func TestEvalSixClients(t *testing.T) {
 	for _, hasLog := range []bool{true, false} {
 		for _, v := range recordedVariants {
 			for _, c := range plantedClients {
-				dir, dep := plantedDir(t)
-				load := stockLoad
-				load.n = 150
-				recording := recordPlanted(t, dep, load)
-				if hasLog {
-					repo.Write(t, recording.log, dir, "server.log")
-				}
-				as := v.as
-				as.metrics = as.metrics && c.name == "GuideLLM 0.8"
-				if v.as.metrics && as.hidden > 0 && !as.metrics {
-					continue
-				}
-				repo.Write(t, c.write(recording.view(as), as), dir, c.file)
-				l := learnFrom(t, dir, dep)
-				fmt.Printf("log %-5v %-24s %-16s", hasLog, v.name, c.name)
-				if l.err != nil {
-					fmt.Printf(" error %v\n", l.err)
-					continue
-				}
-				fmt.Printf(" %s for %v, worst %+.1f %%", l.run.Validation.Verdict, l.run.Validation.For, 100*l.worst)
-				for _, e := range l.run.Validation.Runs {
-					fmt.Printf(" undecided %q", e.Undecided)
-				}
-				fmt.Println()
-				for _, w := range l.run.Extract.Runs[0].Warnings {
-					fmt.Printf("      %s: %s\n", w.Code, w.Message)
-				}
-				for _, g := range l.run.Validation.Gates {
-					if g.Pass != nil && !*g.Pass {
-						fmt.Printf("      gate %s %s: %s\n", g.Name, g.Scope, g.Note)
+				t.Run(fmt.Sprintf("log=%v/%s/%s", hasLog, v.name, c.name), func(t *testing.T) {
+					as := v.as
+					as.metrics = as.metrics && c.name == "GuideLLM 0.8"
+					if v.as.metrics && as.hidden > 0 && !as.metrics {
+						return
 					}
-				}
+					dir, dep := plantedDir(t)
+					load := stockLoad
+					load.n = 150
+					recording := recordPlanted(t, dep, load)
+					if hasLog {
+						repo.Write(t, recording.log, dir, "server.log")
+					}
+					repo.Write(t, c.write(recording.view(as), as), dir, c.file)
+					if keep := os.Getenv("BLIS_TRAIN_KEEP"); keep != "" {
+						os.CopyFS(keep, os.DirFS(dir))
+					}
+					l := learnFrom(t, dir, dep)
+					if l.err != nil {
+						fmt.Printf(" error %v\n", l.err)
+						return
+					}
+					fmt.Printf(" %s for %v, worst %+.1f %%", l.run.Validation.Verdict, l.run.Validation.For, 100*l.worst)
+					for _, e := range l.run.Validation.Runs {
+						fmt.Printf(" undecided %q", e.Undecided)
+					}
+					fmt.Println()
+					for _, w := range l.run.Extract.Runs[0].Warnings {
+						fmt.Printf("      %s: %s\n", w.Code, w.Message)
+					}
+					for _, g := range l.run.Validation.Gates {
+						if g.Pass != nil && !*g.Pass {
+							fmt.Printf("      gate %s %s: %s\n", g.Name, g.Scope, g.Note)
+						}
+					}
+				})
 			}
 		}
 	}
-	_ = strings.TrimSpace
-	_ = trace.Findingf
 }

@@ -100,6 +100,9 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	switch o.Target {
 	case coeff.Overhead:
 		b.bound = s.boundOverheads()
+		if len(s.Run.Requests) == 0 {
+			b.bound = s.boundStatedOverheads()
+		}
 	case coeff.Egress:
 		b.ends = lastEnds(s.Run.Requests)
 	}
@@ -119,6 +122,34 @@ func (s *Steps) boundOverheads() []trace.OverheadBound {
 	}
 	stamps := func(i int) trace.OverheadStamps { return requests[i].Stamps() }
 	return trace.BoundOverheads(len(requests), stamps, marks, s.hasAllJourneys())
+}
+
+// boundStatedOverheads returns the bounds of the overhead of every request of the clients whose queueing delay the
+// server stated. The engine takes requests up between steps, so the time before its queue contains a wait for the
+// step that runs, which a simulator makes by itself.
+func (s *Steps) boundStatedOverheads() []trace.OverheadBound {
+	seen := s.Run.Observed
+	areAllStated := true
+	for i := range seen {
+		areAllStated = areAllStated && seen[i].QueueUs.OK
+	}
+	marks := func(yield func(trace.StepMark) bool) {
+		for k := range s.Run.Steps {
+			if !yield(s.Run.Steps[k].Mark()) {
+				return
+			}
+		}
+	}
+	stamps := func(i int) trace.OverheadStamps {
+		r := &seen[i]
+		queued, ok := r.QueuedAtNs()
+		return trace.OverheadStamps{
+			ArrivedNs:  trace.Some(r.SentNs()),
+			QueuedNs:   trace.Opt[int64]{V: queued, OK: ok},
+			FinishedNs: r.LastChunkNs,
+		}
+	}
+	return trace.BoundOverheads(len(seen), stamps, marks, areAllStated)
 }
 
 // hasAllJourneys reports whether no request is known to lack a journey: none was sampled out, and
@@ -154,7 +185,8 @@ func lastEnds(requests []trace.Request) map[string]lastEnd {
 // addObserved appends rows of requests whose queueing delay and TTFT from scheduling the server stated in its
 // answers to clients (spec#server-metrics). These have no stamps of the server: the first chunk is that of the first
 // token, with the delivery that the clients' clock includes, and the server's times lie before it. The client's TTFT
-// less both is the overhead: front end and network. The client's own waits are in none of them.
+// less both is the upper bound of the overhead, which is front end and network. The client's own waits are in none of
+// them.
 func (b *alphaBuilder) addObserved() {
 	for i := range b.s.Run.Observed {
 		o := &b.s.Run.Observed[i]
@@ -162,14 +194,15 @@ func (b *alphaBuilder) addObserved() {
 			continue
 		}
 		b.t.Read++
-		if why := b.addStated(o); why != "" {
+		if why := b.addStated(i); why != "" {
 			b.t.countDrop(why, 1)
 		}
 	}
 }
 
-// addStated appends the row of one stated queueing delay. It returns the reason when there is none.
-func (b *alphaBuilder) addStated(o *trace.ObservedRequest) trace.Code {
+// addStated appends the row of the stated queueing delay of observed request i. It returns the reason when there is none.
+func (b *alphaBuilder) addStated(i int) trace.Code {
+	o := &b.s.Run.Observed[i]
 	queued, ok := o.QueuedAtNs()
 	if !ok || !o.PromptTokens.OK || !o.Success.Or(true) {
 		return codeNoTarget
@@ -193,13 +226,16 @@ func (b *alphaBuilder) addStated(o *trace.ObservedRequest) trace.Code {
 		target.y = o.TTFTUs.V - o.ServerTTFTUs.V
 		if b.o.Target == coeff.Overhead {
 			target.y -= o.QueueUs.V
-			target.exact = true
 		}
 		if target.y < 0 {
 			return codeNoTarget
 		}
 		target.lo = target.y
 		target.hi = target.y
+		if b.o.Target == coeff.Overhead {
+			target.lo = min(b.bound[i].LoUs, target.y)
+			target.exact = b.bound[i].Exact
+		}
 	}
 	r := &trace.Request{CoreID: trace.Some(o.ID), QueuedNs: trace.Some(queued), PromptTokens: o.PromptTokens}
 	if why := b.vector(r, k); why != "" {
