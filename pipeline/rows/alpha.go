@@ -126,16 +126,18 @@ func (s *Steps) boundOverheads() []trace.OverheadBound {
 
 // boundStatedOverheads returns the bounds of the overhead of every request of the clients whose queueing delay the
 // server stated. The engine takes requests up between steps, so the time before its queue contains a wait for the
-// step that runs, which a simulator makes by itself.
+// step that runs, which a simulator makes by itself. The start of that step is not known as precisely as a step is
+// long, because its clock is that of a log; but the wait is no longer than the longest step around it.
 func (s *Steps) boundStatedOverheads() []trace.OverheadBound {
 	seen := s.Run.Observed
 	areAllStated := true
 	for i := range seen {
 		areAllStated = areAllStated && seen[i].QueueUs.OK
 	}
+	steps := s.Run.Steps
 	marks := func(yield func(trace.StepMark) bool) {
-		for k := range s.Run.Steps {
-			if !yield(s.Run.Steps[k].Mark()) {
+		for k := range steps {
+			if !yield(steps[k].Mark()) {
 				return
 			}
 		}
@@ -149,7 +151,20 @@ func (s *Steps) boundStatedOverheads() []trace.OverheadBound {
 			FinishedNs: r.LastChunkNs,
 		}
 	}
-	return trace.BoundOverheads(len(seen), stamps, marks, areAllStated)
+	bounds := trace.BoundOverheads(len(seen), stamps, marks, areAllStated)
+	for i := range bounds {
+		b := &bounds[i]
+		if !b.OK || b.Exact {
+			continue
+		}
+		k := lastStart(steps, stamps(i).QueuedNs.V)
+		longestNs := int64(0)
+		for j := max(1, k); j <= min(k+2, len(steps)-1); j++ {
+			longestNs = max(longestNs, steps[j].TsStartNs-steps[j-1].TsStartNs)
+		}
+		b.LoUs = max(0, b.HiUs-float64(longestNs)/1e3)
+	}
+	return bounds
 }
 
 // hasAllJourneys reports whether no request is known to lack a journey: none was sampled out, and
