@@ -78,9 +78,37 @@ const (
 // hiddenAnswer is an answer with fewer chunks than tokens.
 type hiddenAnswer struct {
 	row     *trace.ObservedRequest
+	chunks  int64
 	missing float64 // tokens without a chunk of their own
-	inGaps  float64 // of these, tokens that the gaps between chunks have time for
-	stepUs  float64 // median gap
+	inGaps  float64 // of these, tokens that the gaps between chunks have time for; 0 where the gaps are not recorded
+	stepUs  float64 // median gap, or the mean where the gaps are not recorded
+}
+
+// newHiddenAnswer compares the chunks of an answer with its tokens. ok is false where the answer does not show
+// the time of a step. Some clients record the number of chunks, and not the gaps between them.
+func newHiddenAnswer(r *trace.ObservedRequest) (a hiddenAnswer, ok bool) {
+	a.row = r
+	a.chunks = int64(len(r.ChunkGapsUs)) + 1
+	if len(r.ChunkGapsUs) == 0 {
+		a.chunks = r.Chunks.V
+	}
+	if a.chunks <= leastGaps {
+		return a, false
+	}
+	a.missing = float64(r.OutputTokens.V - a.chunks)
+	if len(r.ChunkGapsUs) == 0 {
+		a.stepUs = (r.E2EUs.V - r.TTFTUs.V) / float64(a.chunks-1)
+		return a, true
+	}
+	a.stepUs = stat.Median(slices.Clone(r.ChunkGapsUs))
+	// A gap of n steps has time for n-1 tokens that have no chunk.
+	for _, gap := range r.ChunkGapsUs {
+		if a.stepUs > 0 {
+			a.inGaps += math.Max(0, math.Round(gap/a.stepUs)-1)
+		}
+	}
+	a.inGaps = math.Max(0, math.Min(a.inGaps, a.missing))
+	return a, true
 }
 
 // dropHiddenFirst finds answers whose first tokens came before the first chunk, because the client did not
@@ -97,25 +125,18 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 	tokens := int64(0)
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		if !r.Success.Or(true) || r.N.Or(1) != 1 || !r.TTFTUs.OK || !r.E2EUs.OK || len(r.ChunkGapsUs) < leastGaps ||
-			r.VisibleUs.Or(0) > r.TTFTUs.V {
+		if !r.Success.Or(true) || r.N.Or(1) != 1 || !r.TTFTUs.OK || !r.E2EUs.OK || r.VisibleUs.Or(0) > r.TTFTUs.V {
+			continue
+		}
+		a, ok := newHiddenAnswer(r)
+		if !ok {
 			continue
 		}
 		answers++
-		missing := r.OutputTokens.V - int64(len(r.ChunkGapsUs)) - 1
-		if missing < 1 {
+		if a.missing < 1 || !(a.stepUs > 0) {
 			continue
 		}
-		a := hiddenAnswer{row: r, missing: float64(missing), stepUs: stat.Median(slices.Clone(r.ChunkGapsUs))}
-		if !(a.stepUs > 0) {
-			continue
-		}
-		// A gap of n steps has time for n-1 tokens that have no chunk.
-		for _, gap := range r.ChunkGapsUs {
-			a.inGaps += math.Max(0, math.Round(gap/a.stepUs)-1)
-		}
-		a.inGaps = math.Min(a.inGaps, a.missing)
-		chunks += int64(len(r.ChunkGapsUs)) + 1
+		chunks += a.chunks
 		tokens += r.OutputTokens.V
 		found = append(found, a)
 	}
@@ -134,7 +155,7 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 		case a.inGaps > hiddenInGaps*a.missing:
 			between++
 			mostBetween = math.Max(mostBetween, a.missing)
-		case a.row.TTFTUs.V > hidden*a.stepUs:
+		case a.row.TTFTUs.V > a.leastFirstUs(hidden):
 			atFirst++
 		}
 	}
@@ -155,6 +176,15 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 	c.addFinding(CodeFirstToken, "%d answers have %.0f %% as many chunks as tokens, and the first chunk lies about %.0f steps behind the prefill, "+
 		"as where reasoning is not shown: TTFT and ITL of these answers are not used, E2E is", len(found),
 		100*float64(chunks)/float64(tokens), stat.Median(stepsBefore))
+}
+
+// leastFirstUs returns the least TTFT of an answer whose first tokens, so many, were not shown. The mean gap
+// contains passes with prompts, which the median does not, so it is less certain.
+func (a *hiddenAnswer) leastFirstUs(hidden float64) float64 {
+	if len(a.row.ChunkGapsUs) == 0 {
+		return hiddenAnswers * hidden * a.stepUs
+	}
+	return hidden * a.stepUs
 }
 
 // commonMissing returns the number of missing tokens that nearly all answers (the share sameNumber)
@@ -178,6 +208,9 @@ func placeCommon(found []hiddenAnswer, d float64) {
 	atEnd := 0
 	for _, a := range found {
 		gaps := a.row.ChunkGapsUs
+		if len(gaps) == 0 {
+			continue
+		}
 		steps := (d + 1) * a.stepUs
 		if d >= leastHole && slices.Max(gaps) > hiddenAnswers*steps {
 			holes++
@@ -200,33 +233,116 @@ func placeCommon(found []hiddenAnswer, d float64) {
 // below a step.
 func isHiddenFirst(found []hiddenAnswer, dep *deploy.Deployment) bool {
 	var missing, ttfts, perToken, shares, steps []float64
-	everyN := map[int64]int{} // answers whose chunks may hold so many tokens each
+	withGaps := 0
 	for _, a := range found {
-		gaps := float64(len(a.row.ChunkGapsUs))
+		if len(a.row.ChunkGapsUs) > 0 {
+			withGaps++
+		}
 		missing = append(missing, a.missing-a.inGaps)
 		ttfts = append(ttfts, a.row.TTFTUs.V)
 		steps = append(steps, a.stepUs)
 		perToken = append(perToken, (a.row.E2EUs.V-a.row.TTFTUs.V)/float64(a.row.OutputTokens.V-1))
 		shares = append(shares, a.missing/float64(a.row.OutputTokens.V))
-		everyN[int64(math.Round(float64(a.row.OutputTokens.V-1)/gaps))]++
 	}
-	if commonMissing(found) > 0 || stat.Median(shares) < largeHidden {
+	if 2*withGaps > len(found) && (commonMissing(found) > 0 || stat.Median(shares) < largeHidden) {
 		return true // chunks of one token and a few of two would show in the gaps
 	}
 	if least, _, ok := dep.TokenTimesUs(); ok && stat.Median(perToken) < 2*least {
 		return true
 	}
-	// The slope of TTFT over the number of hidden tokens, by least squares.
 	meanMissing := stat.Mean(missing)
-	meanTTFT := stat.Mean(ttfts)
-	covariance := 0.0
 	variance := 0.0
-	for i := range missing {
-		covariance += (missing[i] - meanMissing) * (ttfts[i] - meanTTFT)
-		variance += (missing[i] - meanMissing) * (missing[i] - meanMissing)
+	for _, m := range missing {
+		variance += (m - meanMissing) * (m - meanMissing)
 	}
 	isVaried := variance > 0.01*meanMissing*meanMissing*float64(len(missing))
-	return isVaried && covariance/variance > hiddenSlope*stat.Median(steps)
+	slope, _ := slopeOf(missing, ttfts)
+	return isVaried && slope > hiddenSlope*stat.Median(steps)
+}
+
+// dropStatedLate finds answers whose first chunk came later than the server's first token: the server states the
+// time from its first token to the last, and the client the time to the last.
+func (c *Reader) dropStatedLate() {
+	late := 0
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if !r.ServerGenUs.OK || !r.TTFTUs.OK || !r.E2EUs.OK || r.OutputTokens.V < 2 || r.N.Or(1) != 1 {
+			continue
+		}
+		stepUs := r.ServerGenUs.V / float64(r.OutputTokens.V-1)
+		if behindUs := r.TTFTUs.V - (r.E2EUs.V - r.ServerGenUs.V); behindUs > lateSteps*stepUs+lateUs {
+			dropFirstToken(r)
+			late++
+		}
+	}
+	if late > 0 {
+		c.addFinding(CodeFirstToken, "the first chunk of %d answers came later than their first token by the server's metrics, as where "+
+			"reasoning is not shown: TTFT is not the client's", late)
+	}
+}
+
+// Limits of the time by which a first chunk may lie behind the first token that the server states.
+const (
+	lateSteps = 2
+	lateUs    = 5e3
+)
+
+// Rules by which TTFT is found to hold tokens that nobody counted.
+const (
+	leastUncounted = 20  // answers
+	uncountedFit   = 0.9 // share of the variance of TTFT that the length of the answer must explain
+)
+
+// dropUncounted finds answers whose TTFT grows with their length by half a step a token or more, and by hardly
+// anything else: before the first chunk the server made tokens that the client neither saw nor counted, in
+// proportion to the others. Neither TTFT nor the number of tokens is known then, and without it no E2E either.
+func (c *Reader) dropUncounted() {
+	var tokens, ttfts, steps []float64
+	var answers []*trace.ObservedRequest
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		if !r.Success.Or(true) || r.N.Or(1) != 1 || !r.TTFTUs.OK || !r.E2EUs.OK || r.OutputTokens.V <= leastGaps ||
+			r.VisibleUs.Or(0) > r.TTFTUs.V || r.QueueUs.OK || r.LoadOnly.V {
+			continue
+		}
+		answers = append(answers, r)
+		tokens = append(tokens, float64(r.OutputTokens.V))
+		ttfts = append(ttfts, r.TTFTUs.V)
+		steps = append(steps, (r.E2EUs.V-r.TTFTUs.V)/float64(r.OutputTokens.V-1))
+	}
+	if len(answers) < leastUncounted {
+		return
+	}
+	slope, explained := slopeOf(tokens, ttfts)
+	stepUs := stat.Median(steps)
+	if !(explained > uncountedFit) || slope < hiddenSlope*stepUs {
+		return
+	}
+	for _, r := range answers {
+		dropFirstToken(r)
+		r.E2EUs = trace.Opt[float64]{}
+		r.OutputTokens = trace.Opt[int64]{}
+		r.LoadOnly = trace.Some(true)
+	}
+	c.addFinding(CodeFirstToken, "TTFT of %d answers grows by %.1f steps for each token of the answer: before the first chunk the server made "+
+		"tokens that the client neither saw nor counted, as where reasoning is not shown and the answers have no usage: their TTFT, E2E and "+
+		"numbers of tokens are not used; record with usage (stream_options.include_usage)", len(answers), slope/stepUs)
+}
+
+// slopeOf returns the slope of y over x by least squares, and the share of the variance of y that it explains.
+func slopeOf(x, y []float64) (slope, explained float64) {
+	meanX := stat.Mean(x)
+	meanY := stat.Mean(y)
+	var covariance, varianceX, varianceY float64
+	for i := range x {
+		covariance += (x[i] - meanX) * (y[i] - meanY)
+		varianceX += (x[i] - meanX) * (x[i] - meanX)
+		varianceY += (y[i] - meanY) * (y[i] - meanY)
+	}
+	if varianceX == 0 || varianceY == 0 {
+		return 0, 0
+	}
+	return covariance / varianceX, covariance * covariance / (varianceX * varianceY)
 }
 
 // dropImpossible finds times that no server of this deployment can have: a TTFT shorter than half of reading
