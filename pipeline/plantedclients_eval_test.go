@@ -34,10 +34,32 @@ var recordedVariants = []struct {
 
 // learnedFrom is what a run learned of the planted server.
 type learnedFrom struct {
-	run   *RunResult
-	set   *coeff.Set
-	worst float64 // largest relative error of the time of a reference batch
-	err   error
+	run     *RunResult
+	set     *coeff.Set
+	stepsUs []float64 // of the reference batches
+	err     error
+}
+
+// worstOf returns the largest relative difference of step times.
+func worstOf(have, want []float64) (worst float64) {
+	for k, us := range have {
+		if off := us/want[k] - 1; math.Abs(off) > math.Abs(worst) {
+			worst = off
+		}
+	}
+	return worst
+}
+
+// differ returns the terms of two sets whose intervals have nothing in common.
+func differ(a, b *coeff.Set) (names []string) {
+	for i := range a.Beta {
+		x := a.Beta[i].Interval()
+		y := b.Beta[i].Interval()
+		if x != nil && y != nil && (x[0] > y[1] || y[0] > x[1]) {
+			names = append(names, a.Beta[i].Name)
+		}
+	}
+	return names
 }
 
 // learnFrom runs a folder and compares the step times with the planted ones.
@@ -57,12 +79,7 @@ func learnFrom(t *testing.T, dir string, dep *deploy.Deployment) (l learnedFrom)
 	if l.set, l.err = coeff.Load(bytes.NewReader(b), "coefficients.yaml", features.CheckSet); l.err != nil {
 		return l
 	}
-	want := stepTimes(t, testkit.PlantedOn(dep), dep)
-	for k, us := range stepTimes(t, l.set, dep) {
-		if off := us/want[k] - 1; math.Abs(off) > math.Abs(l.worst) {
-			l.worst = off
-		}
-	}
+	l.stepsUs = stepTimes(t, l.set, dep)
 	return l
 }
 
@@ -70,6 +87,7 @@ func learnFrom(t *testing.T, dir string, dep *deploy.Deployment) (l learnedFrom)
 func TestEvalSixClients(t *testing.T) {
 	repo.NeedEval(t)
 	for _, hasLog := range []bool{true, false} {
+		var reference learnedFrom // of the first client with usage
 		for _, v := range recordedVariants {
 			for _, c := range plantedClients {
 				t.Run(fmt.Sprintf("log=%v/%s/%s", hasLog, v.name, c.name), func(t *testing.T) {
@@ -94,7 +112,11 @@ func TestEvalSixClients(t *testing.T) {
 						fmt.Printf(" error %v\n", l.err)
 						return
 					}
-					fmt.Printf(" %s for %v, worst %+.1f %%", l.run.Validation.Verdict, l.run.Validation.For, 100*l.worst)
+					if reference.set == nil {
+						reference = l
+					}
+					fmt.Printf(" %s for %v, step times off by %+.1f %%, from the reference %+.1f %% %v", l.run.Validation.Verdict, l.run.Validation.For,
+						100*worstOf(l.stepsUs, stepTimes(t, testkit.PlantedOn(dep), dep)), 100*worstOf(l.stepsUs, reference.stepsUs), differ(l.set, reference.set))
 					for _, e := range l.run.Validation.Runs {
 						fmt.Printf(" undecided %q", e.Undecided)
 					}
