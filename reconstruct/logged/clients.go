@@ -46,14 +46,16 @@ const (
 // offset with the most votes is used if enough passes agree.
 func (f *filler) alignClients(a *timeAudit) {
 	v := &ballot{exact: map[int64][]int64{}}
+	hasStamps := false
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		samples := max(1, o.N.Or(1))
 		output := o.OutputTokens.Or(o.Chunks.V) / samples
 		each := 1.0
-		if !o.LastChunkNs.OK || !o.PromptTokens.OK || output < 1 {
+		if !o.LastChunkNs.OK && !o.Iteration.OK || !o.PromptTokens.OK || output < 1 {
 			continue
 		}
+		hasStamps = hasStamps || o.LastChunkNs.OK
 		// With speculative decoding every chunk is one pass of several tokens.
 		if gaps := int64(len(o.ChunkGapsUs)); f.out.Drafts && gaps > 0 {
 			each = float64(output-1) / float64(gaps)
@@ -78,6 +80,12 @@ func (f *filler) alignClients(a *timeAudit) {
 		f.out.OffsetNs = trace.Some(int64(0))
 	}
 	if len(f.requests) == 0 {
+		return
+	}
+	if !hasStamps {
+		// Results without start times: the counts alone say which passes a request was in, and the passes keep
+		// their own clock.
+		slices.SortStableFunc(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.ended.V, b.ended.V) })
 		return
 	}
 	slices.SortStableFunc(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.firstNs, b.firstNs) })

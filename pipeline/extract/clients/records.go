@@ -185,11 +185,18 @@ func setTimes(r *trace.ObservedRequest, sent trace.Opt[int64], ttftUs, e2eUs flo
 	r.SendNs = sent
 	if !math.IsNaN(ttftUs) {
 		r.TTFTUs = trace.Some(ttftUs)
-		r.FirstChunkNs = trace.Opt[int64]{V: sent.V + trace.Int(ttftUs*1e3), OK: sent.OK}
 	}
 	if !math.IsNaN(e2eUs) {
 		r.E2EUs = trace.Some(e2eUs)
-		r.LastChunkNs = trace.Opt[int64]{V: sent.V + trace.Int(e2eUs*1e3), OK: sent.OK}
+	}
+	if !sent.OK {
+		return
+	}
+	if r.TTFTUs.OK {
+		r.FirstChunkNs = trace.Some(sent.V + trace.Int(ttftUs*1e3))
+	}
+	if r.E2EUs.OK {
+		r.LastChunkNs = trace.Some(sent.V + trace.Int(e2eUs*1e3))
 	}
 }
 

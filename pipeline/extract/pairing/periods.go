@@ -32,7 +32,20 @@ type period struct {
 	hasFailed  bool       // it has failed requests, which may or may not have run
 }
 
-// periodsOf returns the clients' requests divided into periods, between which no request was open.
+// isTimeless reports whether no request has a stamp. Clients without start times write their requests in the order
+// in which they sent them, and counting needs no more.
+func isTimeless(rows []trace.ObservedRequest) bool {
+	for i := range rows {
+		r := &rows[i]
+		if r.SentNs() != 0 || r.FirstChunkNs.OK || r.LastChunkNs.OK {
+			return false
+		}
+	}
+	return true
+}
+
+// periodsOf returns the clients' requests divided into periods, between which no request was open. Requests
+// without any stamp are one period.
 func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 	type request struct {
 		row             int
@@ -48,6 +61,7 @@ func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 		all = append(all, request{i, from, max(from, r.FirstChunkNs.V, r.LastChunkNs.V, r.EndNs.V)})
 	}
 	stat.SortStable(all, func(a, b request) int { return cmp.Compare(a.fromNs, b.fromNs) })
+	hasNoStamps := isTimeless(rows)
 	var out []period
 	openUntilNs := int64(math.MinInt64)
 	for _, r := range all {
@@ -55,7 +69,7 @@ func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 			out = append(out, period{})
 		}
 		openUntilNs = max(openUntilNs, r.untilNs)
-		out[len(out)-1].addRequest(&rows[r.row], r.row, rules)
+		out[len(out)-1].addRequest(&rows[r.row], r.row, rules, hasNoStamps)
 	}
 	for i := range out {
 		out[i].orderPrompts()
@@ -66,13 +80,13 @@ func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 // addRequest adds a request to the period. A failed request without a chunk may never have run, so
 // only the period is marked. A request of unknown lengths, or with several answers, makes it
 // unusable.
-func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules) {
+func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules, hasNoStamps bool) {
 	isFailure := r.Success.OK && !r.Success.V
 	switch {
 	case !r.FirstChunkNs.OK && isFailure:
 		p.hasFailed = true
 		return
-	case !r.FirstChunkNs.OK && !r.LastChunkNs.OK || r.PromptTokens.V < 1 || r.OutputTokens.V < 1 || r.N.Or(1) > 1:
+	case !r.FirstChunkNs.OK && !r.LastChunkNs.OK && !hasNoStamps || r.PromptTokens.V < 1 || r.OutputTokens.V < 1 || r.N.Or(1) > 1:
 		p.isUnusable = true
 		return
 	}
