@@ -31,9 +31,11 @@ const (
 func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow int,
 	read func(add func(engine int, it *trace.Iteration)) error) (lengths []int64, finding string, err error) {
 	countable := 0
+	hasNoStamps := isTimeless(rows)
 	for i := range rows {
 		r := &rows[i]
-		if r.Success.Or(true) && r.PromptTokens.V > 0 && (r.FirstChunkNs.OK || r.LastChunkNs.OK) && r.CachedSource.V != trace.CachedUsage {
+		hasRun := r.FirstChunkNs.OK || r.LastChunkNs.OK || hasNoStamps
+		if r.Success.Or(true) && r.PromptTokens.V > 0 && hasRun && r.CachedSource.V != trace.CachedUsage {
 			countable++
 		}
 	}
