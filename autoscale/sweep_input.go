@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
@@ -98,7 +99,7 @@ func (s *Server) windowOf(p *clients.Level, o *Options) (window, bool) {
 }
 
 // SweepServer returns one server from benchmark files, and the files as inputs. A folder means
-// the JSON, CSV and .prom files in it. It sets o.Sweep.Mean if means are compared.
+// the JSON, CSV and .prom files in it, and AIPerf's server_metrics_export.jsonl. It sets o.Sweep.Mean if means are compared.
 func SweepServer(paths []string, read func(path string) ([]byte, result.Input, error), o *Options) (*Server,
 	[]result.Input, error) {
 	names, err := sweepFiles(paths)
@@ -110,6 +111,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	var findings []trace.Finding
 	account := queueAccount{Dropped: map[string]int{}}
 	var snapshots []*enginelog.Snapshot
+	var scrapes [][2]*enginelog.Snapshot // of AIPerf
 	take := func(f *clients.LevelFile) {
 		points = append(points, f.Levels...)
 		findings = append(findings, f.Findings...)
@@ -134,6 +136,15 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 			snapshots = append(snapshots, s)
 			continue
 		}
+		if enginelog.IsScrapes(data) {
+			pairs, err := enginelog.ReadScrapes(data, in.Name)
+			if err != nil {
+				return nil, nil, err
+			}
+			inputs = append(inputs, in)
+			scrapes = append(scrapes, pairs...)
+			continue
+		}
 		f, err := clients.ReadLevels(bytes.NewReader(data), in.Name) // the document must not know the folder
 		if err != nil {
 			if at := (*trace.SyntaxError)(nil); errors.As(err, &at) {
@@ -144,8 +155,9 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 		inputs = append(inputs, in)
 		take(f)
 	}
-	if len(snapshots) > 0 {
+	if len(snapshots)+len(scrapes) > 0 {
 		take(clients.LevelsBetween(snapshots))
+		take(clients.LevelsOfScrapes(scrapes))
 		o.Sweep.Mean = true // the mean is exact; of the median only the histogram's bucket is known
 	}
 	// The model predicts mean TTFTs, so means are compared if every row of a table has one.
@@ -162,14 +174,19 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	return s, inputs, nil
 }
 
-// writtenNs returns when a file was written, ns; 0 if unknown. It is used as the time of a saved
-// answer of /metrics, which contains none.
+// writtenNs returns when a file was written, ns; 0 if unknown. It may be the time of a saved answer of
+// /metrics that states none; clients.LevelsBetween decides.
 func writtenNs(name string) int64 {
 	st, err := os.Stat(name)
 	if err != nil {
 		return 0
 	}
 	return st.ModTime().UnixNano()
+}
+
+// isModelFile reports whether a file of a folder describes the model or the hardware, so that it is no benchmark.
+func isModelFile(name string) bool {
+	return strings.HasSuffix(name, "config.json") || name == "hardware.json" || strings.HasPrefix(name, "tokenizer")
 }
 
 // sweepFiles returns the files of the arguments, with folders replaced by their sorted files.
@@ -180,12 +197,16 @@ func sweepFiles(paths []string) ([]string, error) {
 			names = append(names, p)
 			continue
 		}
-		for _, pattern := range []string{"*.json", "*.csv", "*.prom"} {
+		for _, pattern := range []string{"*.json", "*.csv", "*.prom", "*server_metrics*.jsonl"} {
 			found, err := filepath.Glob(filepath.Join(p, pattern))
 			if err != nil {
 				return nil, err
 			}
-			names = append(names, found...)
+			for _, name := range found {
+				if !isModelFile(filepath.Base(name)) {
+					names = append(names, name)
+				}
+			}
 		}
 	}
 	if len(names) == 0 {

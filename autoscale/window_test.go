@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"math"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -188,7 +189,7 @@ func TestMetricsArePoints(t *testing.T) {
 	}
 }
 
-// metricsOf unpacks the answers of a run's phases, written when they were asked for.
+// metricsOf unpacks the answers of a run's phases, with the date when they were asked for.
 func metricsOf(t *testing.T, dir, out string, workload map[string]any) []string {
 	t.Helper()
 	var names []string
@@ -210,12 +211,9 @@ func metricsOf(t *testing.T, dir, out string, workload map[string]any) []string 
 			if err != nil {
 				t.Fatal(err)
 			}
-			file := filepath.Join(out, name+"_"+side+".prom")
-			repo.Write(t, text, file)
-			at := time.Unix(0, int64(phase["metrics_"+side+"_ns"].(int)))
-			if err := os.Chtimes(file, at, at); err != nil {
-				t.Fatal(err)
-			}
+			at := time.Unix(0, int64(phase["metrics_"+side+"_ns"].(int))).UTC()
+			header := "HTTP/1.1 200 OK\r\ndate: " + at.Format(http.TimeFormat) + "\r\n\r\n" // as curl -i writes it
+			repo.Write(t, header+string(text), out, name+"_"+side+".prom")
 		}
 	}
 	return names

@@ -144,19 +144,19 @@ func uncountable(e *vllm.Engine) string {
 func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err error) {
 	for i := range x.set.metrics {
 		in := &x.set.metrics[i]
-		c, ok, err := enginelog.ReadCounters(in, how)
+		list, err := enginelog.ReadCounters(in, how)
 		if err != nil {
 			return nil, err
 		}
 		x.acc.Read++
 		in.Gave++
-		if !ok {
+		if len(list) == 0 {
 			x.acc.Drop(codeIgnoredSignal, 1, source.Place{File: in.Name},
 				"metrics without the counts of the prefix cache's queries and hits")
 			continue
 		}
 		x.acc.Keep(1)
-		out = append(out, c)
+		out = append(out, list...)
 	}
 	return out, x.acc.Err
 }

@@ -77,7 +77,7 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindOther, "its spans are read where `files.traces` of run.yaml names it"
 	case clients.IsClientFile(body):
 		return kindClient, ""
-	case enginelog.IsMetrics(body):
+	case enginelog.IsMetrics(body), enginelog.IsScrapes(body):
 		return kindMetrics, ""
 	case hasIteration(src.R):
 		return kindLog, ""

@@ -17,30 +17,66 @@ import (
 // level.
 const leastBetween = 10
 
+// clockTol is the largest ratio of rate x E2E to the requests in flight with which the times of two files may be
+// those of the answers in them (spec#level-checks has the same).
+const (
+	leastOfFlight = 0.6
+	mostOfFlight  = 1.6
+)
+
 // LevelsBetween returns a load level for every two consecutive answers of /metrics, for each
-// engine. Rates and means are exact; the median of TTFT is known up to its histogram bucket. It
-// drops pairs with too few requests between them, and pairs between which the server restarted.
+// engine and model. Rates and means are exact; the median of TTFT is known up to its histogram bucket. It
+// drops pairs with too few requests between them, pairs between which the server restarted, and pairs whose only
+// times are those of their files, unless rate x E2E is what the server said it had in flight.
 func LevelsBetween(snapshots []*enginelog.Snapshot) *LevelFile {
 	f := newLevelFile()
 	list := slices.Clone(snapshots)
 	stat.SortStable(list, func(a, b *enginelog.Snapshot) int { return cmp.Compare(a.AtNs, b.AtNs) })
-	for i := 1; i < len(list); i++ {
-		for _, engine := range slices.Sorted(maps.Keys(list[i].Engines)) {
-			f.addBetween(list[i-1], list[i], engine)
-		}
+	f.addAnswers(list)
+	return f
+}
+
+// LevelsOfScrapes returns the load levels between the first and the last answer of each phase in AIPerf's export.
+func LevelsOfScrapes(pairs [][2]*enginelog.Snapshot) *LevelFile {
+	f := newLevelFile()
+	for _, p := range pairs {
+		f.addAnswers(p[:])
 	}
 	return f
 }
 
-// addBetween adds the load level between the answers a and b.
-func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, engine string) {
-	where := a.Name + " to " + b.Name + ", engine " + engine
+// addAnswers adds the levels between consecutive answers.
+func (f *LevelFile) addAnswers(list []*enginelog.Snapshot) {
+	models := map[string]bool{}
+	for _, s := range list {
+		for series := range s.Engines {
+			models[series.Model] = true
+		}
+	}
+	for i := 1; i < len(list); i++ {
+		all := slices.Collect(maps.Keys(list[i].Engines))
+		slices.SortFunc(all, func(a, b enginelog.Series) int {
+			return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Model, b.Model))
+		})
+		for _, series := range all {
+			name := "engine " + series.Engine
+			if len(models) > 1 {
+				name += ", model " + series.Model
+			}
+			f.addBetween(list[i-1], list[i], series, name)
+		}
+	}
+}
+
+// addBetween adds the load level of one series between the answers a and b.
+func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, series enginelog.Series, name string) {
+	where := a.Name + " to " + b.Name + ", " + name
 	type difference struct{ sum, count float64 }
 	since := map[enginelog.Measure]difference{}
 	for _, m := range []enginelog.Measure{enginelog.MeasureTTFT, enginelog.MeasureITL, enginelog.MeasureE2E,
 		enginelog.MeasurePrompt, enginelog.MeasureOutput} {
-		now := b.Histogram(engine, m)
-		before := a.Histogram(engine, m)
+		now := b.Histogram(series, m)
+		before := a.Histogram(series, m)
 		if now.Count < before.Count || now.Sum < before.Sum {
 			f.dropLevel("%s: %s counts %g requests after %g: the server started again", where, m, now.Count,
 				before.Count)
@@ -55,10 +91,19 @@ func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, engine string) {
 			leastBetween)
 		return
 	}
+	if inFlight := since[enginelog.MeasureE2E].sum / seconds; !(a.IsStamped && b.IsStamped) {
+		stated := (a.InFlight[series] + b.InFlight[series]) / 2
+		if !(inFlight >= leastOfFlight*stated && inFlight <= mostOfFlight*stated) {
+			f.dropLevel("%s: their files are %.3g s apart, which makes %.3g requests in flight of rate x E2E, and the server had %.3g when it "+
+				"answered: these are times of copies, and the answers state none (curl -si writes the date with them)", where, seconds,
+				inFlight, stated)
+			return
+		}
+	}
 	mean := func(m enginelog.Measure) float64 { return since[m].sum / since[m].count }
-	ttft := b.Histogram(engine, enginelog.MeasureTTFT)
+	ttft := b.Histogram(series, enginelog.MeasureTTFT)
 	f.addLevel(Level{
-		Sweep:        "metrics, engine " + engine,
+		Sweep:        "metrics, " + name,
 		Strategy:     "metrics@" + strconv.FormatFloat(requests/seconds, 'g', 4, 64),
 		Requests:     int(requests),
 		RateRPS:      requests / seconds,
@@ -66,7 +111,7 @@ func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, engine string) {
 		PromptTokens: mean(enginelog.MeasurePrompt),
 		OutputTokens: mean(enginelog.MeasureOutput),
 		TTFTMeanMs:   1e3 * mean(enginelog.MeasureTTFT),
-		TTFTMedianMs: 1e3 * ttft.MedianSince(a.Histogram(engine, enginelog.MeasureTTFT)),
+		TTFTMedianMs: 1e3 * ttft.MedianSince(a.Histogram(series, enginelog.MeasureTTFT)),
 		ITLMs:        1e3 * mean(enginelog.MeasureITL),
 	}, where)
 }

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -39,12 +41,21 @@ var histogramMetrics = map[string]Measure{
 	"vllm:request_generation_tokens":     MeasureOutput,
 }
 
-// Snapshot is one answer of vLLM's /metrics: its histograms by engine.
+// Series has the labels that tell the metrics of one engine and model from others in the same answer.
+type Series struct{ Engine, Model string }
+
+// Snapshot is one answer of vLLM's /metrics: its histograms by series.
 type Snapshot struct {
-	Name    string
-	AtNs    int64 // wall clock: the text's own time stamps, else what the caller knows
-	Engines map[string]map[Measure]*Histogram
+	Name string
+	AtNs int64 // wall clock: when it was asked for, by the text itself, else what the caller knows
+	// IsStamped is set if the text states AtNs. Otherwise it is the time of a file, which may be that of a copy.
+	IsStamped bool
+	Engines   map[Series]map[Measure]*Histogram
+	InFlight  map[Series]float64 // requests that ran or waited at that moment; none where the text has no gauge
 }
+
+// inFlightMetrics are the gauges of the requests in the engine.
+var inFlightMetrics = []string{"vllm:num_requests_running", "vllm:num_requests_waiting"}
 
 // Histogram is a metric's sum, count and cumulative buckets since the server started.
 type Histogram struct {
@@ -57,7 +68,8 @@ type bucket struct{ le, n float64 }
 
 // IsMetrics reports whether a text is an answer of /metrics of vLLM or SGLang.
 func IsMetrics(data []byte) bool {
-	text := bytes.TrimSpace(data)
+	text, _ := cutHeader(bytes.TrimSpace(data))
+	text = bytes.TrimSpace(text)
 	for _, prefix := range []string{"vllm:", "sglang:"} {
 		if bytes.HasPrefix(text, []byte(prefix)) {
 			return true
@@ -69,13 +81,45 @@ func IsMetrics(data []byte) bool {
 	return false
 }
 
+// cutHeader separates an answer from the HTTP header that `curl -i` writes before it, and returns the time
+// that the header states, ns of the wall clock; 0 without one.
+func cutHeader(data []byte) (text []byte, atNs int64) {
+	if !bytes.HasPrefix(data, []byte("HTTP/")) {
+		return data, 0
+	}
+	for line := range bytes.Lines(data) {
+		data = data[len(line):]
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), ":")
+		if name == "" {
+			break
+		}
+		if strings.EqualFold(name, "date") {
+			if at, err := time.Parse(time.RFC1123, strings.TrimSpace(value)); err == nil {
+				atNs = at.UnixNano()
+			}
+		}
+	}
+	return data, atNs
+}
+
+// newSnapshot returns an answer without metrics.
+func newSnapshot(name string, atNs int64) *Snapshot {
+	return &Snapshot{Name: name, AtNs: atNs, Engines: map[Series]map[Measure]*Histogram{}, InFlight: map[Series]float64{}}
+}
+
 // ReadSnapshot returns the metrics in one answer of /metrics. atNs is when it was asked for, which
-// is used if the text has no time stamps. Lines of metrics that are not needed are skipped; a
+// is used if the text states no time. Lines of metrics that are not needed are skipped; a
 // needed value that is not a number is an error with its line.
 func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
-	s := &Snapshot{Name: name, AtNs: atNs, Engines: map[string]map[Measure]*Histogram{}}
-	number := 0
-	for line := range strings.Lines(string(data)) {
+	s := newSnapshot(name, atNs)
+	text, statedNs := cutHeader(data)
+	header := string(data[:len(data)-len(text)])
+	if statedNs > 0 {
+		s.AtNs = statedNs
+		s.IsStamped = true
+	}
+	number := strings.Count(header, "\n")
+	for line := range strings.Lines(string(text)) {
 		number++
 		if !strings.HasPrefix(line, "vllm:") {
 			continue
@@ -97,12 +141,17 @@ func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
 			Msg:  "got no histogram of vLLM, want /metrics of a server that has served",
 		}
 	}
+	s.sortBuckets()
+	return s, nil
+}
+
+// sortBuckets sorts the buckets of all histograms by their bounds.
+func (s *Snapshot) sortBuckets() {
 	for _, histograms := range s.Engines {
 		for _, h := range histograms {
 			stat.SortStable(h.buckets, func(a, b bucket) int { return cmp.Compare(a.le, b.le) })
 		}
 	}
-	return s, nil
 }
 
 // addSample adds the line `name{labels} value [ms]` to the histogram it belongs to.
@@ -111,9 +160,11 @@ func (s *Snapshot) addSample(text string) error {
 	if len(fields) == 0 {
 		return nil // all metrics that are read have labels
 	}
+	series := Series{metricLabel(labels, "engine"), metricLabel(labels, "model_name")}
 	part := name[strings.LastIndexByte(name, '_')+1:]
 	measure, ok := histogramMetrics[strings.TrimSuffix(name, "_"+part)]
-	if !ok {
+	isGauge := slices.Contains(inFlightMetrics, name)
+	if !ok && !isGauge {
 		return nil
 	}
 	v, err := strconv.ParseFloat(fields[0], 64)
@@ -123,9 +174,14 @@ func (s *Snapshot) addSample(text string) error {
 	if len(fields) > 1 {
 		if ms, err := strconv.ParseInt(fields[1], 10, 64); err == nil {
 			s.AtNs = ms * 1e6
+			s.IsStamped = true
 		}
 	}
-	h := s.Histogram(metricLabel(labels, "engine"), measure)
+	if isGauge {
+		s.InFlight[series] += v
+		return nil
+	}
+	h := s.Histogram(series, measure)
 	switch part {
 	case "sum":
 		h.Sum = v
@@ -151,23 +207,29 @@ func metricLine(text string) (name, labels string, fields []string) {
 
 // metricLabel returns the value of a label; "" without one.
 func metricLabel(labels, name string) string {
-	for part := range strings.SplitSeq(labels, ",") {
-		if k, v, ok := strings.Cut(part, "="); ok && k == name {
-			return strings.Trim(v, `"`)
+	for labels != "" {
+		key, rest, ok := strings.Cut(labels, `="`)
+		if !ok {
+			return ""
 		}
+		value, after, _ := strings.Cut(rest, `"`) // values may have commas
+		if strings.Trim(key, ", ") == name {
+			return value
+		}
+		labels = after
 	}
 	return ""
 }
 
-// Histogram returns the histogram of one engine's measure, empty where the text had none.
-func (s *Snapshot) Histogram(engine string, m Measure) *Histogram {
-	if s.Engines[engine] == nil {
-		s.Engines[engine] = map[Measure]*Histogram{}
+// Histogram returns the histogram of a measure of one series, empty where the text had none.
+func (s *Snapshot) Histogram(of Series, m Measure) *Histogram {
+	if s.Engines[of] == nil {
+		s.Engines[of] = map[Measure]*Histogram{}
 	}
-	if s.Engines[engine][m] == nil {
-		s.Engines[engine][m] = &Histogram{}
+	if s.Engines[of][m] == nil {
+		s.Engines[of][m] = &Histogram{}
 	}
-	return s.Engines[engine][m]
+	return s.Engines[of][m]
 }
 
 // MedianSince returns the median of the observations between an earlier answer and h: the middle of the
@@ -206,50 +268,71 @@ type Counters struct {
 // mostMetricsBytes bounds an answer of /metrics.
 const mostMetricsBytes = 64 << 20
 
-// ReadCounters returns the counters in a file. ok is false if those of the prefix cache are
-// missing, or if one has a value that is not a count.
-func ReadCounters(in *source.Input, how source.Options) (c Counters, ok bool, err error) {
+// counterNames are the metrics of Counters. AIPerf names counters without _total.
+var counterNames = map[string]func(c *Counters) *int64{
+	"vllm:prefix_cache_queries":         func(c *Counters) *int64 { return &c.Queries },
+	"vllm:prefix_cache_hits":            func(c *Counters) *int64 { return &c.Hits },
+	"vllm:spec_decode_num_draft_tokens": func(c *Counters) *int64 { return &c.Drafted },
+	"vllm:num_preemptions":              func(c *Counters) *int64 { return &c.Preempted },
+	"sglang:prompt_tokens":              func(c *Counters) *int64 { return &c.Queries },
+	"sglang:cached_tokens":              func(c *Counters) *int64 { return &c.Hits },
+}
+
+// addTo adds a sample to the counter that it belongs to, and notes which counters were there. It returns false for a
+// value that is no count.
+func (c *Counters) addTo(name string, v float64, seen map[*int64]bool) bool {
+	counter := counterNames[name]
+	if counter == nil {
+		return true
+	}
+	if !(v >= 0 && v < 1<<53) {
+		return false
+	}
+	*counter(c) += int64(v)
+	seen[counter(c)] = true
+	c.IsSGLang = strings.HasPrefix(name, "sglang:")
+	return true
+}
+
+// ReadCounters returns the counters in a file: one answer of /metrics, or the first and the last of AIPerf's
+// export. It returns none if those of the prefix cache are missing, or if one has a value that is not a count.
+func ReadCounters(in *source.Input, how source.Options) (list []Counters, err error) {
 	src, err := source.Open(in, how.Stdin, how.Limits)
 	if src == nil {
-		return c, false, err
+		return nil, err
 	}
 	defer func() {
 		in.Size, in.Sum = src.Digest()
 		src.Close()
 	}()
 	if e := source.AsSyntax(err); e != nil && e.Code != source.CodeNotOTLP {
-		return c, false, e
+		return nil, e
 	}
 	text, err := io.ReadAll(io.LimitReader(src.R, mostMetricsBytes))
 	if err != nil {
-		return c, false, src.ReadError(err)
+		return nil, src.ReadError(err)
 	}
-	c.Name = in.Name
-	counters := map[string]*int64{
-		"vllm:prefix_cache_queries_total":         &c.Queries,
-		"vllm:prefix_cache_hits_total":            &c.Hits,
-		"vllm:spec_decode_num_draft_tokens_total": &c.Drafted,
-		"vllm:num_preemptions_total":              &c.Preempted,
-		"sglang:prompt_tokens_total":              &c.Queries,
-		"sglang:cached_tokens_total":              &c.Hits,
+	if IsScrapes(text) {
+		return countersOfScrapes(text, in.Name), nil
 	}
+	c := Counters{Name: in.Name}
 	seen := map[*int64]bool{}
 	for line := range strings.Lines(string(text)) {
 		name, _, fields := metricLine(line)
-		counter := counters[name]
-		if counter == nil {
+		family, isTotal := strings.CutSuffix(name, "_total")
+		if !isTotal || counterNames[family] == nil {
 			continue
 		}
 		if len(fields) == 0 {
-			return c, false, nil
+			return nil, nil
 		}
 		v, err := strconv.ParseFloat(fields[0], 64)
-		if err != nil || !(v >= 0 && v < 1<<53) {
-			return c, false, nil
+		if err != nil || !c.addTo(family, v, seen) {
+			return nil, nil
 		}
-		*counter += int64(v)
-		seen[counter] = true
-		c.IsSGLang = strings.HasPrefix(name, "sglang:")
 	}
-	return c, seen[&c.Queries] && seen[&c.Hits], nil
+	if !seen[&c.Queries] || !seen[&c.Hits] {
+		return nil, nil
+	}
+	return []Counters{c}, nil
 }
