@@ -108,9 +108,13 @@ type noisyModel struct {
 	noise     *stepNoise
 	rng       *rand.Rand
 	stepsLeft int                   // of the block
-	next      [rows.Mixed + 1]int   // position in byRegime
+	start     int                   // row that the block begins with
+	next      [rows.Mixed + 1]int   // position in byRegime; unplaced: to be found from start
 	used      [rows.Mixed + 1]int32 // steps that got the ratio at next
 }
+
+// unplaced is the position in a regime of which a block has had no step yet.
+const unplaced = -1
 
 // StepUs returns the drawn time of the step.
 func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
@@ -120,9 +124,9 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 	}
 	if m.stepsLeft == 0 {
 		// A new block begins at a random row. Each regime continues from its first row after that one.
-		start := m.rng.IntN(len(m.noise.ratio))
-		for regime, members := range m.noise.byRegime {
-			m.next[regime], _ = slices.BinarySearch(members, start)
+		m.start = m.rng.IntN(len(m.noise.ratio))
+		for regime := range m.next {
+			m.next[regime] = unplaced
 			m.used[regime] = 0
 		}
 		m.stepsLeft = m.noise.block
@@ -132,6 +136,9 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 	members := m.noise.byRegime[regime]
 	if len(members) == 0 {
 		return us, nil
+	}
+	if m.next[regime] == unplaced {
+		m.next[regime], _ = slices.BinarySearch(members, m.start)
 	}
 	// A row that is the mean of several steps gives its ratio to as many steps.
 	row := members[m.next[regime]%len(members)]

@@ -1,11 +1,14 @@
 package validate_test
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -32,13 +35,14 @@ func siliconLevels(t *testing.T) []*honest {
 		v, _ := strconv.ParseFloat(s, 64)
 		return v
 	}
+	flags := siliconFlags(t)
 	groups := map[string]*honest{}
 	var out []*honest
 	for _, r := range rows[1:] {
 		key := strings.Join([]string{r[1], r[2], r[5]}, " ")
 		h := groups[key]
 		if h == nil {
-			dep := siliconDeployment(t, r)
+			dep := siliconDeployment(t, r, flags[r[0]])
 			h = &honest{name: key, kind: levels, isGPU: true, dep: dep}
 			groups[key] = h
 			out = append(out, h)
@@ -65,19 +69,50 @@ func siliconLevels(t *testing.T) []*honest {
 	return out
 }
 
-// siliconDeployment is the server of a row of the table.
-func siliconDeployment(t *testing.T, r []string) *deploy.Deployment {
+// siliconFlags are, by id of a row, the further flags of `vllm serve` with which its server ran, where its
+// publisher's script states them.
+func siliconFlags(t *testing.T) map[string]map[string]any {
+	t.Helper()
+	rows, err := csv.NewReader(bytes.NewReader(repo.Read(t, repo.Shared(t, "data", "silicon", "flags.csv")))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, keys := slices.Index(rows[0], "id"), slices.Index(rows[0], "further_vllm_keys")
+	flags := map[string]map[string]any{}
+	for _, r := range rows[1:] {
+		if r[keys] == "" {
+			continue
+		}
+		var values map[string]any
+		if err := json.Unmarshal([]byte(r[keys]), &values); err != nil {
+			t.Fatal(err)
+		}
+		flags[r[id]] = values
+	}
+	return flags
+}
+
+// siliconDeployment is the server of a row of the table, with the flags of its script if they are known.
+func siliconDeployment(t *testing.T, r []string, flags map[string]any) *deploy.Deployment {
 	t.Helper()
 	config := map[string]string{"Qwen/Qwen3-32B": "qwen3-32b", "meta-llama/Llama-3.1-70B": "llama-3.1-70b"}[r[1]]
-	quantized := ""
+	cache, further := "auto", ""
 	if r[3] == "fp8" {
-		quantized = ", quantization: fp8"
+		further = ", quantization: fp8"
+	}
+	for key, value := range flags {
+		if key == "kv_cache_dtype" {
+			cache = fmt.Sprint(value)
+		} else {
+			further += fmt.Sprintf(", %s: %v", key, value)
+		}
 	}
 	dir := t.TempDir()
 	repo.Write(t, repo.Read(t, repo.Shared(t, "data", "silicon", "models", config, "config.json")), dir, "config.json")
 	device := strings.ToUpper(strings.TrimSuffix(r[2], "_sxm"))
-	repo.Write(t, fmt.Sprintf("name: levels\nmodel: {id: %s, config: config.json}\nhardware: {name: %s}\ntensor_parallel_size: %s\n"+
-		"vllm: {version: %s, max_num_seqs: 1024, max_num_batched_tokens: 8192%s}\n", r[1], device, r[5], cmp.Or(r[4], "0.12.0"), quantized), dir, "run.yaml")
+	repo.Write(t, fmt.Sprintf("name: levels\nmodel: {id: %s, config: config.json, kv_cache_dtype: %s}\nhardware: {name: %s}\n"+
+		"tensor_parallel_size: %s\nvllm: {version: %s, max_num_seqs: 1024, max_num_batched_tokens: 8192%s}\n", r[1], cache, device, r[5],
+		cmp.Or(r[4], "0.12.0"), further), dir, "run.yaml")
 	dep, err := deploy.LoadRun(dir)
 	if err != nil {
 		t.Fatal(filepath.Join(dir, "run.yaml"), err)
