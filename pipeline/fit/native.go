@@ -72,7 +72,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		}
 		set.Alpha = append(set.Alpha, alpha)
 	}
-	slices.SortFunc(set.Alpha, func(a, b coeff.AlphaModel) int { return strings.Compare(a.Target, b.Target) })
+	stat.SortStable(set.Alpha, func(a, b coeff.AlphaModel) int { return strings.Compare(a.Target, b.Target) })
 	err := features.CheckSet(set)
 	if err == nil {
 		err = set.Check()

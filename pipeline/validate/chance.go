@@ -342,7 +342,7 @@ func loadsOf(recorded []Request) []metLoad {
 			events = append(events, event{o.ArrivalNs, 1}, event{o.ArrivalNs + int64(o.E2EMs.V*msToNs), -1})
 		}
 	}
-	slices.SortFunc(events, func(a, b event) int { return cmp.Compare(a.ns, b.ns) })
+	stat.SortStable(events, func(a, b event) int { return cmp.Compare(a.ns, b.ns) })
 	// The integral of the requests in flight, at each event.
 	requestNs := make([]float64, len(events))
 	inFlight := make([]float64, len(events)) // from the event on

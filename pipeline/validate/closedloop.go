@@ -3,7 +3,6 @@ package validate
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -102,6 +101,6 @@ func callsOf(requests []Request) []workload.Call {
 		c.SentNs = min(c.SentNs, o.ArrivalNs)
 		c.EndNs = max(c.EndNs, endNs)
 	}
-	slices.SortStableFunc(calls, func(a, b workload.Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
+	stat.SortStable(calls, func(a, b workload.Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
 	return calls
 }

@@ -3,7 +3,6 @@ package validate
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -46,7 +45,7 @@ func measureIdle(run *trace.Run) (d idleDelays, ok bool) {
 		}
 		stays = append(stays, stay{fromNs, toNs, r})
 	}
-	slices.SortStableFunc(stays, func(a, b stay) int { return cmp.Compare(a.fromNs, b.fromNs) })
+	stat.SortStable(stays, func(a, b stay) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	var overhead, egress []float64
 	busyUntilNs := int64(math.MinInt64)
 	for i, s := range stays {

@@ -152,11 +152,10 @@ func TestEvalHonest(t *testing.T) {
 	}
 }
 
-// TestEvalLies tells the lies about the bundled recordings, a composed run, a real one under asynchronous
-// scheduling, two stock ones and measured load levels. None passes unnamed; the cause is right in at least
-// fifty kinds of them, beside at most one that is unrelated.
-func TestEvalLies(t *testing.T) {
-	repo.NeedEval(t)
+// recordingsOfLies are the bundled recordings, two composed runs, a real one under asynchronous scheduling, two stock
+// ones and measured load levels.
+func recordingsOfLies(t *testing.T) []*honest {
+	t.Helper()
 	data := repo.Shared(t, "data")
 	recordings := bundled(t)
 	recordings = append(recordings, honestRuns(t, traced, filepath.Join(data, "composed", "h100-llama-3.1-8b-tp1"))...)
@@ -168,6 +167,14 @@ func TestEvalLies(t *testing.T) {
 			recordings = append(recordings, h)
 		}
 	}
+	return recordings
+}
+
+// TestEvalLies tells the lies about honest recordings. None passes unnamed; the cause is right in at least
+// fifty kinds of them, beside at most one that is unrelated.
+func TestEvalLies(t *testing.T) {
+	repo.NeedEval(t)
+	recordings := recordingsOfLies(t)
 	all := lies()
 	if len(all) < 60 {
 		t.Errorf("got %d lies, want at least 60", len(all))

@@ -157,7 +157,7 @@ func lies() []lie {
 		{what: "num_finished 0", kinds: traced, causes: "finished_requests", run: eachStep(func(s *trace.Step) { s.NumFinished = 0 })},
 		{what: "prompts in characters", kinds: traced, causes: "journey_tokens snapshot_requests",
 			run: eachRequest(func(q *trace.Request) { q.PromptTokens.V *= 4 })},
-		{what: "output tokens in characters", kinds: traced, causes: "journey_tokens running_requests journeys_complete core_spans_complete",
+		{what: "output tokens in characters", kinds: traced, causes: "journey_tokens running_requests journeys_complete core_spans_complete output_steps client_tokens",
 			run: eachRequest(func(q *trace.Request) { q.OutputTokens.V *= 4; q.FinishedStep.V += 3 * q.OutputTokens.V / 4 })},
 		{what: "cached tokens the whole prompt", kinds: traced, causes: "cached_tokens journey_tokens",
 			run: eachRequest(func(q *trace.Request) { q.CachedTokens = q.PromptTokens })},

@@ -6,7 +6,6 @@ package validate
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -100,7 +99,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 		findings = append(findings, found...)
 	}
 	leaveE2EToLastSample(out)
-	slices.SortStableFunc(out, func(a, b Request) int { return cmp.Compare(a.ArrivalNs, b.ArrivalNs) })
+	stat.SortStable(out, func(a, b Request) int { return cmp.Compare(a.ArrivalNs, b.ArrivalNs) })
 	return out, findings
 }
 

@@ -28,7 +28,7 @@ func addUnrecorded(run *trace.Run, recorded []Request, async bool) ([]Request, [
 			"run %s: journeys are sampled and the other requests cannot be rebuilt: %s", run.ID, reason)}
 	}
 	all := append(slices.Clone(recorded), rebuilt...)
-	slices.SortStableFunc(all, func(a, b Request) int { return cmp.Compare(a.ArrivalNs, b.ArrivalNs) })
+	stat.SortStable(all, func(a, b Request) int { return cmp.Compare(a.ArrivalNs, b.ArrivalNs) })
 	return all, []trace.Finding{trace.Findingf(ReplayAssumes,
 		"run %s: %d of %d replayed requests left no journey and were rebuilt from what the steps count; they are not compared", run.ID,
 		len(rebuilt), len(all))}

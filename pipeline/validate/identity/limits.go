@@ -6,7 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Tolerances of the scheduler's limits.
@@ -81,6 +82,56 @@ func waitingReason(f *facts) reading {
 	return r
 }
 
+// Tolerances of chunks of prompts.
+const (
+	fewestChunked = 3   // prompts in several chunks
+	budgetShare   = 0.9 // of max_num_batched_tokens, from which a step is full
+)
+
+// chunkReason looks for prompts that were computed in several steps although the step that began them had tokens left
+// (vllm/v1/core/sched/scheduler.py: schedule(), num_new_tokens): max_num_batched_tokens of run.yaml is larger than the
+// server's, or the server chunks prompts and run.yaml says it does not.
+func chunkReason(f *facts) reading {
+	steps := f.run.Steps
+	e := &f.dep.Engine
+	if len(steps) == 0 || f.run.Aggregate != nil {
+		return notChecked("no step summaries")
+	}
+	for _, key := range otherReasonsToWait {
+		if e.Extra[key] != nil {
+			return notChecked("%s makes chunks of prompts too", key)
+		}
+	}
+	whole := int64(math.MaxInt64) // steps from the first chunk to the first token of a prompt in one chunk
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.ScheduledStep.OK && q.FirstTokenStep.OK {
+			whole = min(whole, q.FirstTokenStep.V-q.ScheduledStep.V)
+		}
+	}
+	var r reading
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		k := q.ScheduledStep.V - steps[0].ID
+		if !q.ScheduledStep.OK || !q.FirstTokenStep.OK || q.FirstTokenStep.V-q.ScheduledStep.V <= whole || q.Preemptions.Or(0) > 0 || k < 0 ||
+			k >= int64(len(steps)) || steps[k].ID != q.ScheduledStep.V {
+			continue
+		}
+		r.checked++
+		used := float64(steps[k].ScheduledTokens) / float64(max(1, e.MaxNumBatchedTokens))
+		if !e.ChunkedPrefill || used < budgetShare {
+			r.violated++
+			r.largest = math.Max(r.largest, 1-used)
+		}
+	}
+	if r.checked < fewestChunked {
+		return notChecked("%d prompts ran in several chunks, want %d", r.checked, fewestChunked)
+	}
+	r.broken = 2*r.violated > r.checked
+	r.sentence = fmt.Sprintf("%d of %d prompts in several chunks began in a step with tokens left of max_num_batched_tokens %d, or run.yaml says "+
+		"enable_chunked_prefill false: run.yaml states another budget than the server had", r.violated, r.checked, e.MaxNumBatchedTokens)
+	return r
+}
+
 // clientLimits compares the requests that are between their first and last token by the clients' clocks with
 // max_num_seqs.
 func clientLimits(f *facts) reading {
@@ -105,7 +156,7 @@ func clientLimits(f *facts) reading {
 		base := l.prompt - perUs*first
 		edges = append(edges, edge{first, 1, base, perUs}, edge{last, -1, -base, -perUs})
 	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.atUs, b.atUs), cmp.Compare(a.open, b.open)) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.atUs, b.atUs), cmp.Compare(a.open, b.open)) })
 	dp := float64(max(1, f.dep.DP))
 	most := dp * (overSeqs*float64(e.MaxNumSeqs) + slackSeqs)
 	poolTokens := math.Inf(1)

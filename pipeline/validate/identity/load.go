@@ -22,6 +22,7 @@ const (
 	littleTolerance = 0.15 // between a concurrency and rate times latency
 	sumTolerance    = 0.10 // between E2E and TTFT plus the time of the other tokens
 	mostOffLevels   = 0.2  // share of load levels whose E2E may be another sum
+	wholeTolerance  = 1e-3 // between E2E and the time per token times all tokens, which are not equal
 	fewestLevels    = 3
 	mostEarly       = 0.1 // share of load levels whose first token may come earlier than the prompt's kernels take
 )
@@ -85,7 +86,7 @@ func countDecoding(loads []clientRequest) {
 		load := &loads[i]
 		edges = append(edges, edge{load.sentUs + load.ttftUs, 1}, edge{load.sentUs + load.e2eUs, -1})
 	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.open, b.open)) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.open, b.open)) })
 	requestUs := make([]float64, len(edges)+1) // requests * us up to each edge
 	now := 0
 	for i := range edges {
@@ -200,12 +201,16 @@ func (f *facts) prefillTime(prompt float64) priorTime {
 // returns the reading.
 func levelSums(f *facts) reading {
 	var r reading
+	whole := 0 // levels whose time per token includes the first one's
 	for i := range f.run.Points {
 		p := &f.run.Points[i]
 		if !p.E2EMs.OK || !p.TTFTMs.OK || !(p.E2EMs.V > 0) {
 			continue
 		}
 		r.checked++
+		if math.Abs(p.OutputTokens*p.TPOTMs/p.E2EMs.V-1) < wholeTolerance {
+			whole++
+		}
 		want := p.TTFTMs.V + (p.OutputTokens-1)*p.TPOTMs
 		off := math.Abs(math.Log(want / p.E2EMs.V))
 		r.largest = math.Max(r.largest, off)
@@ -219,6 +224,12 @@ func levelSums(f *facts) reading {
 	r.broken = float64(r.violated) > mostOffLevels*float64(r.checked)
 	r.sentence = fmt.Sprintf("in %d of %d load levels E2E is not TTFT plus the time of the other tokens, by a factor of up to %.3g: one of the columns has "+
 		"another unit or another order, or lengths are not in tokens", r.violated, r.checked, math.Exp(r.largest))
+	if whole >= fewestLevels && float64(whole) > (1-mostOffLevels)*float64(r.checked) {
+		r.broken = true
+		r.violated = whole
+		r.sentence = fmt.Sprintf("in %d of %d load levels the time per output token is E2E divided by all tokens: it includes the time to the first", whole,
+			r.checked)
+	}
 	return r
 }
 
@@ -256,6 +267,9 @@ func levelsDiffer(f *facts) reading {
 	for i := range f.run.Points {
 		p := f.run.Points[i]
 		p.Line, p.File, p.Name = 0, "", ""
+		for _, v := range []*float64{&p.TTFTMs.V, &p.TPOTMs, &p.E2EMs.V, &p.RateRPS.V} {
+			*v = stat.Round(*v, 5)
+		}
 		if seen[p] {
 			r.violated++
 		}
@@ -266,7 +280,7 @@ func levelsDiffer(f *facts) reading {
 	}
 	r.broken = r.violated > 0
 	r.largest = float64(r.violated)
-	r.sentence = fmt.Sprintf("%d of %d load levels stand in the data twice, digit for digit: they count as independent measurements", r.violated, r.checked)
+	r.sentence = fmt.Sprintf("%d of %d load levels stand in the data twice, to 5 digits: they count as independent measurements", r.violated, r.checked)
 	return r
 }
 

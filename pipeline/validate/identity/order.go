@@ -76,6 +76,39 @@ func (f *facts) inOrder(what string, stamps func(*trace.Request) []trace.Opt[int
 	return r
 }
 
+// stepSlackNs is how far an event of a journey may be outside of its step and the two beside it.
+const stepSlackNs = 20_000_000
+
+// stepOrder compares the stamps of scheduling and of the end of each request with those of the steps that the events
+// name, and returns the reading.
+func stepOrder(f *facts) reading {
+	steps := f.run.Steps
+	if len(steps) < 4 || f.run.Aggregate != nil {
+		return notChecked("no step summaries")
+	}
+	first := steps[0].ID
+	var r reading
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		for _, event := range []struct{ ns, step trace.Opt[int64] }{{q.ScheduledNs, q.ScheduledStep}, {q.FinishedNs, q.FinishedStep}} {
+			k := event.step.V - first // where no summary was lost
+			if !event.ns.OK || !event.step.OK || k < 1 || k+2 >= int64(len(steps)) || steps[k+2].ID != event.step.V+2 || steps[k-1].ID != event.step.V-1 {
+				continue
+			}
+			off := max(steps[k-1].TsStartNs-event.ns.V, event.ns.V-steps[k+2].TsEndNs) - stepSlackNs
+			r.checked++
+			if off > 0 {
+				r.violated++
+				r.largest = math.Max(r.largest, float64(off)/1e6)
+			}
+		}
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d events of journeys are not at the time of the step that they name, by up to %.3g ms: steps and journeys have "+
+		"different clocks or units, or are of two runs", r.violated, r.checked, r.largest)
+	return r
+}
+
 // clientOrder compares the stamps and times within each request of a client, and returns the
 // reading.
 func clientOrder(f *facts) reading {
@@ -106,14 +139,14 @@ func clientOrder(f *facts) reading {
 		}
 		r.checked++
 		worstUs = math.Max(worstUs, back)
-		if back > 1 {
+		if back > 1 || o.TTFTUs.OK && o.TTFTUs.V <= 0 {
 			r.violated++
 		}
 	}
 	r.largest = worstUs / 1e3
 	r.broken = float64(r.violated) > mostBackwards*float64(r.checked)
-	r.sentence = fmt.Sprintf("in %d of %d requests of the client a later stamp is the earlier one, or the first token comes after the last, "+
-		"by up to %.3g ms", r.violated, r.checked, r.largest)
+	r.sentence = fmt.Sprintf("in %d of %d requests of the client a later stamp is the earlier one, the first token comes after the last, by up "+
+		"to %.3g ms, or TTFT is 0", r.violated, r.checked, r.largest)
 	return r
 }
 

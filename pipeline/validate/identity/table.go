@@ -30,6 +30,12 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: replayAlone, compare: departures,
 	},
 	{
+		Name: "step_order", Kind: "order", Streams: "journeys and step summaries",
+		Holds:     "a request is scheduled and finishes at the time of the steps that its events name",
+		Tolerance: "one step before to two after, 20 ms, and 2 % of the events",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: stepOrder,
+	},
+	{
 		Name: "client_order", Kind: "order", Streams: "client timings",
 		Holds:     "a client sends a request, gets the first token, the last token and the end in this order",
 		Tolerance: "1 us, and 1 % of the requests",
@@ -42,6 +48,12 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: replayAlone, compare: clientEncloses,
 	},
 	{
+		Name: "client_streams", Kind: "order", Streams: "client timings",
+		Holds:     "an answer of 8 tokens and more takes time after its first token",
+		Tolerance: "10 % of them",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientStreams,
+	},
+	{
 		Name: "step_tokens", Kind: "tokens", Streams: "step summaries",
 		Holds:     "scheduled tokens are prefill plus decode tokens, and no more requests run than are running",
 		Tolerance: "2 % of the steps",
@@ -52,6 +64,24 @@ var identities = []Identity{
 		Holds:     "the tokens of a step are what the journeys that run in it advance",
 		Tolerance: "2 % of the steps in which as many journeys run as requests",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: journeyTokens,
+	},
+	{
+		Name: "output_steps", Kind: "tokens", Streams: "journeys",
+		Holds:     "a request without drafts or preemptions has one output token in each step from its first to its last",
+		Tolerance: "2 tokens, and 1 % of the requests",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: outputSteps,
+	},
+	{
+		Name: "client_tokens", Kind: "tokens", Streams: "client timings, and journeys or logged passes",
+		Holds:     "clients count the prompt and output tokens of the journeys, and no more than all passes together",
+		Tolerance: "2 tokens and 5 %, and 2 % of the requests; sums: 10 %",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientTokens,
+	},
+	{
+		Name: "client_lengths", Kind: "tokens", Streams: "client timings or stock spans",
+		Holds:     "times go with the lengths of their own request, not better with another column or with the row beside it",
+		Tolerance: "a rank correlation higher by 0.3 and by 4 standard deviations",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientLengths,
 	},
 	{
 		Name: "snapshot_tokens", Kind: "tokens", Streams: "snapshots and step summaries",
@@ -107,6 +137,12 @@ var identities = []Identity{
 			"the longest prompt takes",
 		Tolerance: "10 % of the steps that leave requests waiting, of at least 10",
 		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: waitingReason,
+	},
+	{
+		Name: "chunk_reason", Kind: "requests", Streams: "journeys, step summaries and the deployment",
+		Holds:     "a prompt is computed in several chunks only if the step of the first is full to max_num_batched_tokens, with enable_chunked_prefill",
+		Tolerance: "10 % of the tokens, and half of such prompts, of at least 3",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: chunkReason,
 	},
 	{
 		Name: "client_limits", Kind: "requests", Streams: "client timings or stock spans, and the deployment",
@@ -169,6 +205,12 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: passTimes,
 	},
 	{
+		Name: "pass_order", Kind: "time", Streams: "logged passes",
+		Holds:     "the elapsed time of a pass goes with its own tokens, not better with those of the pass beside it",
+		Tolerance: "a rank correlation higher by 0.3 and by 4 standard deviations",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: passOrder,
+	},
+	{
 		Name: "step_prior", Kind: "time", Streams: "step times and the library's kernels",
 		Holds:     "steps take what the library predicts for the same batches",
 		Tolerance: "a ratio of 1.5 either way, by regime; beyond 5 the purposes fail",
@@ -188,8 +230,8 @@ var identities = []Identity{
 	},
 	{
 		Name: "level_latency", Kind: "load", Streams: "load levels",
-		Holds:     "E2E is TTFT plus the time of the other tokens",
-		Tolerance: "10 %, and a fifth of the levels",
+		Holds:     "E2E is TTFT plus the time of the other tokens, and not the time per token times all of them",
+		Tolerance: "10 %, and a fifth of the levels; 0.1 % for the latter",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: levelSums,
 	},
 	{
@@ -201,7 +243,7 @@ var identities = []Identity{
 	{
 		Name: "levels_differ", Kind: "load", Streams: "load levels",
 		Holds:     "no load level stands in the data twice",
-		Tolerance: "none",
+		Tolerance: "5 digits",
 		Effect:    result.IdentityUndecided, Harms: stepsAndReplay, compare: levelsDiffer,
 	},
 	{

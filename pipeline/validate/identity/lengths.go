@@ -1,0 +1,242 @@
+package identity
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tolerances of lengths.
+const (
+	slackTokens    = 2    // between the counts of a client and of the server
+	slackShare     = 0.05 // of them
+	mostOtherSums  = 0.1  // by which clients may count more tokens than all passes
+	fewestLengths  = 50   // requests or passes whose times are compared with their lengths
+	rankMargin     = 0.3  // by which another column may go better with a time
+	rankDeviations = 4    // standard deviations of the difference, if that is more
+	leastStreamed  = 8    // tokens of an answer that takes time after its first
+	mostUnstreamed = 0.1  // share of such answers that may come at once
+)
+
+// outputSteps compares the output tokens of each journey with the steps between its first and its last token, and
+// returns the reading: a running request gets a token in every step.
+func outputSteps(f *facts) reading {
+	if f.speculates() {
+		return notChecked("a step makes more than one token of a request")
+	}
+	var r reading
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if !q.FirstTokenStep.OK || !q.FinishedStep.OK || !q.OutputTokens.OK || q.Preemptions.Or(0) > 0 || q.DroppedEvents > 0 ||
+			q.FinishStatus.Or("") == trace.FinishAborted {
+			continue
+		}
+		r.checked++
+		off := math.Abs(float64(q.OutputTokens.V - 1 - (q.FinishedStep.V - q.FirstTokenStep.V)))
+		r.largest = math.Max(r.largest, off)
+		if off > slackTokens {
+			r.violated++
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("no journey states the steps of its first and last token")
+	}
+	r.broken = float64(r.violated) > mostBackwards*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d journeys have other output tokens than steps between their first and last token, by up to %.0f: the counts were "+
+		"changed, or the server verifies drafts and run.yaml has no speculative_config", r.violated, r.checked, r.largest)
+	return r
+}
+
+// clientTokens compares the lengths that clients state with those of the joined journeys, or their sums with those
+// of all logged passes, and returns the reading.
+func clientTokens(f *facts) reading {
+	byID := map[string]*trace.Request{}
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.CoreID.OK {
+			byID[q.CoreID.V] = q
+		}
+	}
+	var r reading
+	var prompts, outputs float64
+	stated := true // what prompts found in the cache
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		prompts += float64(o.PromptTokens.V - o.CachedTokens.V)
+		outputs += math.Max(0, float64(o.OutputTokens.V-1))
+		stated = stated && (o.CachedTokens.OK || !f.dep.Engine.PrefixCaching)
+		q := byID[o.CoreID.V]
+		if !o.CoreID.OK || q == nil || !o.Success.Or(true) || o.N.Or(1) > 1 {
+			continue
+		}
+		r.checked++
+		off := math.Max(lengthsApart(o.PromptTokens, q.PromptTokens), lengthsApart(o.OutputTokens, q.OutputTokens))
+		r.largest = math.Max(r.largest, off)
+		if off > 0 {
+			r.violated++
+		}
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d requests have other prompt or output tokens in the client's file than in their journey, by up to %.0f: columns "+
+		"are mixed up, of other rows, or not in tokens", r.violated, r.checked, r.largest)
+	if r.checked > 0 {
+		return r
+	}
+	var context, generated float64
+	for i := range f.run.Iterations {
+		it := &f.run.Iterations[i]
+		if it.Sampled || it.Form == trace.IterationChunks {
+			return notChecked("not every pass is logged")
+		}
+		context += float64(it.ContextTokens)
+		generated += float64(it.GenerationTokens)
+	}
+	if generated == 0 || outputs == 0 || passesComplete(f).broken {
+		return notChecked("no journeys or complete passes beside the requests of clients")
+	}
+	r = reading{checked: len(f.run.Observed), largest: outputs / generated}
+	what := fmt.Sprintf("%.0f output tokens after the first, the passes of the log made %.0f", outputs, generated)
+	if excess := prompts / math.Max(1, context); stated && excess > r.largest {
+		r.largest = excess
+		what = fmt.Sprintf("%.0f prompt tokens that were not cached, the passes of the log computed %.0f", prompts, context)
+	}
+	r.broken = r.largest > 1+mostOtherSums
+	if r.broken {
+		r.violated = r.checked
+	}
+	r.sentence = "the requests of the client have " + what + ": columns are mixed up or not in tokens, requests are counted twice, or passes are missing"
+	return r
+}
+
+// lengthsApart returns by how many tokens two counts differ, 0 within the tolerance.
+func lengthsApart(a, b trace.Opt[int64]) float64 {
+	off := math.Abs(float64(a.V - b.V))
+	if !a.OK || !b.OK || off <= slackTokens+slackShare*float64(b.V) {
+		return 0
+	}
+	return off
+}
+
+// clientStreams counts the answers of several tokens whose first token comes with the last, and returns the
+// reading.
+func clientStreams(f *facts) reading {
+	var r reading
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if !o.TTFTUs.OK || !o.E2EUs.OK || o.OutputTokens.V < leastStreamed || !o.Streaming.Or(true) {
+			continue
+		}
+		r.checked++
+		if o.TTFTUs.V == o.E2EUs.V {
+			r.violated++
+		}
+	}
+	r.largest = share(r.violated, r.checked)
+	r.broken = r.largest > mostUnstreamed
+	r.sentence = fmt.Sprintf("%d of %d answers of %d tokens and more come at once: the client did not stream, and its TTFT is E2E", r.violated, r.checked,
+		leastStreamed)
+	return r
+}
+
+// clientLengths compares how well the times of requests go with their own lengths and with other columns, by rank,
+// and returns the reading.
+func clientLengths(f *facts) reading {
+	n := len(f.loads)
+	if n < fewestLengths {
+		return notChecked("fewer than %d requests with times of clients or stock spans", fewestLengths)
+	}
+	var prompts, outputs, ttft, decode []float64
+	for i := range f.loads {
+		l := &f.loads[i]
+		prompts = append(prompts, l.prompt)
+		outputs = append(outputs, l.output)
+		ttft = append(ttft, l.ttftUs)
+		decode = append(decode, l.e2eUs-l.ttftUs)
+	}
+	r := reading{checked: n}
+	r.goesWith(decode, outputs, prompts, "the time after the first token goes with the prompt, not with the output")
+	r.goesWithOwn(ttft, prompts, "TTFT goes with the prompt of the request %s")
+	r.goesWithOwn(decode, outputs, "the time after the first token goes with the output of the request %s")
+	return r
+}
+
+// passOrder compares how well the elapsed times of logged passes go with their own tokens and with those of the passes
+// beside them, and returns the reading.
+func passOrder(f *facts) reading {
+	var tokens, elapsed []float64
+	its := f.run.Iterations
+	for i := range its {
+		it := &its[i]
+		if it.Sampled || it.Form == trace.IterationChunks {
+			return notChecked("not every pass is logged")
+		}
+		isNearPrompt := it.ContextTokens > 0 || i > 0 && its[i-1].ContextTokens > 0 || i+1 < len(its) && its[i+1].ContextTokens > 0
+		if !isNearPrompt { // like those beside it
+			continue
+		}
+		tokens = append(tokens, float64(it.ContextTokens+it.GenerationTokens))
+		elapsed = append(elapsed, it.ElapsedUs)
+	}
+	if len(tokens) < fewestLengths {
+		return notChecked("fewer than %d logged passes", fewestLengths)
+	}
+	r := reading{checked: len(tokens)}
+	r.goesWithOwn(elapsed, tokens, "the elapsed time goes with the tokens of the pass %s")
+	return r
+}
+
+// goesWithOwn compares the rank correlation of times with values of their own rows and of the rows beside them.
+func (r *reading) goesWithOwn(times, values []float64, what string) {
+	n := len(times)
+	r.goesWith(times[1:], values[1:], values[:n-1], fmt.Sprintf(what, "before"))
+	r.goesWith(times[:n-1], values[:n-1], values[1:], fmt.Sprintf(what, "after"))
+}
+
+// goesWith adds to the reading a comparison of the rank correlation of times with their own values and with other
+// ones. The largest difference decides.
+func (r *reading) goesWith(times, own, other []float64, what string) {
+	times = ranks(times)
+	with, without := correlation(times, ranks(other)), correlation(times, ranks(own))
+	if with-without <= r.largest {
+		return
+	}
+	r.largest = with - without
+	if r.largest > math.Max(rankMargin, rankDeviations*math.Sqrt(2/float64(r.checked))) {
+		r.broken = true
+		r.violated = r.checked
+	}
+	r.sentence = fmt.Sprintf("in %d rows %s (rank correlation %.2f, with their own %.2f): columns are mixed up or of other rows", r.checked, what, with,
+		without)
+}
+
+// ranks returns the ranks of values less their mean; equal values have their mean rank.
+func ranks(values []float64) []float64 {
+	order := stat.Order(values)
+	out := make([]float64, len(values))
+	for from := 0; from < len(order); {
+		to := from
+		for to < len(order) && values[order[to]] == values[order[from]] {
+			to++
+		}
+		for _, i := range order[from:to] {
+			out[i] = float64(from+to-len(order)) / 2
+		}
+		from = to
+	}
+	return out
+}
+
+// correlation returns the correlation of two columns of mean 0; 0 if one is constant.
+func correlation(a, b []float64) float64 {
+	var aa, ab, bb float64
+	for i := range a {
+		aa += a[i] * a[i]
+		ab += a[i] * b[i]
+		bb += b[i] * b[i]
+	}
+	if aa == 0 || bb == 0 {
+		return 0
+	}
+	return ab / math.Sqrt(aa*bb)
+}
