@@ -42,8 +42,11 @@ func TestKVCacheFromMemory(t *testing.T) {
 			t.Errorf("%s: got %d blocks, %v, want %d", c.name, got, err, want)
 		}
 	}
-	if n, estimated, err := settings(t, "vllm.kv_blocks_total_gpu=77").KVBlocks(); n != 77 || estimated || err != nil {
-		t.Errorf("stated: got %d, %t, %v", n, estimated, err)
+	for _, want := range []int64{1, 77} {
+		n, estimated, err := settings(t, fmt.Sprintf("vllm.kv_blocks_total_gpu=%d", want)).KVBlocks()
+		if n != want || estimated || err != nil {
+			t.Errorf("stated %d: got %d, %t, %v", want, n, estimated, err)
+		}
 	}
 	if _, err := settings(t, "vllm.gpu_memory_utilization=0.1").EstimateKVBlocks(); trace.CodeOf(err) != BadHardware {
 		t.Errorf("no room: got %v", err)
@@ -222,6 +225,9 @@ func TestCommandLines(t *testing.T) {
 		{"vllm serve a/b --api-key secret", map[string]any{"vllm.api_key": nil}},
 		{"vllm serve a/b --max-model-len auto", map[string]any{"vllm.max_model_len": nil}},
 		{"vllm serve a/b --no-such x --max-num-seqs 7", map[string]any{"vllm.max_num_seqs": int64(7), "vllm.no_such": nil}},
+		{"vllm serve --no-such a/b", map[string]any{"model.id": "a/b"}},
+		{"vllm serve a/b --no-such", map[string]any{"model.id": "a/b", "vllm.no_such": nil}},
+		{"vllm serve --no-such x a/b", map[string]any{"model.id": "a/b"}},
 		{"vllm serve a/b -O3", map[string]any{"vllm.optimization_level": int64(3)}},
 		{`vllm serve a/b --kv-transfer-config '{"kv_connector":"OffloadingConnector","kv_connector_extra_config":{"num_cpu_blocks":50}}'`,
 			map[string]any{"vllm.cpu_offloading": true, "vllm.kv_blocks_total_cpu": int64(50)}},
@@ -363,6 +369,9 @@ func TestLogAgainstRunYAML(t *testing.T) {
 	args := NewDraft() // settings that are not among the arguments have vLLM's default
 	args.hasArgs = true
 	priority := settings(t, "vllm.scheduling_policy=priority", "vllm.gpu_memory_utilization=0.5")
+	if unlike := NewDraft().Against(priority); len(unlike) > 0 {
+		t.Errorf("without arguments: got %v", unlike)
+	}
 	var keys []string
 	for _, u := range args.Against(priority) {
 		keys = append(keys, u.Setting)
@@ -387,5 +396,27 @@ func TestGraphSizesOfDevices(t *testing.T) {
 		if got := sizes[len(sizes)-1]; got != want {
 			t.Errorf("%s: got %d, want %d", device, got, want)
 		}
+	}
+}
+
+// TestRanksThatAreSimulated: 1,024 at most, and ranks or stages, not both.
+func TestRanksThatAreSimulated(t *testing.T) {
+	for _, c := range []struct {
+		dp, pp int64
+		ok     bool
+	}{{1024, 1, true}, {1025, 1, false}, {2, 2, false}, {1, 2, true}} {
+		d := settings(t)
+		d.DP, d.PP = c.dp, c.pp
+		if err := d.CheckSimulated(); (err == nil) != c.ok {
+			t.Errorf("dp %d, pp %d: got %v", c.dp, c.pp, err)
+		}
+	}
+}
+
+func TestKeysOfTheSectionVLLM(t *testing.T) {
+	keys := vllmKeys()
+	if !slices.Contains(keys, "max_num_seqs") || !slices.Contains(keys, "kv_blocks_total_gpu") || slices.Contains(keys, "TFlopsPeak") ||
+		slices.Contains(keys, "mamba_cache_dtype") {
+		t.Errorf("got %v", keys)
 	}
 }

@@ -97,3 +97,13 @@ func TestNoSteps(t *testing.T) {
 		t.Errorf("got %+v, %+v of nothing", steps, q)
 	}
 }
+
+// TestJitterOfChunks: the chunks of one of two requests come half a millisecond after those of the other.
+func TestJitterOfChunks(t *testing.T) {
+	late := stream(0, 40, 1, 100)
+	late.FirstChunkNs.V += 500_000
+	_, q := FromChunks([]trace.ObservedRequest{stream(0, 40, 1, 100), late}, &vllm.Engine{MaxNumBatchedTokens: 100})
+	if q.Clusters != 100 || q.StepUs != 10_000 || q.JitterUs[1] != 500 || q.JitterUs[2] != 500 {
+		t.Errorf("got %+v, want steps of 10 ms and half of the chunks 500 us late", q)
+	}
+}

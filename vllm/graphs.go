@@ -72,7 +72,6 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 	}
 	if e.IsSince(decodeGraphsSince) && !isStated {
 		for tokensPerRequest, requests := range e.decodeTiers(tokensPerRequest) {
-			requests = min(requests, largest)
 			sizes = sizes.appendGrid(min(requests, min(most, budget)/tokensPerRequest), tokensPerRequest)
 			if requests*tokensPerRequest <= min(most, budget) {
 				sizes = append(sizes, requests*tokensPerRequest)

@@ -448,3 +448,33 @@ func TestLongerWarmUp(t *testing.T) {
 		}
 	}
 }
+
+// TestPartsOfAPrediction: the shares of a step add up to one and the parts of the TTFT to its mean, whatever the tables
+// are; the largest share limits the load.
+func TestPartsOfAPrediction(t *testing.T) {
+	q := Question{Model: "meta-llama/Llama-3.1-8B", Hardware: "H100", InputTokens: 500, OutputTokens: 20, Concurrency: 8}
+	p, err := q.Predict(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	share, largest := 0.0, Share{}
+	for _, s := range p.Shares {
+		share += s.Share
+		if s.Share > largest.Share {
+			largest = s
+		}
+	}
+	if len(p.Shares) != int(numShares) || math.Abs(share-1) > 1e-9 || !strings.HasPrefix(p.LimitedBy, resourceOf(largest.Name)+" ("+largest.Name) {
+		t.Errorf("got shares %v and the limit %q", p.Shares, p.LimitedBy)
+	}
+	ttft := 0.0
+	for _, part := range p.TTFTParts {
+		ttft += part.MeanMs
+		if !(part.LowMs >= 0 && part.LowMs <= part.MeanMs && part.HighMs >= part.MeanMs) {
+			t.Errorf("%s: got %g ms, %g to %g", part.Name, part.MeanMs, part.LowMs, part.HighMs)
+		}
+	}
+	if math.Abs(ttft / *p.TTFT.Mean - 1) > 0.01 {
+		t.Errorf("parts of TTFT: got %g ms together, want %g", ttft, *p.TTFT.Mean)
+	}
+}

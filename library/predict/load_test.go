@@ -126,6 +126,9 @@ func TestSessionsAtARate(t *testing.T) {
 		if s.Requests[i].After == 0 {
 			firsts++
 		}
+		if hasArrival := s.Requests[i].ArrivalUs > 0; hasArrival != (s.Requests[i].After == 0) {
+			t.Fatalf("request %d after %d: got an arrival %t, want one of first rounds alone", i, s.Requests[i].After, hasArrival)
+		}
 	}
 	if got := float64(lastArrivalUs(s.Requests)) / 1e6; firsts != 40 || got < 10 || got > 40 {
 		t.Errorf("%d first rounds within %.3g s, want 40 at 2 sessions/s", firsts, got)
