@@ -1,0 +1,78 @@
+package report
+
+import (
+	"math"
+	"regexp"
+	"testing"
+
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/result"
+)
+
+// smallChanges has one change of each kind.
+func smallChanges() *result.Changes {
+	return &result.Changes{Against: "before/validation.json", Same: 41, Notes: []string{"the coefficients are of another spec"}, Rows: []result.Change{
+		{Kind: result.ChangeVerdict, Name: "replay", Scope: "all", Was: "pass", Is: "fail"},
+		{Kind: result.ChangeVerdict, Name: "steps", Scope: "all", Was: "fail", Is: "pass"},
+		{Kind: result.ChangeVerdict, Name: "waits", Scope: "all", Was: "fail", Is: "insufficient"},
+		{Kind: result.ChangeGate, Name: "beta_mape", Scope: "run", Old: ptr(0.08), New: ptr(0.1), Was: "pass", Is: "pass"},
+		{Kind: result.ChangeGate, Name: "beta_mape", Scope: "all", Old: ptr(0.08), New: ptr(0.13), Was: "pass", Is: "fail"},
+		{Kind: result.ChangeTerm, Name: "bias", Unit: "us", Old: ptr(2000.0), New: ptr(1500.0), P: ptr(0.03)},
+		{Kind: result.ChangeTerm, Name: "kv_cache_read", Unit: "us/s", Old: ptr(0.0), New: ptr(1.5e6)},
+	}}
+}
+
+// TestReportDocuments compares every cell of every table, every sentence and every coordinate of the figures.
+func TestReportDocuments(t *testing.T) {
+	in := made(small, plainRun)
+	in.Changes = smallChanges()
+	testkit.Document(t, "sections", Sections(in), "Help", "Key")
+	drawn := map[string][]string{}
+	write := func(name string, data []byte) error {
+		for k, tag := range svgTag.FindAllString(string(data), -1) {
+			if k%7 == 0 {
+				drawn[name] = append(drawn[name], tag)
+			}
+		}
+		return nil
+	}
+	if err := Figures(write, in); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Document(t, "figures", drawn)
+	texts := map[string]string{}
+	for _, section := range Sections(in) {
+		for _, block := range section.Blocks {
+			if table := block.Table; table != nil && table.ID != "" {
+				texts[table.ID+" in 60 columns"] = table.Terminal(60)
+				texts[table.ID+" in 120 columns"] = table.Terminal(120)
+			}
+		}
+	}
+	testkit.Document(t, "terminal", texts)
+}
+
+// svgTag matches an element of a figure with its coordinates.
+var svgTag = regexp.MustCompile(`<[a-z][^>]*>[^<]*`)
+
+// TestNumbersAtTheEdges has a value on each side of every limit at which numbers are written in another way.
+func TestNumbersAtTheEdges(t *testing.T) {
+	for _, c := range []struct {
+		print func(float64) string
+		v     float64
+		want  string
+	}{
+		{Pct, 0.9995, "100\u00a0%"}, {Pct, 0.99949, "99.9\u00a0%"}, {Pct, 0.001, "0.1\u00a0%"}, {Pct, 0.00099, "0.099\u00a0%"},
+		{Pct, 1.1e-5, "0.001\u00a0%"}, {Pct, 9e-6, "9e-4\u00a0%"}, {Pct, 1.1e-11, "1.1e-9\u00a0%"}, {Pct, 9e-12, "0.0\u00a0%"}, {Pct, math.NaN(), "n/a"},
+		{Signed, 1.1e-11, "+1.1e-9\u00a0%"}, {Signed, 9e-12, "0.0\u00a0%"}, {Signed, 0.02, "+2.0\u00a0%"}, {Signed, -0.02, "−2.0\u00a0%"},
+		{Short, 1e7, "1e7"}, {Short, 9.99e6, "9,990,000"}, {Short, 0.001, "0.001"}, {Short, 9.99e-4, "9.99e-4"}, {Short, 100, "100"}, {Short, 99.96, "100"},
+		{Short, 99.4, "99.4"}, {Short, math.Inf(1), "n/a"},
+		{FourDigits, 1e-4, "0.0001"}, {FourDigits, 9.9e-5, "9.9e-5"}, {FourDigits, 1e12, "1e12"}, {FourDigits, 999_999_999_999, "999,999,999,999"},
+		{FourDigits, -1234.56, "−1,235"}, {FourDigits, -0.00004, "−4e-5"}, {FourDigits, math.NaN(), "n/a"},
+		{percentThreshold, 0.25, "25\u00a0%"}, {threeDecimals, 0.12345, "0.123"}, {brief, 0.0347, "0.035"}, {sortKey, 1234567.8, "1.23457e+06"},
+	} {
+		if got := c.print(c.v); got != c.want {
+			t.Errorf("%g: got %q, want %q", c.v, got, c.want)
+		}
+	}
+}
