@@ -37,7 +37,7 @@ var layers = [][]string{
 	{"library", "result", "pipeline/features", "pipeline/ridge"},
 	{"reconstruct/logged", "pipeline/validate/gate", "result/folder"},
 	{"internal/testkit", "pipeline/extract/source", "pipeline/rows", "report", "sim"},
-	{"pipeline/extract/enginelog", "pipeline/extract/otlp", "pipeline/fit", "pipeline/validate/identity", "sim/workload", "sim/forecast"},
+	{"internal/testkit/planted", "pipeline/extract/enginelog", "pipeline/extract/otlp", "pipeline/fit", "pipeline/validate/identity", "sim/workload", "sim/forecast"},
 	{"pipeline/extract/clients"},
 	{"pipeline/extract/pairing"},
 	{"pipeline/export", "pipeline/extract", "pipeline/validate"},

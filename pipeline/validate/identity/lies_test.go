@@ -1,0 +1,211 @@
+package identity
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/internal/testkit/planted"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// honest is a recording of journeys, steps, snapshots and clients that agree with each other and with the deployment.
+func honest(t *testing.T) (*trace.Run, *deploy.Deployment) {
+	t.Helper()
+	dep, err := deploy.LoadRun(filepath.Join(repo.Root(t), "testdata/traces/real/gqa-low"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dep.Phases = nil
+	run := planted.Record(t, testkit.PlantedOn(dep), dep, planted.Load(60, 3, 21), nil)
+	for i := range run.Requests {
+		r := &run.Requests[i]
+		e2eNs := r.DepartedNs.V - r.ArrivedNs.V + 2e6
+		run.Observed = append(run.Observed, trace.ObservedRequest{E2EUs: trace.Some(float64(e2eNs) / 1e3), TTFTUs: trace.Some(1.0),
+			ID: r.CoreID.V, CoreID: r.CoreID, Source: "client", SendNs: trace.Some(r.ArrivedNs.V - 1e6),
+			FirstChunkNs: trace.Some(r.FirstTokenNs.V + 1e6), LastChunkNs: trace.Some(r.DepartedNs.V + 1e6), EndNs: trace.Some(r.DepartedNs.V + 2e6),
+			PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, Success: trace.Some(true)})
+	}
+	return run, dep
+}
+
+// compared applies the identities to a recording.
+func compared(t *testing.T, run *trace.Run, dep *deploy.Deployment, findings []trace.Finding) []result.Identity {
+	t.Helper()
+	steps, err := rows.Rebuild(run, dep, features.V11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := Check(Evidence{Run: run, Deployment: dep, Steps: steps, Findings: findings})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestHonestRecording compares every count of a recording that contradicts nothing.
+func TestHonestRecording(t *testing.T) {
+	run, dep := honest(t)
+	out := compared(t, run, dep, nil)
+	for _, id := range out {
+		if id.Status == result.IdentityViolated {
+			t.Errorf("%s: %s", id.Name, id.Sentence)
+		}
+	}
+	testkit.Document(t, "honest", out, "holds", "tolerance", "streams")
+}
+
+// TestEachLieIsSeen: a change of one stream violates the identities that it contradicts and no other.
+func TestEachLieIsSeen(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lie  func(r *trace.Run, d *deploy.Deployment)
+		want string // names of the violated identities
+	}{
+		{"SCHEDULED after FIRST_TOKEN", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				r.Requests[i].ScheduledNs.V = r.Requests[i].FirstTokenNs.V + 1_000_001
+			}
+		}, "engine_order"},
+		{"DEPARTED before FINISHED", func(r *trace.Run, d *deploy.Deployment) {
+			r.Requests[5].DepartedNs.V = r.Requests[5].FinishedNs.V - 5e6
+		}, "departure_order"},
+		{"chunks before the request was sent", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Observed {
+				r.Observed[i].FirstChunkNs.V = r.Observed[i].SendNs.V - 5e6
+			}
+		}, "client_order"},
+		{"events in order within the slack", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				r.Requests[i].ScheduledNs.V = r.Requests[i].FirstTokenNs.V + 1_000_000
+			}
+		}, ""},
+		{"clients that waited shorter than the engine took", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Observed {
+				r.Observed[i].E2EUs.V /= 2
+			}
+		}, "client_encloses_server"},
+		{"clients whose times have another unit", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Observed {
+				r.Observed[i].E2EUs.V *= 1000
+			}
+		}, "client_encloses_server client_limits"},
+		{"step tokens", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].ScheduledTokens += 3
+			}
+		}, "journey_tokens snapshot_tokens step_tokens"},
+		{"prompts", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				r.Requests[i].PromptTokens.V += 7
+			}
+		}, "journey_tokens snapshot_requests"},
+		{"snapshot tokens", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Snapshots {
+				r.Snapshots[i].ScheduledTokens++
+			}
+		}, "snapshot_blocks snapshot_progress snapshot_tokens"},
+		{"snapshot progress", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Snapshots {
+				if i%3 == 0 {
+					r.Snapshots[i].ComputedTokens += 5
+				}
+			}
+		}, "snapshot_blocks snapshot_progress snapshot_requests"},
+		{"running", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].RunningDepth += 2
+			}
+		}, "journeys_complete snapshots_complete"},
+		{"waiting", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].WaitingDepth += 2
+			}
+		}, "waiting_requests"},
+		{"finished", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].NumFinished = 0
+			}
+		}, "finished_requests"},
+		{"max_num_seqs", func(r *trace.Run, d *deploy.Deployment) { d.Engine.MaxNumSeqs = 2 }, "client_limits scheduler_limits"},
+		{"max_num_batched_tokens", func(r *trace.Run, d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens = 40 }, "scheduler_limits"},
+		{"pool", func(r *trace.Run, d *deploy.Deployment) {
+			d.Engine.KVBlocksGPU = trace.Some(r.Steps[0].BlocksTotal * 2)
+		}, "pool_size"},
+		{"block size", func(r *trace.Run, d *deploy.Deployment) { d.Engine.BlockSize *= 2 }, "snapshot_blocks"},
+		{"snapshot blocks", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Snapshots {
+				r.Snapshots[i].BlocksAllocated += 4
+			}
+		}, "snapshot_blocks used_blocks"},
+		{"free blocks", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].BlocksFree -= 30
+			}
+		}, "used_blocks"},
+		{"clock", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].WallNs = 5e17 + 2*r.Steps[i].TsStartNs
+			}
+		}, "clock_rates"},
+		{"floor", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].TsStartNs = r.Steps[0].TsStartNs + int64(i)*1000
+			}
+		}, "step_floor"},
+		{"lost steps", func(r *trace.Run, d *deploy.Deployment) { r.Steps = append(r.Steps[:30:30], r.Steps[80:]...) }, "steps_complete"},
+		{"lost journeys", func(r *trace.Run, d *deploy.Deployment) { r.Requests = append(r.Requests[:20:20], r.Requests[30:]...) }, "finished_requests journeys_complete"},
+		{"lost API spans", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests[:20] {
+				q := &r.Requests[i]
+				q.APIID, q.Link = trace.Opt[string]{}, "none"
+				q.ArrivedNs, q.DepartedNs = trace.Opt[int64]{}, trace.Opt[int64]{}
+			}
+		}, "api_spans_complete"},
+		{"lost core spans", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests[:20] {
+				r.Requests[i].CoreID = trace.Opt[string]{}
+			}
+		}, "core_spans_complete finished_requests journeys_complete"},
+		{"lost events", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests[:20] {
+				r.Requests[i].DroppedEvents = 3
+			}
+		}, "events_complete"},
+		{"lost snapshots", func(r *trace.Run, d *deploy.Deployment) {
+			r.Snapshots = append(r.Snapshots[:100:100], r.Snapshots[300:]...)
+		}, "snapshots_complete"},
+		{"lost clients", func(r *trace.Run, d *deploy.Deployment) { r.Observed = r.Observed[:30] }, "clients_complete"},
+		{"model", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				r.Requests[i].Model = trace.Some("other/model")
+			}
+		}, "model_name"},
+		{"cached", func(r *trace.Run, d *deploy.Deployment) {
+			d.Engine.PrefixCaching = false
+			for i := range r.Requests {
+				r.Requests[i].CachedTokens = trace.Some[int64](16)
+			}
+		}, "cached_tokens journey_tokens"},
+	} {
+		run, dep := honest(t)
+		c.lie(run, dep)
+		var violated []string
+		for _, id := range compared(t, run, dep, nil) {
+			if id.Status == result.IdentityViolated {
+				violated = append(violated, id.Name)
+			}
+		}
+		slices.Sort(violated)
+		if got := strings.Join(violated, " "); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
