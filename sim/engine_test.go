@@ -232,7 +232,11 @@ func (p *pool) Check(held []*held) error {
 		}
 	}
 	for i := p.head; i != p.tail; i++ {
-		if b := p.queue[i&uint64(len(p.queue)-1)]; b != none {
+		switch b := p.queue[i&uint64(len(p.queue)-1)]; b {
+		case none:
+		case unused:
+			free += p.Total - int64(len(p.blocks))
+		default:
 			free++
 			if p.blocks[b].ref != 0 {
 				return fmt.Errorf("block %d is held and queued for eviction", b)

@@ -17,6 +17,20 @@ func newIndex(blocks int64) index {
 	return x
 }
 
+// withRoom returns x, or a copy with twice its places, so that it may list every known block.
+func (x index) withRoom(known []content) index {
+	if 2*len(known) <= len(x) {
+		return x
+	}
+	wider := newIndex(int64(len(x)))
+	for _, b := range x {
+		if b != none {
+			wider.insert(known[b].hash, b)
+		}
+	}
+	return wider
+}
+
 // mask returns the bits of a hash that are a place in the table.
 func (x index) mask() uint64 { return uint64(len(x) - 1) }
 

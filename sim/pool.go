@@ -13,6 +13,9 @@ import (
 // none marks a missing block, and the end of a list of blocks.
 const none = int32(-1)
 
+// unused stands in pool.queue for all blocks that were never taken, in the order of their numbers.
+const unused = int32(-2)
+
 // held is the KV blocks of one request.
 type held struct {
 	N          int64   // number of blocks
@@ -28,6 +31,8 @@ type held struct {
 // last block of a request first, so that the end of a prompt is evicted before its beginning. A free
 // block keeps its content, and can be found by its hash, until it is taken. With UnhashedFirst blocks
 // without a content hash go to the head, so that cached blocks live longer.
+//
+// Memory follows the blocks that were taken at least once, because most simulations use few of them.
 type pool struct {
 	Total, Free   int64
 	Hits, Misses  int64 // blocks given to requests from the cache, and blocks taken to be filled
@@ -44,10 +49,10 @@ type pool struct {
 	// Watch is called when a content hash becomes findable, and when its last block is evicted.
 	Watch func(hash uint64, stored bool)
 
-	blocks  []block
-	content []content
+	blocks  []block   // by number: the blocks that were taken at least once
+	content []content // of the same blocks
 	index   index
-	queue   []int32   // ring of free blocks, with none where a block was taken out of order
+	queue   []int32   // ring of free blocks: one entry for all unused ones, and none where a block was taken out of order
 	head    uint64    // place of the next block to take; the index in queue is its low bits
 	tail    uint64    // place after the last block
 	spare   [][]int32 // unused memory for held.IDs
@@ -73,17 +78,10 @@ func newPool(total int64, caching bool) *pool {
 	if !caching {
 		return p
 	}
-	p.blocks = make([]block, total)
-	p.content = make([]content, total)
-	p.index = newIndex(total)
-	size := int64(4)
-	for size < 2*total {
-		size *= 2
-	}
-	p.queue = make([]int32, size)
-	for b := range int32(total) {
-		p.enqueue(b, false)
-	}
+	p.index = newIndex(0)
+	p.queue = make([]int32, 16)
+	p.queue[0] = unused
+	p.tail = 1
 	return p
 }
 
@@ -117,16 +115,30 @@ func (p *pool) enqueue(b int32, first bool) {
 	p.blocks[b].place = int32(at)
 }
 
-// compact removes the gaps from the queue, so that there is room for new blocks.
+// compact removes the gaps from the full queue, and doubles it if gaps were less than a half of it.
 func (p *pool) compact() {
-	mask := uint64(len(p.queue) - 1)
+	from := p.queue
+	gaps := 0
+	for _, b := range from {
+		if b == none {
+			gaps++
+		}
+	}
+	if gaps < len(from)/2 {
+		p.queue = make([]int32, 2*len(from))
+	}
 	to := p.head
 	for i := p.head; i != p.tail; i++ {
-		if b := p.queue[i&mask]; b != none {
-			p.queue[to&mask] = b
-			p.blocks[b].place = int32(to & mask)
-			to++
+		b := from[i&uint64(len(from)-1)]
+		if b == none {
+			continue
 		}
+		at := to & uint64(len(p.queue)-1)
+		p.queue[at] = b
+		if b != unused {
+			p.blocks[b].place = int32(at)
+		}
+		to++
 	}
 	p.tail = to
 }
@@ -139,7 +151,11 @@ func (p *pool) takeFree() int32 {
 		p.head++
 	}
 	b := p.queue[p.head&mask]
-	p.head++
+	if b == unused {
+		b = p.addBlock()
+	} else {
+		p.head++
+	}
 	p.Free--
 	at := &p.blocks[b]
 	if p.Taken != nil {
@@ -149,6 +165,18 @@ func (p *pool) takeFree() int32 {
 		p.evict(b)
 	}
 	at.ref = 1
+	return b
+}
+
+// addBlock takes the first unused block, which is at the head of the queue, and returns its number.
+func (p *pool) addBlock() int32 {
+	b := int32(len(p.blocks))
+	p.blocks = append(p.blocks, block{})
+	p.content = append(p.content, content{})
+	if int64(len(p.blocks)) == p.Total {
+		p.head++
+	}
+	p.index = p.index.withRoom(p.content)
 	return b
 }
 
