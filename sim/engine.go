@@ -498,6 +498,7 @@ func (e *Engine) Close() *Result {
 		e.out.Findings = append(e.out.Findings, trace.Findingf(codeClipped,
 			"%d step times below 1 us and %d delays below 0 were clipped", e.out.ClippedSteps, e.out.ClippedDelays))
 	}
+	e.pool.Close()
 	out := e.out // a copy, so that the result does not keep the engine in memory
 	return &out
 }

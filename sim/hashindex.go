@@ -11,10 +11,15 @@ func newIndex(blocks int64) index {
 		size *= 2
 	}
 	x := make(index, size)
+	x.clear()
+	return x
+}
+
+// clear removes all hashes.
+func (x index) clear() {
 	for i := range x {
 		x[i] = none
 	}
-	return x
 }
 
 // withRoom returns x, or a copy with twice its places, so that it may list every known block.

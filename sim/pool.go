@@ -8,6 +8,7 @@ package sim
 
 import (
 	"slices"
+	"sync"
 )
 
 // none marks a missing block, and the end of a list of blocks.
@@ -49,14 +50,23 @@ type pool struct {
 	// Watch is called when a content hash becomes findable, and when its last block is evicted.
 	Watch func(hash uint64, stored bool)
 
+	poolMemory
+	head uint64 // place of the next block to take; the index in queue is its low bits
+	tail uint64 // place after the last block
+}
+
+// poolMemory is the memory of a pool with prefix caching, which is used again after an engine is closed: a
+// validation replays a phase hundreds of times.
+type poolMemory struct {
 	blocks  []block   // by number: the blocks that were taken at least once
 	content []content // of the same blocks
 	index   index
 	queue   []int32   // ring of free blocks: one entry for all unused ones, and none where a block was taken out of order
-	head    uint64    // place of the next block to take; the index in queue is its low bits
-	tail    uint64    // place after the last block
 	spare   [][]int32 // unused memory for held.IDs
 }
+
+// unusedMemory has the *poolMemory of closed engines.
+var unusedMemory sync.Pool
 
 // block is the state of one block. It is small, because decodes touch little other memory.
 type block struct {
@@ -78,11 +88,27 @@ func newPool(total int64, caching bool) *pool {
 	if !caching {
 		return p
 	}
-	p.index = newIndex(0)
-	p.queue = make([]int32, 16)
+	if m, ok := unusedMemory.Get().(*poolMemory); ok {
+		p.poolMemory = *m
+		p.blocks = p.blocks[:0]
+		p.content = p.content[:0]
+		p.index.clear()
+	} else {
+		p.index = newIndex(0)
+		p.queue = make([]int32, 16)
+	}
 	p.queue[0] = unused
 	p.tail = 1
 	return p
+}
+
+// Close gives the memory of the pool to later ones. It counts its blocks as before, and no longer knows them.
+func (p *pool) Close() {
+	if p.Caching && p.index != nil {
+		m := p.poolMemory
+		unusedMemory.Put(&m)
+		p.poolMemory = poolMemory{}
+	}
 }
 
 // Clone returns an independent copy without the functions Removed and Watch.
@@ -90,11 +116,12 @@ func (p *pool) Clone() *pool {
 	c := *p
 	c.Removed = nil
 	c.Watch = nil
-	c.spare = nil
-	c.blocks = slices.Clone(p.blocks)
-	c.content = slices.Clone(p.content)
-	c.index = slices.Clone(p.index)
-	c.queue = slices.Clone(p.queue)
+	c.poolMemory = poolMemory{
+		blocks:  slices.Clone(p.blocks),
+		content: slices.Clone(p.content),
+		index:   slices.Clone(p.index),
+		queue:   slices.Clone(p.queue),
+	}
 	return &c
 }
 
