@@ -2,13 +2,15 @@ package stat
 
 import (
 	"math"
+	"sync"
 )
 
 // Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %. It gives quantiles
 // of a stream without keeping the values.
 type Histogram struct {
-	count []int64   // by bin
-	sums  []float64 // of the values in a bin
+	count []int64               // by bin
+	near  *[1 << nearBits]int16 // see nearBins
+	sums  []float64             // of the values in a bin
 	n     int64
 	sum   float64
 	max   float64
@@ -22,15 +24,45 @@ const (
 // NewHistogram returns an empty histogram.
 func NewHistogram() *Histogram {
 	const bins = binsPerOctave*binOctaves + 1
-	return &Histogram{count: make([]int64, bins), sums: make([]float64, bins)}
+	return &Histogram{count: make([]int64, bins), sums: make([]float64, bins), near: nearBins()}
+}
+
+// nearBits is how many bits of the mantissa find the bin of most values without a logarithm.
+const nearBits = 12
+
+// nearBins returns the bin of x in [1, 2), less 1, by the first bits of its mantissa; -1 where these do not
+// decide.
+var nearBins = sync.OnceValue(func() *[1 << nearBits]int16 {
+	var bins [1 << nearBits]int16
+	bin := func(i int) int { return int(math.Log2(1+float64(i)/float64(len(bins))) * binsPerOctave) }
+	for i := range bins {
+		bins[i] = -1
+		if bin(i) == bin(i+1) {
+			bins[i] = int16(bin(i))
+		}
+	}
+	return &bins
+})
+
+// binOf returns the bin of x.
+func (h *Histogram) binOf(x float64) int {
+	if !(x > 1) {
+		return 0
+	}
+	const mantissaBits, bias = 52, 1023
+	bits := math.Float64bits(x)
+	bin := int(h.near[bits>>(mantissaBits-nearBits)&(1<<nearBits-1)])
+	if bin < 0 {
+		bin = int(math.Log2(x) * binsPerOctave)
+	} else {
+		bin += (int(bits>>mantissaBits) - bias) * binsPerOctave
+	}
+	return min(len(h.count)-1, 1+bin)
 }
 
 // Add counts the value x (>= 0) w times. A negative w removes counted values.
 func (h *Histogram) Add(x float64, w int64) {
-	bin := 0
-	if x > 1 {
-		bin = min(len(h.count)-1, 1+int(math.Log2(x)*binsPerOctave))
-	}
+	bin := h.binOf(x)
 	h.count[bin] += w
 	h.n += w
 	h.sums[bin] += x * float64(w)

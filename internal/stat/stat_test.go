@@ -457,3 +457,22 @@ func TestHolm(t *testing.T) {
 		t.Error("NaN did not stay")
 	}
 }
+
+// TestHistogramBins: a bin found by the first bits of a value is that of its logarithm.
+func TestHistogramBins(t *testing.T) {
+	h := NewHistogram()
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 100_000 {
+		x := math.Exp2(50 * rng.Float64())
+		if edge := math.Exp2(float64(rng.IntN(50*binsPerOctave)) / binsPerOctave); rng.IntN(2) == 0 {
+			x = math.Nextafter(edge, float64(rng.IntN(3)-1)*math.MaxFloat64)
+		}
+		want := 0
+		if x > 1 {
+			want = min(len(h.count)-1, 1+int(math.Log2(x)*binsPerOctave))
+		}
+		if got := h.binOf(x); got != want {
+			t.Fatalf("%v: got bin %d, want %d", x, got, want)
+		}
+	}
+}
