@@ -6,6 +6,7 @@ package predict
 import (
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
@@ -26,6 +27,9 @@ type Sample struct {
 	// excess is by how much more than the asked rate arrived while requests were measured, as a share. Its mean
 	// over seeds is 0. Of loads that are not drawn at a rate it is 0.
 	excess float64
+
+	mu     sync.Mutex
+	sorted map[string][]float64 // see ascending
 }
 
 // NewSample returns the latencies of a stretch that these engines served.
@@ -116,18 +120,36 @@ func (m *Sample) Figure(metric string, quantile float64) float64 {
 		}
 		return m.gaps.Quantile(quantile) / 1e3
 	}
-	values := slices.Clone(m.of(metric))
-	for range m.lost {
-		values = append(values, math.Inf(1))
-	}
+	values := m.of(metric)
 	switch {
-	case len(values) == 0:
+	case len(values)+m.lost == 0:
 		return math.NaN()
+	case quantile == 0 && m.lost > 0:
+		return math.Inf(1)
 	case quantile == 0:
 		return stat.Mean(values)
 	}
-	slices.Sort(values)
-	return stat.Quantile(values, quantile)
+	return stat.Quantile(m.ascending(metric), quantile)
+}
+
+// ascending returns the values of a metric in order, infinite ones of lost requests last. They are sorted
+// once, because a search asks every replication again after each further one.
+func (m *Sample) ascending(metric string) []float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if sorted := m.sorted[metric]; sorted != nil {
+		return sorted
+	}
+	sorted := slices.Clone(m.of(metric))
+	for range m.lost {
+		sorted = append(sorted, math.Inf(1))
+	}
+	slices.Sort(sorted)
+	if m.sorted == nil {
+		m.sorted = map[string][]float64{}
+	}
+	m.sorted[metric] = sorted
+	return sorted
 }
 
 // of returns the values of a metric that every request has one of.
