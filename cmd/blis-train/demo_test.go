@@ -18,9 +18,10 @@ var demoCommand = []string{"blis-train", "run", "testdata/traces/demo", "-o", "o
 
 // demo is what demoCommand left and printed when a test of this binary first ran it.
 var demo struct {
-	status  int
-	printed []byte
-	files   map[string][]byte
+	status         int
+	printed        []byte // both streams, as they followed each other
+	stdout, stderr []byte
+	files          map[string][]byte
 }
 
 // inDemoWorld makes a folder the current one in which the named folders of the repository stand, so
@@ -44,21 +45,35 @@ func runWords(t *testing.T, words []string, out io.Writer) int {
 		return run(words, strings.NewReader(""), out, out)
 	}
 	if demo.files == nil {
-		var printed bytes.Buffer
-		demo.status = run(words, strings.NewReader(""), &printed, &printed)
-		demo.printed = printed.Bytes()
-		demo.files = map[string][]byte{}
-		must(t, filepath.WalkDir("out", func(path string, d fs.DirEntry, err error) error {
-			if err == nil && d.Type().IsRegular() {
-				demo.files[path] = repo.Read(t, path)
-			}
-			return err
-		}))
+		runDemo(t)
 	} else {
-		for path, data := range demo.files {
-			repo.Write(t, data, path)
-		}
+		writeDemo(t, ".")
 	}
 	out.Write(demo.printed)
 	return demo.status
+}
+
+// runDemo runs the demo in the current folder, and keeps what it leaves and prints.
+func runDemo(t *testing.T) {
+	t.Helper()
+	var printed, stdout, stderr bytes.Buffer
+	demo.status = run(demoCommand, strings.NewReader(""), io.MultiWriter(&stdout, &printed), io.MultiWriter(&stderr, &printed))
+	demo.printed = printed.Bytes()
+	demo.stdout = stdout.Bytes()
+	demo.stderr = stderr.Bytes()
+	demo.files = map[string][]byte{}
+	must(t, filepath.WalkDir("out", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			demo.files[path] = repo.Read(t, path)
+		}
+		return err
+	}))
+}
+
+// writeDemo writes the files that the demo left to a folder.
+func writeDemo(t *testing.T, dir string) {
+	t.Helper()
+	for path, data := range demo.files {
+		repo.Write(t, data, dir, path)
+	}
 }

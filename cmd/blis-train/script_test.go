@@ -22,7 +22,8 @@ func TestMain(m *testing.M) {
 // word of its name is the subcommand. $TRACES is the folder of bundled traces,
 // $EXAMPLE a coefficient file, $KERNELS a folder with kernel tables. Scripts that are
 // not about extraction begin with extracted FOLDER: what extract makes of the bundled
-// real runs, made once for all of them.
+// real runs, made once for all of them. The command demo lays down what the README's first
+// command leaves and prints, which runs once in a test binary.
 func TestScripts(t *testing.T) {
 	traces, err := filepath.Abs("../../testdata/traces")
 	if err != nil {
@@ -35,13 +36,30 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           "testdata/script",
 		UpdateScripts: *updateScripts,
-		Cmds: map[string]func(*testscript.TestScript, bool, []string){"fits": fits,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"fits": fits,
+			"demo": func(ts *testscript.TestScript, neg bool, args []string) {
+				if neg || len(args) != 0 {
+					ts.Fatalf("usage: demo")
+				}
+				if demo.files == nil { // the script runs alone
+					ts.Check(ts.Exec("blis-train", "run", filepath.Join(traces, "demo"), "-o", "out"))
+					return
+				}
+				writeDemo(t, ts.MkAbs("."))
+				ts.Stdout().Write(demo.stdout)
+				ts.Stderr().Write(demo.stderr)
+				if demo.status != exitOK {
+					ts.Fatalf("the demo ends with %d", demo.status)
+				}
+			},
 			"extracted": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) != 1 {
 					ts.Fatalf("usage: extracted FOLDER")
 				}
 				ts.Check(os.CopyFS(ts.MkAbs(args[0]), os.DirFS(tables)))
-			}},
+			},
+		},
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("TRACES", traces)
 			env.Setenv("EXAMPLE", filepath.Join(traces, "../../coeff/testdata/example/coefficients.yaml"))
