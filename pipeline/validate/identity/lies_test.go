@@ -106,7 +106,7 @@ func TestEachLieIsSeen(t *testing.T) {
 			for i := range r.Requests {
 				r.Requests[i].PromptTokens.V += 7
 			}
-		}, "journey_tokens snapshot_requests"},
+		}, "client_tokens journey_tokens snapshot_requests"},
 		{"snapshot tokens", func(r *trace.Run, d *deploy.Deployment) {
 			for i := range r.Snapshots {
 				r.Snapshots[i].ScheduledTokens++
