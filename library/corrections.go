@@ -208,7 +208,7 @@ func (c *Corrections) SentenceFor(s *Step, a *Asked) string {
 	case j == nil:
 		return fmt.Sprintf("not validated (%s): %s", why, wide)
 	case len(outside) > 0:
-		return fmt.Sprintf("not validated here (%s: %s): %s", j.Model, strings.Join(outside, "; "), wide)
+		return fmt.Sprintf("not validated here (nearest measured servers: %s; %s): %s", j.Model, strings.Join(outside, "; "), wide)
 	}
 	of := strings.Join(append([]string{j.Model}, j.Flags...), " with ")
 	if j.Unknown {

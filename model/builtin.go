@@ -4,10 +4,11 @@ package model
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	_ "embed"
 	"io"
-	"path"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -16,8 +17,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// models.gz has the config.json and hf_quant_config.json of current models: a line for each file, with
-// its name, a tab and the JSON.
+// models.gz has the config.json and hf_quant_config.json of current models, and the shapes of everyday models
+// (published_test.go): a line for each file, with its name, a tab and the JSON.
 //
 //go:embed models.gz
 var modelsGzip []byte
@@ -37,7 +38,7 @@ var builtIn = sync.OnceValue(func() map[string][]byte {
 		name, config, _ := bytes.Cut(line, []byte("\t"))
 		configs[string(name)] = config
 	}
-	addEveryday(configs)
+	addSameShapes(configs)
 	return configs
 })
 
@@ -57,30 +58,73 @@ func BuiltInIDs() (ids []string) {
 	return ids
 }
 
-// BuiltInID returns the id of the built-in model with a name. Case does not matter; a name without
-// the publisher, "Meta-", "-Instruct", "-Chat", "-it" or "-hf" is enough where it fits only one model.
+// BuiltInID returns the id of the built-in model with a name. Case does not matter, nor whether a family and its
+// generation are joined (qwen3 or qwen-3); a name without the publisher, "Meta-", "-Instruct", "-Chat", "-it" or
+// "-hf" is enough, and so is the beginning of a name, where it fits models of one shape only.
 func BuiltInID(name string) (id string, ok bool) {
-	short := func(id string) string {
-		name := strings.TrimPrefix(Name(id), "meta-")
-		for _, ending := range []string{"-hf", "-instruct", "-chat", "-it"} {
-			name = strings.TrimSuffix(name, ending)
-		}
-		return name
-	}
 	var found []string
 	for _, id := range BuiltInIDs() {
 		if strings.EqualFold(id, name) {
 			return id, true
 		}
-		if short(id) == short(name) {
+		if shortName(id) == shortName(name) {
 			found = append(found, id)
 		}
 	}
-	if len(found) != 1 {
+	if len(found) == 1 {
+		return found[0], true
+	}
+	begun := begunBy(name)
+	if len(begun) == 0 {
 		return "", false
 	}
-	return found[0], true
+	for _, id := range begun[1:] {
+		if rootShape(id) != rootShape(begun[0]) {
+			return "", false
+		}
+	}
+	// Of several with one shape that which has it of its own.
+	if i := slices.IndexFunc(begun, func(id string) bool { return SameShapeAs(id) == "" }); i > 0 {
+		return begun[i], true
+	}
+	return begun[0], true
 }
+
+// familyNumber is a family and its generation, joined or not.
+var familyNumber = regexp.MustCompile(`^([a-z]+)-?([0-9])`)
+
+// shortName returns what tells a model from others: its name in small letters without the publisher and
+// endings that every model of a kind has.
+func shortName(id string) string {
+	name := strings.ReplaceAll(strings.TrimPrefix(Name(id), "meta-"), "_", "-")
+	for _, ending := range []string{"-hf", "-instruct", "-chat", "-it"} {
+		name = strings.TrimSuffix(name, ending)
+	}
+	return familyNumber.ReplaceAllString(name, "$1-$2")
+}
+
+// begunBy returns the built-in models whose name begins with the words of a name. Quantized ones are left out
+// where that is not in the name; their weights are others.
+func begunBy(name string) []string {
+	prefix := shortName(name) + "-"
+	if !strings.ContainsAny(prefix, "0123456789") && strings.Count(prefix, "-") < 2 {
+		return nil // a family alone
+	}
+	var out []string
+	for _, id := range BuiltInIDs() {
+		rest, begins := strings.CutPrefix(shortName(id)+"-", prefix)
+		if begins && !quantized.MatchString(rest) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// quantized are the parts of names that state how weights are stored.
+var quantized = regexp.MustCompile(`(?i)(^|-)(nvfp4|fp8|int4|int8|awq|gptq)(-|$)`)
+
+// rootShape returns the model whose layers are used for a built-in one.
+func rootShape(id string) string { return cmp.Or(SameShapeAs(id), id) }
 
 // BuiltInConfig returns the config.json and hf_quant_config.json of a built-in model; quant may be nil.
 func BuiltInConfig(id string) (config, quant []byte) {
@@ -95,22 +139,66 @@ func LoadBuiltIn(opts Options) (Model, error) {
 	return Load(bytes.NewReader(config), opts.ID+configEnding, opts)
 }
 
+// mostHints is how many models a hint names.
+const mostHints = 3
+
 // NoSuchModel returns the error for a name that is no built-in model, with the nearest of the same
-// family as hint: another family has other layers, whatever its name looks like. Code:
-// config_missing.
+// family as hint, or those that the name begins: another family has other layers, whatever its name
+// looks like. Code: config_missing.
 func NoSuchModel(name string) error {
 	e := trace.Errorf(MissingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
-	var known []string
-	for _, id := range BuiltInIDs() {
-		if familyOf(id) == familyOf(name) {
-			known = append(known, id, path.Base(id))
+	ids := BuiltInIDs()
+	near := begunBy(name)
+	for _, id := range ids { // a variant that its publisher names after the model it comes from: Llama-3_3-Nemotron-Super
+		if len(near) == 0 && strings.ContainsRune(name, '-') && strings.Contains("-"+shortName(id)+"-", "-"+shortName(name)+"-") {
+			near = append(near, id)
 		}
 	}
-	if near := files.Nearest(name, known); near != "" {
-		return e.WithHint("did you mean " + near + "?")
+	if len(near) > 0 {
+		return e.WithHint("did you mean " + strings.Join(near[:min(len(near), mostHints)], " or ") + "?")
+	}
+	var families []string
+	for _, id := range ids {
+		families = append(families, familyOf(id))
+	}
+	family := familyOf(name)
+	if near := files.Nearest(family, families); !slices.Contains(families, family) && isMisspelt(family, near) {
+		name = near + strings.TrimPrefix(Name(name), family)
+		family = near
+	}
+	hint, isKnown := BuiltInID(name)
+	if !isKnown {
+		byName := map[string]string{}
+		var names []string
+		for _, id := range ids {
+			if short := shortName(id); familyOf(id) == family && byName[short] == "" {
+				byName[short] = id
+				names = append(names, short)
+			}
+		}
+		hint = byName[files.Nearest(shortName(name), names)]
+	}
+	if hint != "" {
+		return e.WithHint("did you mean " + hint + "?")
 	}
 	return e.WithHint("download the model's config.json from Hugging Face and give its path; " +
 		"the built-in ones: blis-train predict")
+}
+
+// isMisspelt reports whether a word is the name of a family with a letter more or less, or with two letters
+// exchanged. One with another letter is a family of its own (llava and llama, pixtral and mixtral).
+func isMisspelt(word, family string) bool {
+	const shortest = 4
+	if len(word) < shortest || len(family) < shortest || word[0] != family[0] {
+		return false
+	}
+	for _, letter := range word {
+		if len(word) == len(family) && !strings.ContainsRune(family, letter) {
+			return false
+		}
+	}
+	longer := len(word) - len(family)
+	return longer >= -1 && longer <= 1
 }
 
 // familyOf returns the word that a model's name starts with, such as qwen or llama.

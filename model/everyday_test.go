@@ -58,12 +58,26 @@ func TestEverydayNames(t *testing.T) {
 		"deepseek-r1-distill-llama-70b": "deepseek-ai/DeepSeek-R1-Distill-Llama-70B", "DeepSeek-R1-0528": "deepseek-ai/DeepSeek-R1-0528",
 		"GLM-4.7": "zai-org/GLM-4.7", "glm-4.5-air": "zai-org/GLM-4.5-Air", "GLM-4.6": "zai-org/GLM-4.6", "Kimi-K2-Thinking": "moonshotai/Kimi-K2-Thinking",
 		"Qwen3-Coder-30B-A3B": "Qwen/Qwen3-Coder-30B-A3B-Instruct", "SmolLM3-3B": "HuggingFaceTB/SmolLM3-3B",
+		// beginnings of names, and generations that are joined
+		"llama-4-maverick": "meta-llama/Llama-4-Maverick-17B-128E-Instruct", "llama4-scout": "meta-llama/Llama-4-Scout-17B-16E-Instruct",
+		"qwen3-next": "Qwen/Qwen3-Next-80B-A3B-Instruct", "qwen3-235b": "Qwen/Qwen3-235B-A22B", "qwen3-coder-480b": "Qwen/Qwen3-Coder-480B-A35B-Instruct",
+		"mixtral-8x7b": "mistralai/Mixtral-8x7B-v0.1", "mistral-7b": "mistralai/Mistral-7B-Instruct-v0.3", "llama3-8b": "meta-llama/Meta-Llama-3-8B-Instruct",
+		"mistral-small-3.2": "mistralai/Mistral-Small-3.2-24B-Instruct-2506", "qwen-3-32b": "Qwen/Qwen3-32B", "phi4": "microsoft/phi-4",
+		"gemma3-27b": "google/gemma-3-27b-it", "kimi-k2": "moonshotai/Kimi-K2-Instruct", "nemotron-h": "nvidia/Nemotron-H-56B-Base-8K",
 	} {
 		if id, ok := BuiltInID(name); !ok || id != want {
 			t.Errorf("%s: got %q, %v, want %s", name, id, ok, want)
 		}
 	}
-	for _, name := range []string{"Qwen2.5-8B", "gemma-5-27b", "phi-9", "Mistral-Smal-24B", "GLM-9", "gpt-4o", "claude-4", "Llama-3.3-71B", "falcon-7b",
+	for name, want := range map[string]string{
+		"lama-3.1-8b": "Llama-3.1-8B", "deepsek-v3": "DeepSeek-V3", "gema-3-27b": "gemma-3-27b-it", "gpt-oss": "gpt-oss-120b", "minimax-m2": "MiniMax-M", "nemotron-super-49b": "Nemotron-Super-49B",
+		"deepseek-v4": "DeepSeek-V4-Flash", "gemma-4-31b": "Gemma-4-31B-IT-NVFP4", "mistral-smal-3.2": "Mistral-Small-3.2",
+	} {
+		if id, ok := BuiltInID(name); ok || !strings.Contains(trace.HintOf(NoSuchModel(name)), want) {
+			t.Errorf("%s: got %q, hint %q, want %s", name, id, trace.HintOf(NoSuchModel(name)), want)
+		}
+	}
+	for _, name := range []string{"llava-1.5-7b", "pixtral-12b", "ministral-8b", "phi", "qwen", "llama", "nemo", "gemini-2", "Qwen2.5-8B", "gemma-5-27b", "phi-9", "Mistral-Smal-24B", "GLM-9", "gpt-4o", "claude-4", "Llama-3.3-71B", "falcon-7b",
 		"starcoder2-15b"} {
 		if id, ok := BuiltInID(name); ok {
 			t.Errorf("%s: got %s, want no model", name, id)

@@ -31,6 +31,7 @@ type Trust struct {
 	// with fewer ranks, with bfloat16 or, for H200, of H100.
 	Contradictions []string `json:"contradicting_kernels,omitempty"`
 	Sentence       string   `json:"sentence"`
+	Summary        string   `json:"-"` // the sentence without what is said of single kernels
 }
 
 // TablesFile returns the kernel tables that library build wrote, and the file's description. Code:
@@ -145,6 +146,7 @@ func trustOf(step *library.Step, asked *library.Asked) *Trust {
 		Outside:     outside,
 		Intervals90: &intervals,
 	}
+	t.Summary = t.Sentence
 	t.Judged, t.Unjudged = learned.JudgedAs(step)
 	names := map[string][]string{} // of operators, by note
 	var notes []string             // in the order of operators

@@ -4,6 +4,7 @@ package sizing
 // targets.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -82,6 +83,7 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	row.DP = server.DP
 	row.Family = server.Trust.Family
 	row.Trust = server.Trust.Sentence
+	row.TrustSummary = cmp.Or(server.Trust.Summary, row.Trust)
 	row.Bound = server.Step == nil
 	row.Serve = c.serveLine()
 	if c.idleS, err = server.WarmUpS(&c.q.Load, c.q.Seed); err != nil {
@@ -107,14 +109,26 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 		row.Refused = fmt.Sprintf("not met with %d GPUs", int64(c.mostReplicas())*c.server.GPUs)
 		return row, nil
 	}
-	row.Replicas = n
-	row.GPUs = int64(n) * server.GPUs
-	c.fillFigures(&row, samples)
-	if err := c.fillHeadroom(ctx, &row); err != nil {
+	measured, err := c.measuredRow(ctx, row, n, samples)
+	if err != nil {
 		return row, err
 	}
+	return *measured, nil
+}
+
+// measuredRow returns the row of n replicas with what their samples measured. Of row it has what does not depend
+// on their number.
+func (c *candidate) measuredRow(ctx context.Context, row Row, n int, samples []*predict.Sample) (*Row, error) {
+	row.Replicas = n
+	row.GPUs = int64(n) * c.server.GPUs
+	row.Figures = nil
+	row.Measured = 0
+	c.fillFigures(&row, samples)
+	if err := c.fillHeadroom(ctx, &row); err != nil {
+		return nil, err
+	}
 	c.fillPrice(&row)
-	return row, nil
+	return &row, nil
 }
 
 // mostReplicas returns the number of replicas that fit on the most GPUs that the question allows,
@@ -179,18 +193,23 @@ func (c *candidate) serve(stretch func() (*predict.Stretch, error), seed int64, 
 // probe reports whether one of n servers meets the targets at a load of its own, and the first target it
 // breaks, in a short simulation.
 func (c *candidate) probe(amount float64, n int) (broken string, err error) {
+	s, err := c.probeSample(amount, n)
+	if err != nil {
+		return "", err
+	}
+	return predict.Broken([]*predict.Sample{s}, &c.q.Targets), nil
+}
+
+// probeSample simulates one of n servers at a load of its own for as long as a probe takes.
+func (c *candidate) probeSample(amount float64, n int) (*predict.Sample, error) {
 	load := c.q.Load.WithAmount(amount)
-	s, err := c.serve(func() (*predict.Stretch, error) {
+	return c.serve(func() (*predict.Stretch, error) {
 		stretch, err := load.Stretch(c.q.Seed, probeRequests, c.warmUpS, n)
 		if err == nil {
 			stretch.AtMeanRate()
 		}
 		return stretch, err
 	}, c.q.Seed, c.replicas(1))
-	if err != nil {
-		return "", err
-	}
-	return predict.Broken([]*predict.Sample{s}, &c.q.Targets), nil
 }
 
 // confirm simulates n replicas with several seeds, and more or fewer of them until the fewest that

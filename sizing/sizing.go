@@ -55,6 +55,7 @@ type Question struct {
 	MostGPUs    int                // deployments of more are not looked for
 	Seed        int64
 	Workers     int
+	Progress    trace.Progress // gets the number of candidates that are done; may be nil
 
 	measured     int // requests of a replication
 	replications int // at most
@@ -90,6 +91,7 @@ type Row struct {
 	USDPerHour   *float64 `json:"usd_per_hour,omitempty"`
 	USDPerMToken *float64 `json:"usd_per_million_output_tokens,omitempty"`
 	Trust        string   `json:"trust,omitempty"`
+	TrustSummary string   `json:"-"` // without what is said of single kernels
 	Family       string   `json:"family,omitempty"`
 	Serve        string   `json:"vllm_serve,omitempty"`  // the command line of one replica
 	Bound        bool     `json:"upper_bound,omitempty"` // no kernel tables: the datasheet's roofline, which no server reaches
@@ -155,10 +157,19 @@ func (q *Question) Answer(ctx context.Context) (*Answer, error) {
 			return nil
 		}
 		return err
-	}, nil)
+	}, func(n int) {
+		if q.Progress != nil {
+			q.Progress("size", int64(n), int64(len(candidates)), "deployments")
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
+	certain, err := q.certainRows(ctx, candidates, rows)
+	if err != nil {
+		return nil, err
+	}
+	rows = append(rows, certain...)
 	a := &Answer{Load: q.Load, Targets: q.Targets, Routing: q.Routing}
 	for i := range candidates {
 		c := &candidates[i]

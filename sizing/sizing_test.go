@@ -77,6 +77,27 @@ func TestFewestReplicas(t *testing.T) {
 	}
 }
 
+// TestCertainRow: where the fewest replicas meet the targets by the estimate only, the fewest that meet them at the
+// upper end of the stated error are a row too.
+func TestCertainRow(t *testing.T) {
+	a := answered(t, question(predict.Load{RateRPS: 9, InputTokens: 2000, OutputTokens: 20}, "ttft.p95=600ms,tpot.mean=30ms", 2))
+	if len(a.Rows) != 2 || a.Rows[0].Met != MetEstimate || a.Rows[1].Met != MetYes || a.Rows[1].Replicas <= a.Rows[0].Replicas {
+		t.Fatalf("got %+v, want a row that may meet the targets and one of more replicas that does", a.Rows)
+	}
+	for i, want := range []bool{false, true} {
+		keepsAll := true
+		for _, f := range a.Rows[i].Figures {
+			keepsAll = keepsAll && (f.LimitMs == 0 || f.ErrorHigh <= f.LimitMs)
+		}
+		if keepsAll != want {
+			t.Errorf("row %d: targets met at the stated error: %v, want %v", i, keepsAll, want)
+		}
+	}
+	if a.Rows[1].Headroom <= a.Rows[0].Headroom {
+		t.Errorf("spare %g of more replicas, %g of fewer", a.Rows[1].Headroom, a.Rows[0].Headroom)
+	}
+}
+
 // TestSameAnswerForAnyWorkers compares one worker with three.
 func TestSameAnswerForAnyWorkers(t *testing.T) {
 	answer := func(workers int) *Answer {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -166,44 +167,54 @@ func (con *console) progress() trace.Progress {
 	if con.quiet {
 		return nil
 	}
-	started := map[string]time.Time{}
-	return func(stage string, done, total int64, unit string) {
-		con.mu.Lock()
-		defer con.mu.Unlock()
-		now := time.Now()
-		if _, ok := started[stage]; !ok {
-			started[stage] = now
-		}
-		every := 2 * time.Second
-		if con.tty {
-			every = 80 * time.Millisecond
-		}
-		last, seen := con.last[stage]
-		if !seen && !con.tty { // no line for a stage of less than two seconds
-			con.last[stage] = now
-			return
-		}
-		if seen && now.Sub(last) < every && (done != total || !con.tty) {
-			return
-		}
+	p := &stages{con: con, started: map[string]time.Time{}}
+	return p.show
+}
+
+// stages are what one call of a command reports progress of.
+type stages struct {
+	con     *console
+	started map[string]time.Time
+}
+
+// show prints how much of a stage is done.
+func (p *stages) show(stage string, done, total int64, unit string) {
+	con := p.con
+	con.mu.Lock()
+	defer con.mu.Unlock()
+	now := time.Now()
+	if _, ok := p.started[stage]; !ok {
+		p.started[stage] = now
+	}
+	every := 2 * time.Second
+	if con.tty {
+		every = 80 * time.Millisecond
+	}
+	last, seen := con.last[stage]
+	if !seen && !con.tty { // no line for a stage of less than two seconds
 		con.last[stage] = now
-		msg := progressText(stage, done, total, unit, now.Sub(started[stage]), con.tty)
-		switch {
-		case con.log != nil:
-			con.log.Info("progress", "stage", stage, "done", done, "total", total, "unit", unit)
-		case con.tty:
-			if len(msg) > con.width-1 {
-				msg = msg[:con.width-1]
-			}
-			con.moveCursor(clearLine)
-			fmt.Fprint(con.err, files.Line(msg))
-			con.open = true
-			if done == total {
-				con.clearBar()
-			}
-		default:
-			fmt.Fprintln(con.err, msg)
+		return
+	}
+	if seen && now.Sub(last) < every && (done != total || !con.tty) {
+		return
+	}
+	con.last[stage] = now
+	msg := progressText(stage, done, total, unit, now.Sub(p.started[stage]), con.tty)
+	switch {
+	case con.log != nil:
+		con.log.Info("progress", "stage", stage, "done", done, "total", total, "unit", unit)
+	case con.tty:
+		if len(msg) > con.width-1 {
+			msg = msg[:con.width-1]
 		}
+		con.moveCursor(clearLine)
+		fmt.Fprint(con.err, files.Line(msg))
+		con.open = true
+		if done == total {
+			con.clearBar()
+		}
+	default:
+		fmt.Fprintln(con.err, msg)
 	}
 }
 
@@ -248,6 +259,9 @@ func progressText(stage string, done, total int64, unit string, elapsed time.Dur
 func amount(v float64, unit string) string {
 	if unit == "B" {
 		return fmt.Sprintf("%.1f MB", v/1e6)
+	}
+	if v > 0 && v < 10 && v != math.Trunc(v) {
+		return fmt.Sprintf("%.1f %s", v, unit)
 	}
 	return fmt.Sprintf("%.0f %s", v, unit)
 }

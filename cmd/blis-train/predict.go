@@ -11,6 +11,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/model"
@@ -32,10 +33,10 @@ type predictDoc struct {
 	StepMs float64 `json:"step_ms,omitempty"`
 }
 
+// kernelDoc is an operator of a step in a predictDoc.
 type kernelDoc struct {
-	Name  string  `json:"name"`
-	Count float64 `json:"count"` // in a step
-	// kernelDoc is an operator of a step in a predictDoc.
+	Name    string  `json:"name"`
+	Count   float64 `json:"count"` // in a step
 	Shape   string  `json:"shape"`
 	DType   string  `json:"dtype"`
 	Table   string  `json:"table"`
@@ -210,12 +211,7 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	case q.Concurrency == 0 && q.RateRPS == 0:
 		q.Concurrency = 1
 	}
-	for _, s := range []struct{ flag, path string }{
-		{"tp", "tensor_parallel_size"},
-		{"dp", "data_parallel_size"},
-		{"ep", "vllm.enable_expert_parallel"},
-		{"vllm-version", "vllm.version"},
-	} {
+	for _, s := range serverFlags {
 		if c.IsSet(s.flag) && !hasAxis(axes, s.flag) {
 			q.Set = append(q.Set, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
 		}
@@ -229,6 +225,24 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 		q.GPU, _, err = simulate.TablesFile(tables, con.special)
 	}
 	return err
+}
+
+// serverFlags are the flags of predict and size that set a value of run.yaml, by its path.
+var serverFlags = []struct{ flag, path string }{
+	{"tp", "tensor_parallel_size"},
+	{"dp", "data_parallel_size"},
+	{"ep", "vllm.enable_expert_parallel"},
+	{"vllm-version", "vllm.version"},
+}
+
+// flagOfSetting returns the flag that sets the value of run.yaml at a path; "" if none does.
+func flagOfSetting(path string) string {
+	for _, s := range serverFlags {
+		if s.path == path {
+			return s.flag
+		}
+	}
+	return ""
 }
 
 // firstWhole sets to to the first of the comma-separated whole numbers of a flag; "" leaves it
@@ -433,8 +447,18 @@ func sizeCommandFor(q *predict.Question, p *predict.Prediction) string {
 	if q.SLO.Goodput > 0 {
 		targets = append(targets, fmt.Sprintf("goodput=%g%%", 100*q.SLO.Goodput))
 	}
-	return fmt.Sprintf("blis-train size --model %s --hardware %s %s --input-len %d --output-len %d --slo %s", cmp.Or(q.Model, p.Model),
-		p.Hardware, load, p.InputTokens, p.OutputTokens, strings.Join(targets, ","))
+	server := []string{"--model", files.Word(cmp.Or(q.Model, p.Model)), "--hardware", p.Hardware}
+	for _, setting := range q.Set {
+		path, value, _ := strings.Cut(setting, "=")
+		if flag := flagOfSetting(path); flag != "" {
+			server = append(server, "--"+flag, value)
+		}
+	}
+	if q.Serve != "" {
+		server = append(server, "--vllm", files.Word(q.Serve))
+	}
+	return fmt.Sprintf("blis-train size %s %s --input-len %d --output-len %d --slo %s", strings.Join(server, " "), load,
+		p.InputTokens, p.OutputTokens, strings.Join(targets, ","))
 }
 
 // shortMs returns a time in ms with three digits, or with all digits before the point.

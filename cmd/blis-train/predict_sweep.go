@@ -312,8 +312,8 @@ func paretoPoints(points []*predict.Prediction) []operatingPoint {
 }
 
 // paretoPlot returns a plot in characters of output tokens per second of a user against those of a
-// GPU. Each server has a letter, upper case where no other point is better in both. It returns ""
-// for fewer than three estimates.
+// GPU. Each server has a letter, upper case where no other point is better in both; the list below the
+// plot has it in upper case if one of the server's points is. It returns "" for fewer than three estimates.
 func paretoPlot(points []operatingPoint) string {
 	type dot struct {
 		x, y   float64 // tokens/s per GPU, per user
@@ -335,6 +335,7 @@ func paretoPlot(points []operatingPoint) string {
 		mostX = math.Max(mostX, d.x)
 		mostY = math.Max(mostY, d.y)
 	}
+	isServerBest := make([]bool, len(names))
 	grid := make([][]byte, plotRows)
 	for i := range grid {
 		grid[i] = []byte(strings.Repeat(" ", plotColumns))
@@ -345,6 +346,7 @@ func paretoPlot(points []operatingPoint) string {
 			letter := byte('a' + d.letter)
 			if !isBeaten {
 				letter = byte('A' + d.letter)
+				isServerBest[d.letter] = true
 			}
 			if isBeaten != isBest {
 				row := plotRows - 1 - int(d.y/mostY*(plotRows-1)+0.5)
@@ -354,7 +356,7 @@ func paretoPlot(points []operatingPoint) string {
 	}
 	draw(false)
 	draw(true)
-	lines := []string{"", fmt.Sprintf("%7.0f output tokens/s of a user; capitals: no other point is better in both", mostY)}
+	lines := []string{fmt.Sprintf("%7.0f output tokens/s of a user; capitals: no other point is better in both", mostY)}
 	for i, row := range grid {
 		mark := "│"
 		if i == 0 {
@@ -365,7 +367,11 @@ func paretoPlot(points []operatingPoint) string {
 	right := fmt.Sprintf("%.0f output tokens/s of a GPU", mostX)
 	lines = append(lines, "       0└"+strings.Repeat("─", plotColumns), fmt.Sprintf("        0%*s", plotColumns-1, right))
 	for i, name := range names {
-		lines = append(lines, fmt.Sprintf("        %c %s", 'A'+i, name))
+		letter := 'a' + i
+		if isServerBest[i] {
+			letter = 'A' + i
+		}
+		lines = append(lines, fmt.Sprintf("        %c %s", letter, name))
 	}
 	return strings.Join(lines, "\n") + "\n"
 }

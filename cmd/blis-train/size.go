@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/simulate"
@@ -241,6 +242,7 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 		return err
 	}
 	q.Workers = c.Int("workers")
+	q.Progress = con.progress()
 	if path == "" {
 		return nil
 	}
@@ -393,7 +395,7 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	if k := slices.IndexFunc(a.Rows, isCertain); k > 0 && best.Met == sizing.MetEstimate {
 		showServe("first yes", &a.Rows[k])
 	}
-	printf("accuracy     %s", best.Trust)
+	showTrust(con, a, verbose)
 	if verbose {
 		showIntervals(con, best)
 	}
@@ -434,7 +436,6 @@ func sizeTitle(a *sizing.Answer) string {
 	case a.Load.RateRPS > 0:
 		load = fmt.Sprintf("%g requests/s", a.Load.RateRPS)
 	case a.Load.Clients == 0:
-		// targetsText returns the targets in words: ttft p95 <= 1,000 ms.
 		load = "the workload's arrivals"
 	}
 	return fmt.Sprintf("%s, %s, %s, vLLM %s (latencies in ms)", a.Model, load, lengthsText(&a.Load), a.Version)
@@ -548,6 +549,47 @@ func showRefusals(con *console, a *sizing.Answer) {
 	}
 	for _, reason := range reasons {
 		con.infof("%s: %s", strings.Join(servers[reason], ", "), reason)
+	}
+}
+
+// Lines below the table: the column where their text starts, and where it ends at most.
+const (
+	labelColumns = 13
+	lineColumns  = 100
+)
+
+// showTrust prints how far the deployments of the table can be trusted, each sentence once. Where there are
+// several, each starts with the servers that it is true of. What is said of single kernels is in the long form only.
+func showTrust(con *console, a *sizing.Answer, verbose bool) {
+	servers := map[string][]string{}
+	var sentences []string
+	for i := range a.Rows {
+		r := &a.Rows[i]
+		if r.Refused != "" {
+			continue
+		}
+		trust := r.TrustSummary
+		if verbose {
+			trust = r.Trust
+		}
+		if servers[trust] == nil {
+			sentences = append(sentences, trust)
+		}
+		if name := serverText(r); !slices.Contains(servers[trust], name) {
+			servers[trust] = append(servers[trust], name)
+		}
+	}
+	width := min(cmp.Or(con.outWidth, lineColumns), lineColumns) - labelColumns
+	for _, sentence := range sentences {
+		text := sentence
+		if len(sentences) > 1 {
+			text = strings.Join(servers[sentence], ", ") + ": " + sentence
+		}
+		label := "accuracy"
+		for _, line := range report.Wrap(text, width, 0) {
+			fmt.Fprintf(con.text, "%-*s%s\n", labelColumns, label, line)
+			label = ""
+		}
 	}
 }
 

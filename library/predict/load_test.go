@@ -161,3 +161,15 @@ func TestControlledValue(t *testing.T) {
 		t.Errorf("got %+v, want at most 5 %% wide", v)
 	}
 }
+
+// TestUnlike: a figure that misses its limit by less than its digits is printed with more.
+func TestUnlike(t *testing.T) {
+	for _, c := range []struct {
+		v, limit float64
+		want     string
+	}{{1000.04, 1000, "1000.04"}, {1203.4, 1000, "1203"}, {40.0004, 40, "40.0004"}, {94.9996, 95, "94.9996"}, {math.Inf(1), 40, "+Inf"}} {
+		if got := unlike(c.v, c.limit); got != c.want {
+			t.Errorf("%v against %v: got %s, want %s", c.v, c.limit, got, c.want)
+		}
+	}
+}

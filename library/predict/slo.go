@@ -5,6 +5,7 @@ package predict
 import (
 	"fmt"
 	"math"
+	"strconv"
 	"strings"
 )
 
@@ -45,12 +46,23 @@ func brokenText(s *Sample, t *Targets) string {
 			continue
 		}
 		v := s.Figure(l.Metric, l.Quantile)
-		return fmt.Sprintf("%s %s %.4g ms, want at most %g", strings.ToUpper(l.Metric), l.Figure(), v, l.LimitMs)
+		return fmt.Sprintf("%s %s %s ms, want at most %g", strings.ToUpper(l.Metric), l.Figure(), unlike(v, l.LimitMs), l.LimitMs)
 	}
 	if broken == "goodput" {
-		return fmt.Sprintf("goodput %.1f %%, want at least %g %%", 100*s.Goodput(t.Limits), 100*t.Goodput)
+		return fmt.Sprintf("goodput %s %%, want at least %g %%", unlike(100*s.Goodput(t.Limits), 100*t.Goodput), 100*t.Goodput)
 	}
 	return broken
+}
+
+// unlike returns a number with four digits, or as many as it takes to differ from a limit that it misses.
+func unlike(v, limit float64) string {
+	const mostDigits = 12
+	for digits := 4; ; digits++ {
+		text := strconv.FormatFloat(v, 'g', digits, 64)
+		if shown, err := strconv.ParseFloat(text, 64); digits == mostDigits || err != nil || shown != limit {
+			return text
+		}
+	}
 }
 
 // probeRequests are measured to decide whether a load meets the targets.
