@@ -106,9 +106,7 @@ func loopsAndArrivals(t *testing.T, i, replications, measured int, shares []floa
 	arrivals.RateRPS = most.rate
 	byRate := highest(arrivals)
 	t.Logf("%s: at most %g clients, %.4g requests/s; arrivals at most %.4g/s", name, mostClients, most.rate, byRate)
-	if most.rate < 0.95*byRate {
-		t.Errorf("%s: %g clients carry %.4g requests/s, arrivals %.4g, want at most 5 %% more", name, mostClients, most.rate, byRate)
-	}
+	carried := most.rate   // also by fewer clients: a step takes a leap where the next CUDA graph begins
 	var times [][2]float64 // clients and seconds of an answer
 	for clients := 1.0; clients < 2*mostClients; clients = math.Max(clients+1, math.Floor(1.5*clients)) {
 		times = append(times, [2]float64{clients, loop(int(clients)).e2e})
@@ -116,6 +114,7 @@ func loopsAndArrivals(t *testing.T, i, replications, measured int, shares []floa
 	for _, share := range shares {
 		clients := max(2, int(share*mostClients))
 		closed := loop(clients)
+		carried = math.Max(carried, closed.rate)
 		arrivals.RateRPS = closed.rate
 		open := simulated(arrivals)
 		excess := open.itl/closed.itl - 1
@@ -133,6 +132,9 @@ func loopsAndArrivals(t *testing.T, i, replications, measured int, shares []floa
 				t.Errorf("%s, %d clients: %.4g requests in the system, want rate x E2E = %.4g within 3 %%", name, clients, f.inFlight, f.rate*f.e2e)
 			}
 		}
+	}
+	if carried < 0.95*byRate {
+		t.Errorf("%s: up to %g clients carry %.4g requests/s, arrivals %.4g, want at most 5 %% more", name, mostClients, carried, byRate)
 	}
 }
 
