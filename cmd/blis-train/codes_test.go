@@ -33,6 +33,31 @@ func TestCodesPageIsCurrent(t *testing.T) {
 	}
 }
 
+// TestTermsPageIsCurrent: docs/terms.md is generated from the table that explain and the report read.
+func TestTermsPageIsCurrent(t *testing.T) {
+	var b strings.Builder
+	b.WriteString("# Terms\n\nThe words of the program's output, its files and these pages, each with its one meaning. `blis-train explain WORD`\n" +
+		"prints the same; features and [codes](codes.md) are explained there too.\n" +
+		"This page is generated: `go test ./cmd/blis-train -run TestTermsPage -update-codes`.\n\n")
+	table := report.NewTable("", "", "term", "unit", "meaning", "printed by")
+	seen := map[string]bool{}
+	for _, w := range report.Terms {
+		table.Add(fmt.Sprintf("`%s`", w.Name), w.Unit, w.Meaning, w.Where)
+		if seen[w.Name] || !strings.HasSuffix(w.Meaning, ".") {
+			t.Errorf("%s: want one definition, a sentence", w.Name)
+		}
+		seen[w.Name] = true
+	}
+	page := filepath.Join("..", "..", "docs", "terms.md")
+	want := []byte(b.String() + table.Markdown(cell) + "\nRead next: [commands](commands.md), [coefficient files](coefficients.md).\n")
+	if *updateCodes {
+		repo.Write(t, string(want), page)
+	}
+	if got := repo.Read(t, page); !bytes.Equal(got, want) {
+		t.Error("docs/terms.md is stale: go test ./cmd/blis-train -run TestTermsPage -update-codes")
+	}
+}
+
 // TestCodesAreExplained finds constants of type trace.Code without an entry, entries
 // without a constant, and entries without words.
 func TestCodesAreExplained(t *testing.T) {

@@ -31,8 +31,8 @@ func sized(t *testing.T, args ...string) *sizing.Answer {
 }
 
 // recomputed counts the percentiles of a row, and those that simulate finds within the row's interval of sampling
-// for another drawing of the load.
-func recomputed(t *testing.T, answer *sizing.Answer, row *sizing.Row, load string, args ...string) (within, all int) {
+// for other drawings of the load, on average over them.
+func recomputed(t *testing.T, answer *sizing.Answer, row *sizing.Row, loads []string, args ...string) (within, all int) {
 	t.Helper()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "run.yaml")
@@ -44,27 +44,12 @@ func recomputed(t *testing.T, answer *sizing.Answer, row *sizing.Row, load strin
 	} else {
 		args = append(args, "--num-instances", fmt.Sprint(row.Replicas))
 	}
-	command(t, exitOK, slices.Concat([]string{"simulate", "--deployment", file, "--workload", load, "--seed", "100", "-o", filepath.Join(dir, "out"),
-		"--quiet"}, args)...)
-	text := repo.Read(t, dir, "out", "simulation.json")
 	simulated := map[string]float64{}
-	var doc struct {
-		Intervals []struct {
-			Key  string
-			Mean float64
-		}
-	}
-	must(t, json.Unmarshal(text, &doc))
-	for _, k := range doc.Intervals {
-		simulated[k.Key] = k.Mean
-	}
-	if len(doc.Intervals) == 0 { // of one replication
-		var figures map[string]any
-		must(t, json.Unmarshal(text, &figures))
-		for key, v := range figures {
-			if ms, isNumber := v.(float64); isNumber {
-				simulated[key] = ms
-			}
+	for _, load := range loads {
+		out := filepath.Join(t.TempDir(), "out")
+		command(t, exitOK, slices.Concat([]string{"simulate", "--deployment", file, "--workload", load, "--seed", "100", "-o", out, "--quiet"}, args)...)
+		for key, ms := range simulatedMeans(t, out) {
+			simulated[key] += ms / float64(len(loads))
 		}
 	}
 	var outside []string
@@ -84,6 +69,34 @@ func recomputed(t *testing.T, answer *sizing.Answer, row *sizing.Row, load strin
 	t.Logf("%d x %s tp %d, pools %v: %d of %d percentiles within; outside: %s", row.Replicas, row.Hardware, row.TP, row.Pools, within, all,
 		strings.Join(outside, "; "))
 	return within, all
+}
+
+// simulatedMeans are the figures of a simulation, of several replications their means.
+func simulatedMeans(t *testing.T, folder string) map[string]float64 {
+	t.Helper()
+	text := repo.Read(t, folder, "simulation.json")
+	var doc struct {
+		Intervals []struct {
+			Key  string
+			Mean float64
+		}
+	}
+	must(t, json.Unmarshal(text, &doc))
+	out := map[string]float64{}
+	for _, k := range doc.Intervals {
+		out[k.Key] = k.Mean
+	}
+	if len(doc.Intervals) > 0 {
+		return out
+	}
+	var figures map[string]any
+	must(t, json.Unmarshal(text, &figures))
+	for key, v := range figures {
+		if ms, isNumber := v.(float64); isNumber {
+			out[key] = ms
+		}
+	}
+	return out
 }
 
 // TestEvalSizedRows: of rows that size answers for 20 requests per second, simulate with so many instances and
@@ -120,7 +133,7 @@ func TestEvalSizedRows(t *testing.T) {
 				continue
 			}
 			checked++
-			within, all := recomputed(t, answer, row, filepath.Join(dir, "load.yaml"), "--replications", "8")
+			within, all := recomputed(t, answer, row, []string{filepath.Join(dir, "load.yaml")}, "--replications", "8")
 			if all < 10 || 10*within < 9*all {
 				t.Errorf("%d x %s tp %d: %d of %d percentiles within the interval, want nine in ten", row.Replicas, row.Hardware, row.TP, within, all)
 			}
@@ -137,6 +150,7 @@ func TestEvalSizedRows(t *testing.T) {
 // whose prompts grow, recomputed by simulate: the trace as it is, the others with other arrivals.
 func TestEvalSizedWorkloads(t *testing.T) {
 	repo.NeedEval(t)
+	const drawings = 6
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(62, 1))
 	server := []string{"--model", "Qwen/Qwen3-8B", "--hardware", "H100", "--tp", "1", "--slo", "ttft.p95=800ms,tpot.mean=20ms"}
@@ -157,29 +171,33 @@ func TestEvalSizedWorkloads(t *testing.T) {
 		repo.Write(t, b.String(), dir, name)
 		return filepath.Join(dir, name)
 	}
-	check := func(what string, answer *sizing.Answer, load string, args ...string) {
-		within, all := recomputed(t, answer, answer.Best(), load, args...)
+	check := func(what string, answer *sizing.Answer, loads []string, args ...string) {
+		within, all := recomputed(t, answer, answer.Best(), loads, args...)
 		if all < 10 || 10*within < 9*all {
 			t.Errorf("%s: %d of %d percentiles within the interval, want nine in ten", what, within, all)
 		}
 	}
 
 	azure := write("azure.csv", table("azure", "AzureLLMInferenceTrace_conv.csv.gz")[:6001])
-	check("azure", sized(t, append(server, "--workload", azure)...), azure)
+	check("azure", sized(t, append(server, "--workload", azure)...), []string{azure})
 
 	lengths := table("sharegpt", "sharegpt_val_10k_llama2.csv.gz")[:4001]
 	const rate = 30.0
 	answer := sized(t, append(server, "--workload", write("lengths.csv", lengths), "--rate", fmt.Sprint(rate))...)
-	arrivals := [][]string{{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}}
-	atS := 0.0
-	for _, i := range rng.Perm(len(lengths) - 1) {
-		atS += rng.ExpFloat64() / rate
-		arrivals = append(arrivals, []string{fmt.Sprintf("2023-11-16 %02d:%02d:%09.6f", int(atS)/3600, int(atS)/60%60, atS-60*float64(int(atS)/60)),
-			lengths[i+1][0], lengths[i+1][1]})
+	var loads []string
+	for k := range drawings {
+		arrivals := [][]string{{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}}
+		atS := 0.0
+		for _, i := range rng.Perm(len(lengths) - 1) {
+			atS += rng.ExpFloat64() / rate
+			arrivals = append(arrivals, []string{fmt.Sprintf("2023-11-16 %02d:%02d:%09.6f", int(atS)/3600, int(atS)/60%60, atS-60*float64(int(atS)/60)),
+				lengths[i+1][0], lengths[i+1][1]})
+		}
+		loads = append(loads, write(fmt.Sprintf("sharegpt-%d.csv", k), arrivals))
 	}
-	check("sharegpt", answer, write("sharegpt.csv", arrivals))
+	check("sharegpt", answer, loads)
 
-	const sessions, turns, sessionRate = 800, 5, 4.0
+	const sessions, turns, sessionRate = 2000, 5, 4.0
 	sessionRows := func(perS float64) string {
 		var b strings.Builder
 		b.WriteString("trace_version: 2\nsession_context_growth: accumulate\nrequest_id,session_id,round_index,input_tokens,output_tokens," +
@@ -194,8 +212,13 @@ func TestEvalSizedWorkloads(t *testing.T) {
 		return b.String()
 	}
 	repo.Write(t, sessionRows(sessionRate), dir, "sessions.csv")
-	repo.Write(t, sessionRows(sessionRate), dir, "again.csv")
+	loads = nil
+	for k := range drawings {
+		name := fmt.Sprintf("sessions-%d.csv", k)
+		repo.Write(t, sessionRows(sessionRate), dir, name)
+		loads = append(loads, filepath.Join(dir, name))
+	}
 	repo.Write(t, "simulate: {session-mode: closed-loop}\n", dir, "closed.yaml")
 	check("sessions", sized(t, append(server, "--workload", filepath.Join(dir, "sessions.csv"), "--rate", fmt.Sprint(turns*sessionRate))...),
-		filepath.Join(dir, "again.csv"), "--config", filepath.Join(dir, "closed.yaml"))
+		loads, "--config", filepath.Join(dir, "closed.yaml"))
 }
