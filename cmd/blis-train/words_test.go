@@ -13,7 +13,8 @@ func TestPrintedWordsAreExplained(t *testing.T) {
 		gamma_identified alpha beta estimate estimate_ci95 ci95 ci95_given fold_spread identified evidence prior covariance range certificate digest
 		origin recipe cadence duration overhead egress admission queue pipeline_lag deployment_factors prompt_factors residual_quantiles n_samples
 		hold_out_rmse spec_version feature_set verdict purpose gate threshold scope KS MAPE WAPE bias replay steps waits transfer configuration saturation
-		max_num_seqs block_size tp NIS rho prefill_linear_compute paired_err_ttft ks_itl median_rel_err_itl machine_drift`) {
+		max_num_seqs block_size tp NIS rho prefill_linear_compute paired_err_ttft ks_itl median_rel_err_itl machine_drift
+		spare met used usable reached replica deployment regime floor skill bound drafts pools up-to expected-error targets highest-load stated-error`) {
 		var out strings.Builder
 		code := run([]string{"blis-train", "explain", w}, strings.NewReader(""), &out, io.Discard)
 		want := strings.ToLower(strings.ReplaceAll(w, "-", "_")) + " ("
