@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
@@ -228,7 +229,7 @@ func (c *collection) tables() (*result.Extract, error) {
 			c.from[e.Results[k].ID] = c.folders[i]
 		}
 	}
-	slices.SortFunc(c.bad, func(a, b extract.Failed) int { return strings.Compare(a.ID, b.ID) })
+	stat.SortStable(c.bad, func(a, b extract.Failed) int { return strings.Compare(a.ID, b.ID) })
 	return extract.Assemble(entries, paths, c.bad, c.o.Extract.Options)
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -74,7 +75,7 @@ func filesBelow(dir string) ([]File, error) {
 		out = append(out, f)
 		return err
 	})
-	slices.SortFunc(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
+	stat.SortStable(out, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
 	return out, err
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/trace"
@@ -135,7 +136,7 @@ func gateReasons() (all []explained) {
 		all = append(all, explained{trace.Code(word), of, "reason", asSentence(e.What + ": " + e.Means),
 			asSentence(e.Do)})
 	}
-	slices.SortFunc(all, func(a, b explained) int { return cmp.Compare(a.Code, b.Code) })
+	stat.SortStable(all, func(a, b explained) int { return cmp.Compare(a.Code, b.Code) })
 	return all
 }
 
@@ -150,7 +151,7 @@ var catalogue = sync.OnceValue(func() (all []explained) {
 			all = append(all, e)
 		}
 	}
-	slices.SortFunc(all, func(a, b explained) int {
+	stat.SortStable(all, func(a, b explained) int {
 		return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.Package, b.Package))
 	})
 	return all
