@@ -60,4 +60,3 @@ var everydayModels = []publishedShape{
 	{"allenai/OLMo-2-1124-7B-Instruct", 7298617344, `{"model_type":"olmo2","hidden_size":4096,"intermediate_size":11008,"num_hidden_layers":32,"num_attention_heads":32,"num_key_value_heads":32,"vocab_size":100352,"max_position_embeddings":4096,"tie_word_embeddings":false,"torch_dtype":"bfloat16"}`},
 	{"HuggingFaceTB/SmolLM3-3B", 3075098624, `{"model_type":"smollm3","hidden_size":2048,"intermediate_size":11008,"num_hidden_layers":36,"num_attention_heads":16,"num_key_value_heads":4,"vocab_size":128256,"max_position_embeddings":65536,"tie_word_embeddings":true,"torch_dtype":"bfloat16"}`},
 }
-
