@@ -22,11 +22,43 @@ func smallChanges() *result.Changes {
 	}}
 }
 
+// fromLevels is a fit from requests and load levels with a value of its own in each place.
+func fromLevels() *result.RequestLevel {
+	return &result.RequestLevel{Prior: "library", Objective: 0.031, NoiseFloor: 0.0042, SpanErrorFrac: ptr(0.05), TTFTErrorFrac: ptr(0.11), Evaluations: 321,
+		SimulatedSteps: 65_432,
+		Loads:          []result.RequestLoad{{Name: "a", Tier: "requests", Requests: 120}, {Name: "b", Tier: "points", Requests: 7}},
+		Passes:         []result.RequestPass{{Name: "start", Objective: 0.9, Damping: 1}, {Name: "gauss-newton", Objective: 0.031, Damping: 0.25}},
+		Directions: []result.LearnedDirection{{Terms: []string{"beta/bias", "beta/kv_cache_read"}, LearnedFrac: 0.97, Learned: true},
+			{Terms: []string{"overhead/bias"}, LearnedFrac: 0.12, Needs: "requests that find an idle server"}},
+		Scatter:     &result.RequestScatter{StepFrac: 0.021, DriftFrac: 0.013, TTFTFrac: 0.17, OutsideUs: 1900, Recordings: 8},
+		CachedShare: &result.CachedShare{Share: 0.2, Low: 0.1, High: 0.31, Requests: 55},
+		Levels: []result.LevelHoldout{
+			{Run: "r", Name: "c1", TTFTMs: ptr(50.0), PredictedTTFTMs: ptr(45.0), TPOTMs: 8, PredictedTPOTMs: ptr(8.8)},
+			{Run: "r", Name: "c8", TTFTMs: ptr(90.0), TPOTMs: 12, PredictedTPOTMs: ptr(11.5)},
+			{Run: "r", Name: "c64", TPOTMs: 40},
+		}}
+}
+
 // TestReportDocuments compares every cell of every table, every sentence and every coordinate of the figures.
 func TestReportDocuments(t *testing.T) {
 	in := made(small, plainRun)
 	in.Changes = smallChanges()
 	testkit.Document(t, "sections", Sections(in), "Help", "Key")
+	requests := made(small, plainRun)
+	requests.Fit.Requests = fromLevels()
+	requests.Extract, requests.Validation, requests.Inspect = nil, nil, nil
+	testkit.Document(t, "sections_requests", Sections(requests), "Help", "Key")
+	for _, c := range []struct {
+		name string
+		in   Input
+	}{{"fit", Input{Fit: in.Fit}}, {"validation", Input{Validation: in.Validation}}} {
+		for _, s := range Sections(c.in) {
+			if s.ID == "fit" && (s.Missing != "" || len(s.Blocks) == 0) {
+				t.Errorf("with a %s alone: the accuracy is missing: %s", c.name, s.Missing)
+			}
+		}
+	}
+	in.Fit.Requests = fromLevels()
 	drawn := map[string][]string{}
 	write := func(name string, data []byte) error {
 		for k, tag := range svgTag.FindAllString(string(data), -1) {
