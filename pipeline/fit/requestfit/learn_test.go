@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit"
 	llm "github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/result"
@@ -129,6 +130,7 @@ func TestPlantedCoefficientsAreLearned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	testkit.Document(t, "learned", map[string]any{"level": got.Level, "beta": got.Set.Beta, "alpha": got.Set.Alpha}, "evidence")
 	d := loads[0].Deployment
 	want := stepTimes(t, truth, d)
 	before := stepTimes(t, prior.Set, d)
@@ -204,6 +206,7 @@ func TestPointsAreLearned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	testkit.Document(t, "points", got.Level)
 	if first, last := got.Level.Passes[0].Objective, got.Level.Objective; last > first/4 {
 		t.Errorf("objective %.5f -> %.5f, want a quarter", first, last)
 	}
