@@ -123,3 +123,50 @@ func TestOnlyAndWithout(t *testing.T) {
 		t.Errorf("got %d options, want 9", n)
 	}
 }
+
+func TestCountsHaveALargestValue(t *testing.T) {
+	for _, c := range []struct {
+		name, value string
+		ok          bool
+	}{
+		{"workers", "4096", true}, {"workers", "4097", false}, {"workers", "-4096", true}, {"workers", "-4097", false},
+		{"workers", "many", true}, {"workers", "99999999999999999999", false}, {"no-count", "99999999999999999999", true},
+	} {
+		if err := CheckCount(c.name, c.value); (err == nil) != c.ok || HasMost(c.name) == (c.name == "no-count") {
+			t.Errorf("--%s %s: got %v", c.name, c.value, err)
+		}
+	}
+}
+
+// TestValuesOfFlags: what a flag of each type takes, and how its value is written.
+func TestValuesOfFlags(t *testing.T) {
+	var number uint64
+	var text string
+	var on bool
+	var share float64
+	var whole int
+	for _, c := range []struct {
+		flag          cli.Flag
+		value, wanted string
+		bad           string
+	}{
+		{&cli.Uint64Flag{Name: "x", Destination: &number}, "18446744073709551615", "a whole number", "-1"},
+		{&cli.StringFlag{Name: "x", Destination: &text}, "a", "another value", ""},
+		{&cli.Float64Flag{Name: "x", Destination: &share}, "0.25", "a number", "much"},
+		{&cli.IntFlag{Name: "x", Destination: &whole}, "-7", "a whole number", "1.5"},
+		{&cli.BoolFlag{Name: "x", Destination: &on}, "", "true or false", "maybe"},
+	} {
+		if err := Set(c.flag, c.value); err != nil {
+			t.Fatal(err)
+		}
+		if got := Values(c.flag); !reflect.DeepEqual(got, []string{c.value}) || Wanted(c.flag) != c.wanted {
+			t.Errorf("%T: got %q, want %q; takes %s, want %s", c.flag, got, c.value, Wanted(c.flag), c.wanted)
+		}
+		if err := setOne(c.flag, c.bad); c.bad != "" && (err == nil || err.Error() != "want "+c.wanted) {
+			t.Errorf("%T: %s: got %v", c.flag, c.bad, err)
+		}
+	}
+	if on = false; Values(&cli.BoolFlag{Name: "x", Destination: &on}) != nil {
+		t.Error("a switch that is off has no value")
+	}
+}

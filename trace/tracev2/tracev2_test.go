@@ -224,3 +224,17 @@ func TestPlainLinesAreCSV(t *testing.T) {
 		}
 	}
 }
+
+// TestColumnsThatDiffer: a column of another program is unknown, and one that BLIS always writes is missing.
+func TestColumnsThatDiffer(t *testing.T) {
+	r, _ := readAll(t, header+"---\n"+file, nil)
+	if missing, unknown := r.Differ(); missing != nil || unknown != nil {
+		t.Errorf("a file of BLIS: got %v missing, %v unknown", missing, unknown)
+	}
+	other := strings.Replace(strings.Replace(file, "tenant_id", "colour", 1), "x_request_id", "y_request_id", 1)
+	r, _ = readAll(t, header+"---\n"+other, nil)
+	missing, unknown := r.Differ()
+	if !cmp.Equal(missing, []string{"tenant_id"}) || !cmp.Equal(unknown, []string{"colour", "y_request_id"}) {
+		t.Errorf("got %v missing, %v unknown", missing, unknown)
+	}
+}

@@ -1,0 +1,29 @@
+package simulate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/library"
+)
+
+// TestSubstitutedOperatorsAreNamed: operators of one note are listed together, each once, and are part of the sentence.
+func TestSubstitutedOperatorsAreNamed(t *testing.T) {
+	step := &library.Step{Family: "f"}
+	add := func(name, note string, reached library.Reached) {
+		op := library.Operator{Name: name}
+		op.Reached = reached
+		op.Note = note
+		step.Operators = append(step.Operators, op)
+	}
+	add("gemm", "int8 for fp8", library.Substituted)
+	add("gemm", "int8 for fp8", library.Substituted)
+	add("head", "int8 for fp8", library.Substituted)
+	add("moe", "H200 for H100", library.Substituted)
+	add("norm", "measured", library.Measured)
+	got := trustOf(step, &library.Asked{})
+	if want := "gemm, head (int8 for fp8); moe (H200 for H100)"; strings.Join(got.Substituted, "; ") != want ||
+		!strings.HasSuffix(got.Sentence, "; other rows stand for gemm, head (int8 for fp8), moe (H200 for H100)") || got.Family != "f" || got.Intervals90 == nil {
+		t.Errorf("got %q, %q, want %q", got.Substituted, got.Sentence, want)
+	}
+}
