@@ -201,7 +201,7 @@ type stockRow struct {
 }
 
 // stockModels names the predictions of a stockRow.
-var stockModels = [...]string{"fit", "plain, corrected sums", "plain", "constant"}
+var stockModels = [...]string{"fit", "plain, corrected sums", "plain", "constant", "fit, least relative error"}
 
 // Positions in stockModels.
 const (
@@ -209,6 +209,7 @@ const (
 	stockCorrected
 	stockPlain
 	stockConstant
+	stockLevel // the fit times the factor that has the least relative error on its training rows
 )
 
 // compareStock prints the hold-out errors of one recording and of its cells, and returns the MAPE of
@@ -226,6 +227,7 @@ func compareStock(t *testing.T, name string, s *fit.Solved, plain []float64) [le
 		train.Steps = append(train.Steps, s.Data.StepsOf(int(i)))
 	}
 	constant := train.BestConstant(nil)
+	level := leastRelativeLevel(s)
 	var held []stockRow
 	i := 0
 	for _, table := range s.Pool.Tables {
@@ -233,7 +235,7 @@ func compareStock(t *testing.T, name string, s *fit.Solved, plain []float64) [le
 			row := stockRow{us: table.Y[k], run: table.Run, timeNs: table.TimeNs[k]}
 			top := math.Exp2(math.Ceil(math.Log2(table.Batch[k])))
 			row.cell = fmt.Sprintf("%s %s, batches to %g", table.Run, table.Regime[k], top)
-			row.predUs = [...]float64{s.Pred[i], plain[i] * measured / predicted, plain[i], constant * table.Steps[k]}
+			row.predUs = [...]float64{s.Pred[i], plain[i] * measured / predicted, plain[i], constant * table.Steps[k], level * s.Pred[i]}
 			if table.HoldOut[k] {
 				held = append(held, row)
 			}
@@ -264,6 +266,25 @@ func compareStock(t *testing.T, name string, s *fit.Solved, plain []float64) [le
 		}
 	}
 	return out
+}
+
+// leastRelativeLevel returns the factor of a fit's predictions with the least relative error on its training rows: the
+// median of measured over predicted times, weighted by predicted over measured ones.
+func leastRelativeLevel(s *fit.Solved) float64 {
+	var ratio []float64
+	total := 0.0
+	for _, i := range s.Pool.Train {
+		ratio = append(ratio, s.Data.Y[i]/s.Pred[i])
+		total += s.Pred[i] / s.Data.Y[i]
+	}
+	slices.Sort(ratio)
+	sum := 0.0
+	for _, r := range ratio {
+		if sum += 1 / r; sum >= total/2 {
+			return r
+		}
+	}
+	return 1
 }
 
 // stockLine prints and returns the MAPE of every model on rows, with the bias.
