@@ -375,7 +375,9 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 		p.setCompositeScores(all)
 		return
 	}
-	rank := func(e *endpoint) int { // buckets of llm-d's scorer, the best has the smallest rank: meets targets, idle, misses one of them
+	// rank is the bucket of an instance in llm-d's scorer, the smallest being the best: one that meets
+	// both targets or has no prediction, an idle one, one that misses only TPOT, only TTFT, both.
+	rank := func(e *endpoint) int {
 		switch {
 		case !e.predicted || e.ttft >= 0 && e.tpot >= 0:
 			return 0
@@ -392,6 +394,8 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	for i := range all {
 		least = min(least, rank(&all[i]))
 	}
+	// Only the best bucket that has an instance gets scores. lo and hi are the range of the distances
+	// from the targets in it, of TTFT and of TPOT, ms.
 	var bucket []*endpoint
 	var lo, hi [2]float64
 	for i := range all {
@@ -408,8 +412,9 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 		}
 		bucket = append(bucket, e)
 	}
-	// Within the bucket: the headroom of TTFT and TPOT, each scaled to its range, weighted.
-	const none = 1e-9 // a smaller range counts as empty
+	// Within the bucket the score is a weighted mean of both distances, each scaled to its range. One
+	// that is equal for all instances gets no weight if the other is not.
+	const none = 1e-9 // ms: a smaller range counts as equal
 	weight := [2]float64{1, 0}
 	if sum := p.TTFTWeight + p.TPOTWeight; sum > 0 {
 		weight = [2]float64{p.TTFTWeight / sum, p.TPOTWeight / sum}
@@ -422,12 +427,14 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	for _, e := range bucket {
 		combined := 0.0
 		for k, h := range []float64{math.Abs(e.ttft), math.Abs(e.tpot)} {
-			n := 0.5
+			scaled := 0.5
 			if hi[k]-lo[k] > none {
-				n = (h - lo[k]) / (hi[k] - lo[k])
+				scaled = (h - lo[k]) / (hi[k] - lo[k])
 			}
-			combined += weight[k] * n
+			combined += weight[k] * scaled
 		}
+		// Strategy least prefers the instance that meets the targets most narrowly and so leaves the
+		// others free. Of instances that miss a target the nearest to it is always the best.
 		if p.Strategy == "least" || least > 0 {
 			combined = 1 - combined
 		}

@@ -64,6 +64,7 @@ func StoreOf(ctx context.Context, url string) (Store, error) {
 	return nil, fmt.Errorf("%s: want gs://BUCKET/NAME or s3://BUCKET/NAME", url)
 }
 
+// google is the store of Google Cloud Storage.
 type google struct{ c *storage.Client }
 
 func (g google) List(ctx context.Context, bucket, prefix string) (out []Object, err error) {
@@ -87,6 +88,7 @@ func (g google) Open(ctx context.Context, bucket, name string, from, n int64) (i
 	return r, r.Attrs.Size, nil
 }
 
+// amazon is the store of S3 and of servers that have its interface.
 type amazon struct{ c *s3.Client }
 
 func (a amazon) List(ctx context.Context, bucket, prefix string) (out []Object, err error) {

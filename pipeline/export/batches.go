@@ -110,6 +110,8 @@ func (r Region) batch(kind kind, n int64, level, k uint64) []trace.Chunk {
 	if kind == prefill {
 		decodes = 0
 	}
+	// As in vLLM's scheduler, decodes take their tokens of the step's budget first, and prompts share
+	// what is left.
 	left := r.Budget
 	batch := make([]trace.Chunk, 0, prompts+decodes)
 	for i := prompts; i < prompts+decodes && left > 0; i++ {

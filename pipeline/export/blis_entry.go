@@ -1,7 +1,7 @@
 package export
 
-// This file makes the coefficients of one configuration in BLIS's terms, and compares them with the
-// physics they stand for.
+// This file makes the coefficients of a configuration in the terms of BLIS's step-time models, and
+// refuses those that differ too much from the fitted model.
 
 import (
 	"cmp"
@@ -62,14 +62,14 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 	var warn []trace.Finding
 	targets := make([]Target, len(cfgs))
 	for i := range cfgs {
-		t, err := src.Timer(cfgs[i])
+		timer, err := src.Timer(cfgs[i])
 		if err != nil {
 			return nil, nil, err
 		}
-		l, w := opt.MeanLengths(cfgs[i])
-		warn = append(warn, w...)
+		lengths, assumed := opt.MeanLengths(cfgs[i])
+		warn = append(warn, assumed...)
 		d := &cfgs[i].Deployment
-		targets[i] = Target{Deployment: d, Model: t, Region: RegionOf(d, l.Prompt, l.Output)}
+		targets[i] = Target{Deployment: d, Model: timer, Region: RegionOf(d, lengths.Prompt, lengths.Output)}
 	}
 	var out []blisEntry
 	if len(targets) > 1 {
@@ -89,7 +89,8 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 		joint.fillUnused()
 		out = append(out, joint)
 	}
-	taken := map[string]int{}
+	// An entry for each configuration alone, of which BLIS's terms can follow the step times better.
+	taken := map[string]int{} // labels with the same file name get numbers
 	for i := range cfgs {
 		one, err := OnBLIS(targets[i])
 		if err != nil {
@@ -221,6 +222,8 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 	if e.config == nil {
 		return out
 	}
+	// Terms of the fitted model that the deployment's batches have but that no data and no prior gave a
+	// value.
 	for j, c := range fit.Beta.Coefficients {
 		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && !libraryPrior(fit) && c.Value == 0 && c.CI95Given == "" &&
 			c.Identified == "prior-only" {

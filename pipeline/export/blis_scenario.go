@@ -50,8 +50,9 @@ var kernelPeaks = map[string][2]float64{
 // kernelRows are the values of gemm_m_half_bf16 that a projection tries.
 var kernelRows = []float64{8, 16, 32, 64, 96, 128, 192, 256, 384}
 
-// scenarioDoc and scenarioDeployment are a scenario and its deployment (inference-sim
-// docs/guide/latency-models.md@a919bf9, blis-schemas v0.2).
+// scenarioDoc is a scenario, which names the model, the coefficient sets and the devices. With a
+// scenarioDeployment it is what blis run reads (inference-sim docs/guide/latency-models.md@a919bf9,
+// blis-schemas v0.2).
 type scenarioDoc struct {
 	Kind          string          `yaml:"kind"`
 	Name          string          `yaml:"name"`
@@ -61,8 +62,8 @@ type scenarioDoc struct {
 	Cluster       scenarioCluster `yaml:"cluster,flow"`
 }
 
+// scenarioCluster describes the devices of a scenario.
 type scenarioCluster struct {
-	// scenarioCluster describes the devices of a scenario.
 	Hardware    string `yaml:"hardware"`
 	Nodes       int    `yaml:"nodes"`
 	GPUsPerNode int    `yaml:"gpus_per_node"`
@@ -161,11 +162,14 @@ func kernelLacks(d *deploy.Deployment, model, part string) *trace.Error {
 // layers that BLIS reads. A batch has the more weight the nearer its number of requests is to one
 // of busy; without busy all weigh the same.
 func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *Projection, err error) {
+	// The deployment as BLIS sees it: layers as it reads them, peaks of its own catalog.
 	own := *t.Deployment
 	own.Model = own.Model.AsBLISReads()
 	own.Hardware.TFlopsPeak = kernelPeaks[part][0]
 	own.Hardware.BwPeakTBs = kernelPeaks[part][1]
+	// An efficiency of at most 1 is a coefficient (1/efficiency) of at least 1.
 	least := []float64{kernelDense: 1, kernelMemory: 1, kernelReduceBytes: 0}
+	// The ramp of matrix products is not linear in its rows, so the fit tries a few and keeps the best.
 	for _, rows := range kernelRows {
 		k := newKernelMode(&own, rows)
 		p, err := project([]Target{t}, []law{{least: least, busy: busy, terms: func(batch []trace.Chunk) []float64 {
@@ -193,7 +197,7 @@ func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *
 // returns the fitted kernel mode.
 func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kernelMode, err error) {
 	for range 2 {
-		var busy []float64
+		var busy []float64 // mean numbers of running requests; none in the first pass, before any load is simulated
 		for _, l := range e.loads {
 			busy = append(busy, math.Max(1, l.RateRPS*l.E2EMs/1e3))
 		}
@@ -227,18 +231,22 @@ func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []floa
 		name, units string
 		value       float64
 	}
-	entries := []entry{{"gemm_eps_max_bf16", "dimensionless", 1 / v[kernelDense]}, {"gemm_m_half_bf16",
-		"tokens", k.MHalf},
+	entries := []entry{
+		{"gemm_eps_max_bf16", "dimensionless", 1 / v[kernelDense]},
+		{"gemm_m_half_bf16", "tokens", k.MHalf},
 		{"hbm_derate", "dimensionless", 1 / v[kernelMemory]},
-		{"attention_decode_floor", "us_per_transfer", v[kernelDecodes]}, {"attention_decode_rate",
-			"bytes_per_us", rate(kernelDecodeKV)},
+		{"attention_decode_floor", "us_per_transfer", v[kernelDecodes]},
+		{"attention_decode_rate", "bytes_per_us", rate(kernelDecodeKV)},
 		{"attention_prefill_floor", "us_per_transfer", v[kernelPrefills]},
 		{"attention_prefill_work_scale", "dimensionless", v[kernelDense] / math.Max(v[kernelPrefillPairs], none)},
 		{"host_replay_graph_per_step", "us_per_step", v[kernelStep] / float64(d.Model.NumLayers+1)},
 		{"host_launch_eager_per_layer", "us_per_layer", v[kernelStep] / float64(d.Model.NumLayers)},
-		{"host_launch_per_kernel", "us_per_transfer", 0}, {hostRequest, "us_per_request", alpha[0]}, {hostAdmission,
-			"us_per_token", 0},
-		{hostOutput, "us_per_token", alpha[2]}, {hostCompletion, "us_per_request", alpha[1]}}
+		{"host_launch_per_kernel", "us_per_transfer", 0},
+		{hostRequest, "us_per_request", alpha[0]},
+		{hostAdmission, "us_per_token", 0},
+		{hostOutput, "us_per_token", alpha[2]},
+		{hostCompletion, "us_per_request", alpha[1]},
+	}
 	if d.Model.IsMoE() {
 		imbalance := math.Max(v[kernelExperts], none) / v[kernelDense]
 		entries = append(entries, entry{"moe_routing_imbalance_median", "dimensionless", imbalance})
@@ -279,14 +287,16 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, warn := opt.MeanLengths(*c)
-	e := blisEntry{config: c, region: RegionOf(d, l.Prompt, l.Output), limits: kernelLimits}
+	lengths, warn := opt.MeanLengths(*c)
+	e := blisEntry{config: c, region: RegionOf(d, lengths.Prompt, lengths.Output), limits: kernelLimits}
 	law, err := e.onKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, part)
+	// A deployment that the kernel mode cannot represent is refused only now, so that the error can
+	// include how far off BLIS would be.
 	if lacks != nil {
 		for i, l := range e.loads {
-			says := []string{"; with layers as BLIS reads them mean E2E is off by %+.1f %% at %.0f %% load",
+			format := []string{"; with layers as BLIS reads them mean E2E is off by %+.1f %% at %.0f %% load",
 				", %+.1f %% at %.0f %%"}[min(i, 1)]
-			lacks.Msg += fmt.Sprintf(says, 100*(l.E2ERatio-1), 100*l.LoadFrac)
+			lacks.Msg += fmt.Sprintf(format, 100*(l.E2ERatio-1), 100*l.LoadFrac)
 		}
 		return nil, lacks
 	}
@@ -297,6 +307,7 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The files: the coefficient set, and a scenario that lists it by name.
 	name := fmt.Sprintf("blis-train-%s-%s-tp%d", model, part, d.TP)
 	values := kernelValues(law, d, part, numbers(e.alpha))
 	set, err := kernelSet(src, c, name, model, values)
@@ -308,14 +319,15 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The sidecar: where each coefficient is from, and how to run BLIS with the files.
 	side := src.Sidecar(opt, FormatScenario,
 		"BLIS's kernel mode (blis-latency-kernel v0.4.0, law at 070f510), blis run --scenario")
 	side.Values = sideValues("coefficients", values)
-	line := e.sideConfig(blisCatalog)
-	line.CommandLine = "blis run --scenario FILE --scenarios . --registry REGISTRY --catalog CATALOG"
-	line.DefaultsCommandLine = ""
-	line.Note = strings.TrimPrefix(line.Note+"; KV blocks come from the kernel's own memory terms", "; ")
-	side.Configs = []SideConfig{line}
+	config := e.sideConfig(blisCatalog)
+	config.CommandLine = "blis run --scenario FILE --scenarios . --registry REGISTRY --catalog CATALOG"
+	config.DefaultsCommandLine = ""
+	config.Note = strings.TrimPrefix(config.Note+"; KV blocks come from the kernel's own memory terms", "; ")
+	side.Configs = []SideConfig{config}
 	side.Warnings = append(append(src.ValidationWarnings(), warn...), forced...)
 	out, err := side.Beside(append(warn, forced...), File{Data: scenario},
 		File{".registry/coefficients/" + name + ".yaml", set})

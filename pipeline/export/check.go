@@ -147,13 +147,13 @@ func probes(d *deploy.Deployment) []probe {
 	if blocks, _, err := d.KVBlocks(); err == nil {
 		depth = max(1, min(depth, blocks/seats*e.BlockSize-1)) // whole blocks a seat
 	}
-	house := make([]trace.Chunk, seats)
-	for i := range house {
-		house[i] = trace.Chunk{Computed: depth, Prompt: depth, New: 1}
+	full := make([]trace.Chunk, seats)
+	for i := range full {
+		full[i] = trace.Chunk{Computed: depth, Prompt: depth, New: 1}
 	}
 	return []probe{
 		{fmt.Sprintf("a prompt of %d tokens in one step", prompt), []trace.Chunk{{Prompt: prompt, New: prompt}}},
-		{fmt.Sprintf("%d decodes at %d tokens of context", seats, depth), house},
+		{fmt.Sprintf("%d decodes at %d tokens of context", seats, depth), full},
 	}
 }
 

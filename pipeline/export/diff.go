@@ -197,14 +197,14 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 		}
 		return m
 	}
-	fa, fb := of(a), of(b)
+	factorsA, factorsB := of(a), of(b)
 	var out []TermDiff
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		va, vb := 1.0, 1.0
-		if v, ok := fa[name]; ok {
+		if v, ok := factorsA[name]; ok {
 			va = v
 		}
-		if v, ok := fb[name]; ok {
+		if v, ok := factorsB[name]; ok {
 			vb = v
 		}
 		t := TermDiff{Model: "factor", Name: name, Unit: "1", A: va, B: vb, Delta: vb - va, Ratio: new(vb / va)}
@@ -250,6 +250,8 @@ func holm(terms []TermDiff, level float64) {
 		}
 	}
 	sort.SliceStable(at, func(x, y int) bool { return *terms[at[x]].P < *terms[at[y]].P })
+	// In order of p, each is compared with level over the number of terms not yet decided; the first
+	// that is larger ends the rejections.
 	rejected := true
 	for k, i := range at {
 		rejected = rejected && *terms[i].P <= level/float64(len(at)-k)

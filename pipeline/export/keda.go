@@ -77,13 +77,14 @@ type resourceName struct {
 
 // kedaTrigger is a query of Prometheus and a threshold.
 type kedaTrigger struct {
-	Type       string `yaml:"type"`
-	Name       string `yaml:"name"`
-	MetricType string `yaml:"metricType"`
-	// kedaMetrics is where a trigger reads.
-	Metadata kedaMetrics `yaml:"metadata"`
+	Type       string      `yaml:"type"`
+	Name       string      `yaml:"name"`
+	MetricType string      `yaml:"metricType"`
+	Metadata   kedaMetrics `yaml:"metadata"`
 }
 
+// kedaMetrics is where a trigger reads: a query of a Prometheus server, and the value of it that one
+// replica bears.
 type kedaMetrics struct {
 	Server    string `yaml:"serverAddress"`
 	Query     string `yaml:"query"`
@@ -120,19 +121,19 @@ func keda(src Source, opt Options) (*Output, error) {
 	var warn []trace.Finding
 	for i := range cfgs {
 		c := &cfgs[i]
-		r, err := prefillRateOf(&src, c)
+		rate, err := prefillRateOf(&src, c)
 		if err != nil {
 			return nil, err
 		}
-		l, w := opt.MeanLengths(*c)
-		warn = append(warn, w...)
+		lengths, assumed := opt.MeanLengths(*c)
+		warn = append(warn, assumed...)
 		s := scaler{
 			Label:      c.Label,
-			Rate:       r,
+			Rate:       rate,
 			TTFTMs:     slo,
 			Share:      shares[opt.Settings["statistic"]],
 			Decode:     decodeUsage,
-			Uncached:   l.Prompt - math.Min(l.Prompt, opt.Settings.Float("cached-tokens")),
+			Uncached:   lengths.Prompt - math.Min(lengths.Prompt, opt.Settings.Float("cached-tokens")),
 			Name:       opt.Settings["name"],
 			Prometheus: opt.Settings["prometheus"],
 			statistic:  opt.Settings["statistic"],
@@ -143,23 +144,24 @@ func keda(src Source, opt Options) (*Output, error) {
 		if len(cfgs) > 1 {
 			s.Name += "-" + slug(c.Label)
 		}
-		s.Threshold = s.Share * (slo/1e3 - s.Uncached/r.PerS)
+		// The backlog in front of a prompt may take what the target leaves after the prompt's own prefill, s.
+		s.Threshold = s.Share * (slo/1e3 - s.Uncached/rate.PerS)
 		if !(s.Threshold > 0) {
 			return nil, trace.Errorf(impossibleValue,
 				"%s: a prompt of %.0f uncached tokens alone takes %.0f ms, want less than the target of %g ms",
-				c.Label, s.Uncached, 1e3*s.Uncached/r.PerS,
+				c.Label, s.Uncached, 1e3*s.Uncached/rate.PerS,
 				slo).WithHint("raise the target, or use a faster deployment")
 		}
-		sc := SideConfig{Label: c.Label, PromptTokens: &l.Prompt, OutputTokens: &l.Output,
-			Seats: c.Deployment.Seats(l.Prompt + l.Output)}
-		if rate := opt.Settings.Float("rate-rps"); rate > 0 {
-			if err := s.compareReplicas(&src, &c.Deployment, l, rate); err != nil {
+		config := SideConfig{Label: c.Label, PromptTokens: &lengths.Prompt, OutputTokens: &lengths.Output,
+			Seats: c.Deployment.Seats(lengths.Prompt + lengths.Output)}
+		if rateRPS := opt.Settings.Float("rate-rps"); rateRPS > 0 {
+			if err := s.compareReplicas(&src, &c.Deployment, lengths, rateRPS); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Label, err)
 			}
-			sc.Note = strings.Join(s.Says, "; ")
+			config.Note = strings.Join(s.Says, "; ")
 		}
-		side.Configs = append(side.Configs, sc)
-		side.Values = append(side.Values, r.sideValue(c.Label+".V_P"))
+		side.Configs = append(side.Configs, config)
+		side.Values = append(side.Values, rate.sideValue(c.Label+".V_P"))
 		objects = append(objects, s.object())
 		comments = append(comments, s.comments())
 	}
@@ -242,6 +244,7 @@ func (s *scaler) compareReplicas(src *Source, d *deploy.Deployment, l Lengths, r
 	if err != nil {
 		return err
 	}
+	// loadWith simulates one of so many replicas under its share of the rate, once for each number.
 	known := map[int]replicaLoad{}
 	loadWith := func(replicas int) (replicaLoad, error) {
 		if x, ok := known[replicas]; ok {
@@ -272,6 +275,8 @@ func (s *scaler) compareReplicas(src *Source, d *deploy.Deployment, l Lengths, r
 		}
 		return lo, nil
 	}
+	// The formula has enough replicas when neither trigger would add one: the time to prefill all tokens
+	// in flight over the threshold, and the used shares of the KV caches over the bound of one.
 	formula, err := fewest(func(n int, x replicaLoad) bool {
 		prefill := math.Ceil(float64(n) * x.inflight / s.Rate.PerS / s.Threshold)
 		decode := math.Ceil(float64(n) * x.usage / s.Decode)
@@ -306,8 +311,11 @@ func (s *scaler) simulateReplica(d *deploy.Deployment, m sim.Model, t *workload.
 		return out, err
 	}
 	reqs, _ := t.Draw()
-	uncached := s.Uncached / (s.Uncached + t.Shape.Cached)
+	uncached := s.Uncached / (s.Uncached + t.Shape.Cached) // share of the prompt tokens
 	var ttft []float64
+	// Sums over requests of time times tokens, us: waiting counts uncached prompt tokens until the first
+	// token, held the tokens in KV (half of the output on average) from scheduling to the end. Over the
+	// simulated time, to last, they are means.
 	var waiting, held, last float64
 	_, err = sim.Stream(sim.DefaultConfig(d, m), reqs, nil,
 		sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {

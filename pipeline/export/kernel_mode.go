@@ -55,16 +55,20 @@ func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 	m := &d.Model
 	h := &d.Hardware
 	tp := float64(max(1, d.TP))
-	flops := h.TFlopsPeak * 1e6
-	bytes := h.BwPeakTBs * 1e6 // a us
+	flops := h.TFlopsPeak * 1e6 // FLOP/us
+	bytes := h.BwPeakTBs * 1e6  // bytes/us
 	layers := float64(m.NumLayers)
 	moe := float64(m.NumMoELayers)
-	hid := float64(m.HiddenSize)
+	hidden := float64(m.HiddenSize)
 	heads := float64(m.NumHeads * m.HeadDim)
 	kv := float64(m.NumKVHeads * m.HeadDim)
-	parameters := 2*layers*hid*(heads+kv) + (layers-moe)*3*hid*float64(m.IntermediateSize) +
-		moe*3*hid*float64(m.SharedExpertSize) + hid*float64(m.VocabSize)
-	routed := moe * 3 * hid * float64(m.MoEIntermediateSize)
+	// Parameters that every row meets: Q and O, K and V, the gate, up and down matrices of dense layers
+	// and shared experts, and the output head. routed are those of one routed expert in all layers.
+	parameters := 2*layers*hidden*(heads+kv) + (layers-moe)*3*hidden*float64(m.IntermediateSize) +
+		moe*3*hidden*float64(m.SharedExpertSize) + hidden*float64(m.VocabSize)
+	routed := moe * 3 * hidden * float64(m.MoEIntermediateSize)
+	// A multiplication with an addition is 2 FLOP. A layer's two norms each read and write hidden
+	// values of 2 bytes; its two all-reduces each move them once.
 	k := &kernelMode{
 		MHalf:   mHalf,
 		layers:  layers,
@@ -72,7 +76,7 @@ func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 		expert:  2 * float64(m.TopK) * routed / flops,
 		weights: m.BytesPerWeight * parameters / tp / bytes,
 		experts: m.BytesPerWeight * float64(m.NumExperts) * routed / tp / bytes,
-		norms:   layers * 8 * hid / tp / bytes,
+		norms:   layers * 8 * hidden / tp / bytes,
 		missed:  math.Inf(-1),
 		kv:      layers * 2 * math.Max(float64(m.NumKVHeads)/tp, 1) * float64(m.HeadDim) * m.BytesPerKV / bytes,
 		pairs:   4 * layers * heads / tp / flops,
@@ -82,12 +86,16 @@ func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
 	}
 	if tp > 1 {
 		k.reduces = 2 * layers
-		k.reduced = 4 * layers * hid / bytes
+		k.reduced = 4 * layers * hidden / bytes
 	}
 	return k
 }
 
 // Terms returns the terms of a batch by position, valid until the next call.
+//
+// A matrix product of so many rows runs at the share rows/(rows+MHalf) of its largest rate, so that
+// it takes as long as rows+MHalf rows at that rate (ramp). Of E routed experts, k to a row, the rows
+// reach E*(1 - (1-k/E)^rows) on average, if each row chooses at random.
 func (k *kernelMode) Terms(b *sim.Batch) []float64 {
 	rows := float64(b.Tokens())
 	ramp := rows + k.MHalf
@@ -104,6 +112,7 @@ func (k *kernelMode) Terms(b *sim.Batch) []float64 {
 		k.x[kernelDecodes] = k.layers
 	}
 	if b.PrefillReqs > 0 {
+		// n tokens after c have n*c + n*n/2 pairs there; CausalWork has n(n+1)/2 as its second summand.
 		k.x[kernelPrefills] = k.layers
 		k.x[kernelPrefillPairs] = k.pairs * ramp / rows * (float64(2*b.CausalWork-b.PrefillTokens) / 2)
 	}

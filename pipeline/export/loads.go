@@ -63,12 +63,16 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 	if c.capacity, err = c.traffic.Capacity(d, own.Latency); err != nil {
 		return nil, err
 	}
+	// BLIS's engine has no asynchronous scheduling and no time of the scheduler, and its empty steps take
+	// 1 us.
 	out := &OnLoads{}
 	theirs := own
 	theirs.Async = false
 	theirs.EmptyStepUs = 1
 	theirs.IdleSleepUs = 0
 	theirs.ScheduleUs = 0
+	// The wait for a step that has already begun is the difference in TTFT that asynchronous scheduling
+	// makes at the middle load.
 	if own.Async {
 		var ms [2][3]float64
 		for i, cfg := range []*sim.Config{&own, &theirs} {
@@ -82,26 +86,27 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 	if err != nil {
 		return nil, err
 	}
+	// From here on theirs has BLIS's step times and delays.
 	theirs.Apply(parts)
 	for _, load := range comparedLoads {
 		reqs := c.requests(load)
-		a, err := meanLatencies(&own, reqs)
+		ownMs, err := meanLatencies(&own, reqs)
 		if err != nil {
 			return nil, err
 		}
-		b, err := meanLatencies(&theirs, reqs)
+		theirMs, err := meanLatencies(&theirs, reqs)
 		if err != nil {
 			return nil, err
 		}
 		out.Points = append(out.Points, LoadPoint{
 			LoadFrac:  load,
 			RateRPS:   c.traffic.DrawnRate(),
-			TTFTMs:    a[0],
-			ITLMs:     a[1],
-			E2EMs:     a[2],
-			TTFTRatio: b[0] / a[0],
-			ITLRatio:  b[1] / a[1],
-			E2ERatio:  b[2] / a[2],
+			TTFTMs:    ownMs[0],
+			ITLMs:     ownMs[1],
+			E2EMs:     ownMs[2],
+			TTFTRatio: theirMs[0] / ownMs[0],
+			ITLRatio:  theirMs[1] / ownMs[1],
+			E2ERatio:  theirMs[2] / ownMs[2],
 		})
 	}
 	return out, nil

@@ -40,9 +40,10 @@ func prefillRateOf(src *Source, c *result.FitConfig) (*prefillRate, error) {
 		}
 		return us, err
 	}
+	// TTFT (y, us) by prompt length (x), at eight lengths up to the chunk.
 	const lengths = 8
 	var x, y [lengths]float64
-	var mx, my float64
+	var mx, my float64 // their means
 	for i := range lengths {
 		n := max(1, r.Chunk*int64(i+1)/lengths)
 		if y[i], err = ttftUs(n); err != nil {
@@ -52,6 +53,7 @@ func prefillRateOf(src *Source, c *result.FitConfig) (*prefillRate, error) {
 		mx += x[i] / lengths
 		my += y[i] / lengths
 	}
+	// The slope of the line of least squares is the covariance over the variance of x.
 	var xx, xy float64
 	for i := range lengths {
 		xx += (x[i] - mx) * (x[i] - mx)
@@ -81,6 +83,7 @@ func (src *Source) rateInterval(d *deploy.Deployment, t StepTimer, tokens, us fl
 	if len(cov) != len(x) {
 		return nil, nil
 	}
+	// The time is x.beta, so its variance is x'*cov*x.
 	variance := 0.0
 	for i, row := range cov {
 		for j, v := range row {

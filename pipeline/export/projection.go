@@ -154,10 +154,12 @@ func OnBLIS(targets ...Target) ([]Projection, error) {
 	return project(targets, laws)
 }
 
-// project returns the projections of the targets on a law for each, with one set of coefficients.
-// Laws with lower bounds are fitted by weighted relative least squares alone.
+// project returns the projections of the targets on a law for each, with one set of coefficients
+// for all. It fits the coefficients to the fitted half of every target's batches, and measures each
+// target's errors on the other half. Laws with lower bounds are fitted by weighted relative least
+// squares alone.
 func project(targets []Target, laws []law) ([]Projection, error) {
-	var fitted []*rowSet
+	var fitted []*rowSet // of all targets and kinds
 	samples := make([]*sampled, len(targets))
 	for i := range targets {
 		s, err := targets[i].sample(&laws[i])
@@ -173,6 +175,7 @@ func project(targets []Target, laws []law) ([]Projection, error) {
 	if err != nil {
 		return nil, fmt.Errorf("projection: %w", err)
 	}
+	// Errors of each target: all held-out batches, each kind, and the batches that were fitted.
 	out := make([]Projection, len(targets))
 	for i, s := range samples {
 		p := &out[i]
@@ -217,12 +220,12 @@ func (s *sampled) used() []bool {
 }
 
 // solve returns the coefficients, with the given lower bounds (nil: 0), that fit the batches of
-// each set and their sums best.
+// each set best and, without bounds, their sums.
 func solve(sets []*rowSet, least []float64) ([]float64, error) {
 	d := &ridge.Data{P: len(sets[0].x[0])}
 	var w []float64
-	// addRow adds a row with a weight of its relative error. The lower bounds are subtracted from the
-	// target and added to the solution.
+	// addRow adds a row with a weight of its relative error. The solver bounds coefficients by 0, so what
+	// the lower bounds alone would take is subtracted from the time, and they are added to the solution.
 	addRow := func(x []float64, us, weight float64) {
 		d.X = append(d.X, x...)
 		d.Y = append(d.Y, us-ridge.Dot(x[:len(least)], least))
@@ -235,6 +238,7 @@ func solve(sets []*rowSet, least []float64) ([]float64, error) {
 			addRow(x, s.y[i], s.w[i])
 		}
 	}
+	// Without bounds the weights move from relative towards absolute errors (ridge.FitPublished).
 	o := ridge.DefaultOptions(d.P)
 	if least == nil {
 		_, polish, err := ridge.FitPublished(d, w, barely, o)
@@ -245,6 +249,7 @@ func solve(sets []*rowSet, least []float64) ([]float64, error) {
 			w = polish.Weights
 		}
 	}
+	// The last fit has a row for the sum of each set, as heavy as sumWeight times its batches.
 	row := 0
 	for _, s := range sets {
 		weight := 0.0

@@ -160,6 +160,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Output tokens have an entry of 0, so that readers do not assume a cost of their own.
 	output := measuredHost(src, cfgs, 0, "us_per_token")
 	output.Method = "not_charged"
 	output.Fitted = false
@@ -227,6 +228,8 @@ func admission(src Source, c result.FitConfig) (*regEntry, float64, string, erro
 	if c.MeanPromptTokens != nil {
 		prompt = max(1, int64(min(*c.MeanPromptTokens, 1<<40)))
 	}
+	// The overhead of a mean prompt and of one twice as long give the slope and, extrapolated to no
+	// tokens, the constant.
 	var us [2]float64
 	for k, tokens := range []int64{prompt, 2 * prompt} {
 		var err error

@@ -32,6 +32,7 @@ type alphaFit struct {
 	on     []result.DeploymentCoefficients // of several deployments
 }
 
+// alphaFits has the fit of each alpha target, in the order of the options.
 type alphaFits []*alphaFit
 
 // selectAlphas returns the penalty of every alpha target (a delay outside the steps) at every

@@ -149,10 +149,10 @@ func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 		least   = roundedValue * values[p-1]
 	)
 	for i, eigenvalue := range values {
+		// Rounding leaves eigenvalues of about 0 for directions that nothing determines.
 		if !(eigenvalue > least) {
 			continue
 		}
-		// Rounding leaves eigenvalues of about 0 for directions that nothing determines.
 		in := make([]float64, p) // the direction among the coefficients
 		for r := range p {
 			for j := range p {
@@ -235,26 +235,28 @@ func studentQuantile(freedom float64) float64 {
 	return stat.StudentT(0.5+level/2, freedom)
 }
 
-// posteriorInverse returns (G/Q + lambda*P)^-1; nil where that is not positive definite.
+// posteriorInverse returns (G/Q + lambda*P)^-1; nil where that is not positive definite. The matrix
+// is scaled to a diagonal of 1 before it is factored and scaled back after, because its terms
+// differ by many orders of magnitude.
 func posteriorInverse(g *Gram, lambda float64, precision []float64) []float64 {
 	p := g.P
 	a := make([]float64, p*p)
-	sd := make([]float64, p)
+	scale := make([]float64, p) // square roots of the diagonal
 	for k := range a {
 		a[k] = g.G[k]/g.Q + lambda*precision[k]
 	}
-	for j := range sd {
-		sd[j] = math.Sqrt(a[j*p+j])
+	for j := range scale {
+		scale[j] = math.Sqrt(a[j*p+j])
 	}
 	for k := range a {
-		a[k] /= sd[k/p] * sd[k%p]
+		a[k] /= scale[k/p] * scale[k%p]
 	}
 	if stat.Cholesky(a, p) < p {
 		return nil
 	}
 	inv := stat.CholeskyInverse(a, p)
 	for k := range inv {
-		inv[k] /= sd[k/p] * sd[k%p]
+		inv[k] /= scale[k/p] * scale[k%p]
 	}
 	return inv
 }

@@ -36,11 +36,13 @@ func Serve(t *testing.T, objects map[string][]byte) *Fake {
 	return f
 }
 
+// item is an object in a listing, under the names of both interfaces: Google's JSON and S3's XML.
 type item struct {
 	Name string `json:"name" xml:"Key"`
 	Size string `json:"size" xml:"Size"`
 }
 
+// list is a listing of a bucket in either form.
 type list struct {
 	XMLName xml.Name `json:"-" xml:"ListBucketResult"`
 	Items   []item   `json:"items" xml:"Contents"`
@@ -72,6 +74,7 @@ func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// counting is a response that adds the bytes written to n.
 type counting struct {
 	http.ResponseWriter
 	n *atomic.Int64

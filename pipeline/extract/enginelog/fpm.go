@@ -38,6 +38,7 @@ func sniffFPM(head []byte) bool {
 	return bytes.Contains(head, []byte(`"sum_prefill_kv_tokens"`)) && bytes.Contains(head, []byte(`"wall_time"`))
 }
 
+// fpmDecoder decodes lines of forward-pass metrics (JSON) to passes of the engine.
 type fpmDecoder struct{ passDecoder }
 
 // newFPMDecoder returns a decoder of the lines of forward-pass metrics.

@@ -35,6 +35,7 @@ type Account struct {
 	Err        error                // the first error of Reject
 }
 
+// scopeKey identifies an event by its name and the scope (instrumentation library) that recorded it.
 type scopeKey struct{ scope, event string }
 
 // Rejected is one line of --why-rejected: one or more records dropped for one

@@ -162,6 +162,7 @@ var packSized = map[byte]struct {
 	0xde: {2, packMap}, 0xdf: {4, packMap},
 }
 
+// packKind is what a MessagePack value with a length in front holds.
 type packKind uint8
 
 const (

@@ -253,6 +253,7 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 	if !l.smoothShare(rows, s, shareOf(assumed)) {
 		return nil, nil
 	}
+	// The normal equations of the free terms and, last, of the share: first the prior of the terms.
 	n := len(l.m.free)
 	information := make([]float64, (n+1)*(n+1))
 	gradient := make([]float64, n+1)
@@ -262,6 +263,7 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 			gradient[k] += l.m.precision[k*n+i] * (l.m.mean[i] - s.values[i])
 		}
 	}
+	// Then the measured times, each by its derivatives.
 	x := make([]float64, n+1)
 	for _, row := range rows {
 		copy(x, row.by)
@@ -286,6 +288,7 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 		sd:      math.Max(leastShareSD, math.Sqrt(last[n])/(1+step)),
 	}
 	e.mode -= e.sd * e.sd // every share is as likely beforehand: exp(-s) in this scale
+	// Given s, the terms are expected at their covariance with s over its variance times its distance.
 	for k := range n {
 		e.along = append(e.along, last[k]/last[n])
 	}
@@ -309,12 +312,14 @@ func (l *learner) smoothShare(rows []shareRow, s *state, share float64) bool {
 		case "step/prefill_attention": // in proportion to (1-c)(1+c)
 			along[k] = -s.values[k] * 2 * share / (1 + share)
 		}
+		// The prior lets the work of each term change by about offElasticity per unit of s.
 		sd := offElasticity * math.Max(math.Abs(s.values[k]), l.m.sd[k])
 		if k >= l.m.beta {
 			sd = 1e-6 * l.m.sd[k] // delays outside the engine do not depend on the cache
 		}
 		information[k*n+k] = 1 / (sd * sd)
 	}
+	// Least squares of the differences on the derivatives by the terms, with that prior.
 	for _, row := range rows {
 		weight := row.weight * shareStep * shareStep / 2 // the error of a difference of two replays
 		off := row.byShare - ridge.Dot(row.by, along)
@@ -338,42 +343,46 @@ func (l *learner) smoothShare(rows []shareRow, s *state, share float64) bool {
 	return true
 }
 
-// shareRowsOfRequests returns the times of requests, with the derivative by the share from a replay
-// of the moved loads.
+// shareRowsOfRequests returns a row for each measured time of a request. It replays the loads twice,
+// with the assumed share and, as moved, with s larger by shareStep: the difference of a time over
+// shareStep is its derivative by s.
 func (l *learner) shareRowsOfRequests(s *state, moved []*Load) ([]shareRow, error) {
-	r := l.newRepeats(s)
-	if err := r.replayAll(); err != nil {
+	asAssumed := l.newRepeats(s)
+	if err := asAssumed.replayAll(); err != nil {
 		return nil, err
 	}
+	// The moved loads need a learner of their own, because a learner replays the loads that it has.
 	other := &learner{Options: l.Options, ctx: l.ctx, loads: moved, m: l.m}
 	for _, load := range moved {
 		other.twins = append(other.twins, twinsOf(load, l.Options))
 	}
-	more := &repeats{learner: other, values: s.values, rows: make([][]replayRow, len(moved))}
-	if err := more.replayAll(); err != nil {
+	moreCached := &repeats{learner: other, values: s.values, rows: make([][]replayRow, len(moved))}
+	if err := moreCached.replayAll(); err != nil {
 		return nil, err
 	}
 	l.steps.Add(other.steps.Load())
+	// Match the times of both replays by request and metric: a request may finish in one alone.
 	var out []shareRow
 	for i, load := range l.loads {
 		type key struct{ request, metric int }
-		after := map[key]float64{}
-		for _, w := range more.rows[i] {
-			after[key{w.request, w.metric}] = w.us
+		afterUs := map[key]float64{}
+		for _, row := range moreCached.rows[i] {
+			afterUs[key{row.request, row.metric}] = row.us
 		}
-		for k := range r.rows[i] {
-			w := &r.rows[i][k]
-			weight, measured := r.weightOf(w, load)
-			us, isThere := after[key{w.request, w.metric}]
+		for k := range asAssumed.rows[i] {
+			row := &asAssumed.rows[i][k]
+			weight, measured := asAssumed.weightOf(row, load)
+			movedUs, isThere := afterUs[key{row.request, row.metric}]
 			if weight > 0 && isThere {
-				out = append(out, shareRow{weight: weight, off: measured - w.us, by: w.by, byShare: (us - w.us) / shareStep})
+				out = append(out, shareRow{weight: weight, off: measured - row.us, by: row.by, byShare: (movedUs - row.us) / shareStep})
 			}
 		}
 	}
 	return out, nil
 }
 
-// shareRowsOfLevels returns the means of load levels.
+// shareRowsOfLevels returns a row for each measured mean (TPOT and TTFT) of each load level. Its
+// derivative by s is the difference to the mean with the moved load, over shareStep.
 func (l *learner) shareRowsOfLevels(s *state, moved []*Load) ([]shareRow, error) {
 	rows := make([][]shareRow, len(l.loads))
 	err := par.Try(l.ctx, l.Workers, len(l.loads), func(i int) error {
