@@ -195,23 +195,25 @@ func (p *problem) startPoint() []float64 {
 	if p.o.Flavour != wvA4P {
 		starts = append(starts, logsOf(defaultState))
 	}
+	// Starts are compared and improved by plain squares, which pull towards the answer from afar; the robust
+	// loss is flat there.
 	squares := *p.o
 	squares.Huber = math.Inf(1)
-	q := *p
-	q.o = &squares
-	q.power = false
-	// moveTo makes theta the point z = 0 of q and returns the objective there.
+	plain := *p
+	plain.o = &squares
+	plain.power = false
+	// moveTo makes theta the origin of the coordinates of plain and returns the objective there.
 	moveTo := func(theta []float64) float64 {
-		q.base = theta
-		q.basis = identity(len(theta))
-		return q.objective(make([]float64, len(theta)))
+		plain.base = theta
+		plain.basis = identity(len(theta))
+		return plain.objective(make([]float64, len(theta)))
 	}
 	byObjective := func(a, b []float64) int { return cmp.Compare(moveTo(a), moveTo(b)) }
 	stat.SortStable(starts, byObjective)
 	starts = starts[:min(scouted, len(starts))]
 	for i := range starts {
 		moveTo(starts[i])
-		starts[i] = q.theta(q.marquardt(make([]float64, len(starts[i])), scouting))
+		starts[i] = plain.theta(plain.marquardt(make([]float64, len(starts[i])), scouting))
 	}
 	return slices.MinFunc(starts, byObjective)
 }

@@ -155,17 +155,17 @@ func (s *search) propose(n int) []float64 {
 				return math.Inf(-1)
 			}
 		}
-		m, sd := value.predictAt(x)
-		g := logImprovement(m, sd, best)
+		mean, sd := value.predictAt(x)
+		gained := logImprovement(mean, sd, best)
 		if slack != nil {
-			cm, csd := slack.predictAt(x)
-			g += math.Log(math.Max(1e-12, normalBelow(cm/csd)))
+			slackMean, slackSD := slack.predictAt(x)
+			gained += math.Log(math.Max(1e-12, normalBelow(slackMean/slackSD)))
 		}
-		return g
+		return gained
 	}
 	type scored struct {
-		x []float64
-		g float64
+		x      []float64
+		gained float64
 	}
 	// Score many points of a quasi-random sequence, then climb from the best of them.
 	all := make([]scored, candidates)
@@ -173,15 +173,15 @@ func (s *search) propose(n int) []float64 {
 		x := halton(1000+n*candidates+k, s.Dims, s.Seed+1)
 		all[k] = scored{x, gain(x)}
 	}
-	stat.SortStable(all, func(a, b scored) int { return cmp.Compare(b.g, a.g) })
+	stat.SortStable(all, func(a, b scored) int { return cmp.Compare(b.gained, a.gained) })
 	top := all[:refined]
 	for i := range top {
 		res, err := optimize.Minimize(optimize.Problem{Func: func(x []float64) float64 { return -gain(x) }}, top[i].x,
 			&optimize.Settings{FuncEvaluations: 40 * s.Dims}, &optimize.NelderMead{})
-		if err == nil && -res.F > top[i].g {
+		if err == nil && -res.F > top[i].gained {
 			top[i] = scored{append([]float64(nil), res.X...), -res.F}
 		}
-		if top[i].g > top[0].g {
+		if top[i].gained > top[0].gained {
 			top[0] = top[i]
 		}
 	}
@@ -197,17 +197,17 @@ func (s *search) among(value, slack *process) (best int, mean float64) {
 	safest := 0
 	chance := math.Inf(-1)
 	for i, c := range s.Made {
-		m, _ := value.predictAt(c.X)
-		p := 1.0
+		predicted, _ := value.predictAt(c.X)
+		probability := 1.0
 		if slack != nil {
-			cm, csd := slack.predictAt(c.X)
-			p = normalBelow(cm / csd)
-			if cm > chance {
-				safest, chance = i, cm
+			slackMean, slackSD := slack.predictAt(c.X)
+			probability = normalBelow(slackMean / slackSD)
+			if slackMean > chance {
+				safest, chance = i, slackMean
 			}
 		}
-		if p >= 0.5 && m > mean {
-			best, mean = i, m
+		if probability >= 0.5 && predicted > mean {
+			best, mean = i, predicted
 		}
 	}
 	if best < 0 {

@@ -90,9 +90,9 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	}
 	groups := errorGroups(r.Class, estimate.Queued, estimate.LikelyUs)
 	eps := p.eps(r.ClassName, r.Priority)
-	us := estimate.LikelyUs
+	likelyUs := estimate.LikelyUs
 	wide := groups[2:]
-	// If x.ByClass, engines serve by priority: classes wait for different queues, so the errors of
+	// With ByClass, engines serve by priority: classes wait for different queues, so the errors of
 	// other classes predict less than errors of the same class at other lengths, and the second and
 	// third group change places.
 	if estimate.ByClass {
@@ -101,44 +101,44 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	}
 	ratios := p.ratios(groups[:])
 	// Before enough ratios are known, assume that other prompts fill the request's own step.
-	upper := us
+	upper := likelyUs
 	if e, ok := p.Estimate.(fuller); ok && ratios == nil {
 		full, err := e.FullTTFT(r, v, target)
 		if err != nil {
 			return Decision{}, err
 		}
-		upper = math.Max(us, full.Us)
+		upper = math.Max(likelyUs, full.Us)
 	}
-	d := Decision{
+	decision := Decision{
 		Admit:       true,
 		Queued:      estimate.Queued,
-		RawUs:       us,
+		RawUs:       likelyUs,
 		PredictedUs: estimate.Us * p.quantile(ratios, median),
 		P90Us:       upper * p.quantile(ratios, 0.9),
 		BoundUs:     upper * p.carefulQuantile(ratios, wide, 1-eps),
 	}
-	d.MeetShare = math.NaN()
+	decision.MeetShare = math.NaN()
 	if ratios != nil && r.SLOTTFTUs > 0 {
-		d.MeetShare = ratios.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / us)
+		decision.MeetShare = ratios.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / likelyUs)
+	}
+	cold := p.Floor.noteArrival(r, v.NowUs)
+	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || decision.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
+		return decision, nil
 	}
 	// The bound misses the target: only the floor may still admit the request.
-	cold := p.Floor.noteArrival(r, v.NowUs)
-	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || d.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
-		return d, nil
-	}
 	standard := upper*p.carefulQuantile(ratios, wide, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
 	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
 	open := !estimate.ByClass || !p.Floor.isPaused(v.NowUs)
 	switch {
 	case open && cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.spendBudget(v, cost):
-		d.Reason = reasonColdStart
+		decision.Reason = reasonColdStart
 	case open && p.Floor.hasCredit(r) && p.Floor.spendBudget(v, cost):
 		p.Floor.chargeGroup(r)
-		d.Reason = reasonFloor
+		decision.Reason = reasonFloor
 	default:
-		d.Admit, d.Reason = false, reasonPredicted
+		decision.Admit, decision.Reason = false, reasonPredicted
 	}
-	return d, nil
+	return decision, nil
 }
 
 // fuller is an estimator that can also assume that the engine step with the request's own prefill

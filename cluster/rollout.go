@@ -54,34 +54,34 @@ func (o *Rollout) FullTTFT(r *Request, v *View, i int) (estimate, error) {
 // estimate reconstructs the state of instance i and returns the forecast for r. With full, requests
 // behind r fill its step.
 func (o *Rollout) estimate(r *Request, v *View, i int, full bool) (estimate, error) {
-	e := o.Engines[i]
+	engine := o.Engines[i]
 	own := forecast.Request{PromptTokens: r.PromptTokens, CachedTokens: v.CachedTokens(r, i)}
 	if o.IgnoreCache {
 		own.CachedTokens = 0
 	}
-	a := &v.Ledger.Of[i]
+	account := &v.Ledger.Of[i]
 	mean := v.Ledger.MeanOutputs()
-	s := forecast.State{
-		Decodes:      a.Decodes,
-		DecodeTokens: a.DecodeToks + int64(float64(a.Decodes)*mean/2),
+	state := forecast.State{
+		Decodes:      account.Decodes,
+		DecodeTokens: account.DecodeToks + int64(float64(account.Decodes)*mean/2),
 		OutputTokens: mean,
 		Leaving:      v.Ledger.Leaving(i),
 		LeavingSteps: ageSteps,
 		FreeBlocks:   v.Snapshots[i].FreeBlocks,
 	}
-	if expectArrivals(&s, r, v, i, o.ByPriority); full {
-		s.BehindTokens = math.MaxInt32
+	if expectArrivals(&state, r, v, i, o.ByPriority); full {
+		state.BehindTokens = math.MaxInt32
 	}
-	overhead, err := e.OverheadUs(&s, &own)
+	overhead, err := engine.OverheadUs(&state, &own)
 	if err != nil {
 		return estimate{}, err
 	}
-	if err := o.inStep(e, v, i, int64(overhead), &s); err != nil {
+	if err := o.inStep(engine, v, i, int64(overhead), &state); err != nil {
 		return estimate{}, err
 	}
-	o.setWorkAhead(r, v, i, &s)
-	x, err := e.TTFT(&s, &own)
-	return estimate{x, s.AheadTokens > 0, o.ByPriority}, err
+	o.setWorkAhead(r, v, i, &state)
+	forecasted, err := engine.TTFT(&state, &own)
+	return estimate{forecasted, state.AheadTokens > 0, o.ByPriority}, err
 }
 
 // maxRolled is the largest number of steps that inStep simulates from the last step whose end was

@@ -424,6 +424,7 @@ func (c *cluster) requestFor(i, instance int, now int64) *sim.Request {
 		h.at[1] = own
 		return &h.at[1]
 	}
+	// One token ends the prefill. SendUs never comes: releasePrefill frees the blocks after the transfer.
 	own.OutputTokens = 1
 	own.MaxTokens = 1
 	own.RemoteDecode = true

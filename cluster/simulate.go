@@ -373,6 +373,7 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	if !first {
 		return out, nil
 	}
+	// The files and the cluster's part of the document are those of the first seed.
 	s.first = s.partOf(run, reqs)
 	if err := s.write(run); err != nil {
 		return nil, err

@@ -47,23 +47,25 @@ func ExplainStep(out string, run *result.ExtractRun, step int64, version feature
 	if err != nil {
 		return nil, err
 	}
-	st := steps.At(step)
-	if st == nil {
+	recordedStep := steps.At(step)
+	if recordedStep == nil {
 		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1)
 	}
-	if !st.Known() {
-		return nil, trace.Errorf(rows.UnknownBatch, "the batch of step %d of run %q is unknown: %s", step, run.ID, st.Reason).
+	if !recordedStep.Known() {
+		return nil, trace.Errorf(rows.UnknownBatch, "the batch of step %d of run %q is unknown: %s", step, run.ID, recordedStep.Reason).
 			WithHint("record journeys at rate 1.0 and snapshots with --step-tracing-rich-subsample-rate 1.0")
 	}
 	space, err := features.New(version, run.Deployment)
 	if err != nil {
 		return nil, err
 	}
-	return describeStep(steps, st, space, set)
+	return describeStep(steps, recordedStep, space, set)
 }
 
 // describeStep returns the explanation of a rebuilt step.
 func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *coeff.Set) (*StepExplanation, error) {
+	// gamma is the memory of the average of preemptions, lag the number of steps from schedule() to
+	// the interval that the execution fills: those of the fit, if there is one.
 	gamma := features.DefaultGamma
 	lag := rows.AssumedLag(steps.Dep)
 	if set != nil {
@@ -74,19 +76,19 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	}
 	in := st.In
 	in.PreemptionEMA = emaAt(steps.Run, st.ID, gamma)
-	var e *features.Explanation
-	var p *features.Predictor
+	var explanation *features.Explanation
+	var predictor *features.Predictor
 	var err error
 	if set != nil {
-		e, p, err = space.ExplainOn(&in, set, steps.Dep)
+		explanation, predictor, err = space.ExplainOn(&in, set, steps.Dep)
 	} else {
-		e, err = space.ExplainBeta(&in, nil)
+		explanation, err = space.ExplainBeta(&in, nil)
 	}
 	if err != nil {
 		return nil, err
 	}
 	doc := &StepExplanation{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Run: steps.Run.ID, Step: st.ID,
-		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []BatchMember{}, Explanation: e,
+		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []BatchMember{}, Explanation: explanation,
 		Warnings: []trace.Finding{}}
 	members, err := steps.Members(st.ID)
 	if err != nil {
@@ -100,7 +102,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 		doc.Members = append(doc.Members, BatchMember{m.CoreID, phase, m.Computed, m.Prompt, m.New})
 	}
 	if set != nil {
-		doc.Warnings = append(append(doc.Warnings, p.Warnings()...), set.Outside(steps.Dep)...)
+		doc.Warnings = append(append(doc.Warnings, predictor.Warnings()...), set.Outside(steps.Dep)...)
 	}
 	return doc, nil
 }

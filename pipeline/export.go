@@ -206,8 +206,9 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 	if err := folder.ParseDocument(fitFile, data, src.Fit, changed.add); err != nil {
 		return src, err
 	}
-	from, beside := o.Validation, o.Validation == ""
-	if beside {
+	// The validation in the folder of the fit may be absent, a file that was asked for may not.
+	from, isDefault := o.Validation, o.Validation == ""
+	if isDefault {
 		from = filepath.Join(filepath.Dir(fitFile), folder.ValidationFile)
 	}
 	if from != "none" {
@@ -215,7 +216,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		switch err := folder.ReadDocument(from, val, changed.add); {
 		case err == nil:
 			src.Validation = val
-		case beside && errors.Is(err, fs.ErrNotExist):
+		case isDefault && errors.Is(err, fs.ErrNotExist):
 		default:
 			return src, err
 		}

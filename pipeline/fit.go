@@ -224,6 +224,7 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 	if err != nil {
 		return nil, err
 	}
+	// Without a stated prior the fit from steps compares the recipes and takes the best.
 	var recipes []result.RecipeScore
 	if isOpen && o.Prior == fit.PriorLibrary && kind.Name == fit.FromSteps.Name {
 		if o.Options, recipes, err = fit.ChooseRecipe(ctx, sources, o.Options); err != nil {
@@ -236,6 +237,7 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 			}
 		}
 	}
+	// What the fit learns from: steps, or the times of requests.
 	var evidence fit.Evidence = fit.Steps{Sources: sources}
 	if kind.Name == fit.FromRequests.Name {
 		if evidence, err = t.requests(o); err != nil {

@@ -65,7 +65,8 @@ func (r Reference) Predictions(a, b *coeff.Set) ([]export.Prediction, error) {
 	return out, nil
 }
 
-// onConfig returns them for one configuration.
+// onConfig returns the predictions of both files for one configuration: the requests are the same,
+// at a rate that the engine can serve with the coefficients a.
 func (r Reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Prediction, error) {
 	fit := r.fitting(d)
 	rate, err := fit.rate(d, a)
@@ -73,20 +74,20 @@ func (r Reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 		return nil, err
 	}
 	reqs := fit.workload(rate)
-	ra, err := r.replayOf(d, a, reqs)
+	figuresA, err := r.replayOf(d, a, reqs)
 	if err != nil {
 		return nil, err
 	}
-	rb, err := r.replayOf(d, b, reqs)
+	figuresB, err := r.replayOf(d, b, reqs)
 	if err != nil {
 		return nil, err
 	}
 	name := fmt.Sprintf("%d requests, %.3g/s, %.0f + %.0f tokens", fit.Requests, rate, fit.Prompt, fit.Output)
 	var out []export.Prediction
-	for k, m := range ra {
-		p := export.Prediction{Scope: d.Label(), Workload: name, Metric: m.name, AMs: m.ms, BMs: rb[k].ms}
+	for k, m := range figuresA {
+		p := export.Prediction{Scope: d.Label(), Workload: name, Metric: m.name, AMs: m.ms, BMs: figuresB[k].ms}
 		if m.ms > 0 {
-			p.Change = rb[k].ms/m.ms - 1
+			p.Change = figuresB[k].ms/m.ms - 1
 		}
 		out = append(out, p)
 	}
@@ -117,19 +118,20 @@ func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 	}
 	seats := float64(d.Seats(r.Prompt + r.Output))
 	depth := trace.Int(math.Trunc(r.Prompt + r.Output/2))
-	house := make([]trace.Chunk, int(seats))
-	for i := range house {
-		house[i] = trace.Chunk{Computed: depth, Prompt: trace.Int(math.Trunc(r.Prompt)), New: 1}
+	full := make([]trace.Chunk, int(seats))
+	for i := range full {
+		full[i] = trace.Chunk{Computed: depth, Prompt: trace.Int(math.Trunc(r.Prompt)), New: 1}
 	}
-	step, err := p.StepUs(house)
+	stepUs, err := p.StepUs(full)
 	if err != nil {
 		return 0, err
 	}
-	prefill, err := p.StepUs([]trace.Chunk{{Prompt: trace.Int(math.Trunc(r.Prompt)), New: trace.Int(math.Trunc(r.Prompt))}})
+	prefillUs, err := p.StepUs([]trace.Chunk{{Prompt: trace.Int(math.Trunc(r.Prompt)), New: trace.Int(math.Trunc(r.Prompt))}})
 	if err != nil {
 		return 0, err
 	}
-	perRequestUs := r.Output*step/seats + prefill
+	// A request takes its share of one step per output token, and its prefill.
+	perRequestUs := r.Output*stepUs/seats + prefillUs
 	return r.Load * 1e6 / perRequestUs, nil
 }
 

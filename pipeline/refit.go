@@ -79,11 +79,11 @@ func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*R
 		File:          in,
 		Command:       set.Command,
 	}
-	fo, err := recordedOptions(set.Command)
+	fitOptions, err := recordedOptions(set.Command)
 	if err != nil {
 		return nil, err
 	}
-	fo.Workers = o.Workers
+	fitOptions.Workers = o.Workers
 	runs, err := recordedRuns(set, o)
 	if err != nil {
 		return nil, err
@@ -93,12 +93,13 @@ func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*R
 		return nil, err
 	}
 	defer remove()
-	xo := extract.DefaultOptions()
-	xo.Out = tmp
-	xo.Workers = o.Workers
-	xo.ToolVersion = folder.ToolVersion
-	xo.Progress = o.Progress
-	ext, err := extract.Run(ctx, runs, xo)
+	// Extract the recorded runs to a temporary folder.
+	extractOptions := extract.DefaultOptions()
+	extractOptions.Out = tmp
+	extractOptions.Workers = o.Workers
+	extractOptions.ToolVersion = folder.ToolVersion
+	extractOptions.Progress = o.Progress
+	ext, err := extract.Run(ctx, runs, extractOptions)
 	if ext == nil {
 		return nil, err
 	}
@@ -111,7 +112,7 @@ func Refit(ctx context.Context, file string, set *coeff.Set, o RefitOptions) (*R
 	for i := range ext.Inputs {
 		ext.Inputs[i].Name = set.Inputs[i].Name
 	}
-	again, err := refitBytes(ctx, tmp, ext, fo, set, o.Progress)
+	again, err := refitBytes(ctx, tmp, ext, fitOptions, set, o.Progress)
 	if err != nil {
 		return nil, err
 	}
@@ -134,6 +135,7 @@ func (r *RefitResult) compare(recorded, again []byte) error {
 		r.LargestDeviation = new(float64)
 		return nil
 	}
+	// On another platform the last digits of numbers may differ; on the same one nothing may.
 	deviation, err := largestDeviation(recorded, again)
 	if err != nil {
 		return err
@@ -199,7 +201,7 @@ func recordedRuns(set *coeff.Set, o RefitOptions) ([]extract.RunDir, error) {
 // inputDifferences returns the differences between recorded and found inputs, by content and order.
 func inputDifferences(want []coeff.Input, got []result.Input) []string {
 	out := []string{}
-	have := map[string]int{}
+	have := map[string]int{} // found inputs by hash that no recorded one has used yet
 	for _, in := range got {
 		have[in.SHA256]++
 	}
@@ -216,6 +218,7 @@ func inputDifferences(want []coeff.Input, got []result.Input) []string {
 			out = append(out, fmt.Sprintf("input %s (sha256 %s) is not recorded", in.Name, in.SHA256))
 		}
 	}
+	// The same files in another order give the rows another order, and so other last digits.
 	if len(out) == 0 {
 		for i := range want {
 			if want[i].SHA256 != got[i].SHA256 {
@@ -303,7 +306,7 @@ func (d *deviation) addNodes(a, b *yaml.Node, tolerance float64) {
 	case yaml.MappingNode:
 		for i := 0; i < len(a.Content); i += 2 {
 			key := a.Content[i].Value
-			if key == "platform" || key == coeff.DigestKey {
+			if key == "platform" || key == coeff.DigestKey { // these differ on another platform in any case
 				continue
 			}
 			within := tolerance

@@ -290,6 +290,7 @@ func xgBoost(w io.Writer, f *forest.Forest, columns []Column) error {
 		names = append(names, c.Name)
 		types = append(types, c.Type)
 	}
+	// The trees, and where each boosting round ends in their list: a round has one tree, of group 0.
 	ends := []int{0}
 	info := make([]int, len(f.Trees))
 	trees := make([]any, 0, len(f.Trees))

@@ -72,6 +72,7 @@ func (g *grower) grow(t uint64) forest.Tree {
 				n.best = g.bestSplitOf(n)
 			}
 		}
+		// A node becomes a leaf if no split is worth it, else two nodes of the next level.
 		var parents, next []*node
 		first := len(nodes) + len(level) // place of the next level's first node
 		for _, n := range level {
@@ -111,7 +112,7 @@ func (g *grower) makeRoot(t uint64) (*node, float64) {
 		}
 	}
 	n := &node{hi: len(g.rows)}
-	loss := 0.0
+	loss := 0.0 // sum of g^2/h: what a leaf for each row of its own would remove
 	for _, s := range g.sums {
 		n.sum.g += s.g
 		n.sum.h += s.h

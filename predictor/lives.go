@@ -197,7 +197,7 @@ func pausesOf(events []trace.JourneyEvent) map[string][]pause {
 // another clock than the stamps, the clocks are aligned so that the smallest time from arrival to
 // the engine's queue is 0.
 func observedLives(run *trace.Run, endToEnd bool) ([]requestLife, []trace.Finding) {
-	offset, found := int64(0), false
+	offset, found := int64(0), false // ns, from the clients' clock to the engine's
 	for i := range run.Observed {
 		c := &run.Observed[i]
 		if at, wall := arrivalOf(c); wall && c.QueuedNs.OK {

@@ -129,6 +129,7 @@ func newResidual(t *trainingColumns, rows []int, w []float64, o boostOptions) (*
 	if len(known) == 0 {
 		return nil, fmt.Errorf("model %s: no training row has a physics estimate", nameResidual)
 	}
+	// Which share of the trees to keep, by trees grown on the earlier rows and judged on the later.
 	share := 1.0
 	if head, tail := splitTail(t, known, 0.8); len(head) > 0 && len(tail) > 0 {
 		trial, err := boostLogs(t, head, weights(head), o, true)
@@ -240,6 +241,7 @@ func newGated(t *trainingColumns, rows []int, w []float64, o boostOptions) (*gat
 			weights[s] = append(weights[s], w[k])
 		}
 	}
+	// Too few rows on one side: one forest for both.
 	if min(len(side[0]), len(side[1])) < leastGated {
 		both, err := newTrees(t, rows, w, o)
 		return &gated{both, both}, err

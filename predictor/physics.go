@@ -64,6 +64,7 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 	o.Models = []string{}
 	o.Workers = workers
 	o.MaxRows = rows.RecordedMaxRows(f.Options.MaxRows)
+	// A hidden interval of all time leaves its run out; others are dropped like saturated intervals.
 	spans := map[string][]rows.Span{}
 	for _, h := range hide {
 		if h.StartNs == math.MinInt64 && h.EndNs == math.MaxInt64 {

@@ -313,6 +313,8 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 	if s.lag == 1 && at > 0 {
 		budgets = []int64{s.list[at-1].PrefillTokens, s.list[at].PrefillTokens}
 	}
+	// Give the tokens to the requests in the order of scheduling: first those computed in earlier steps,
+	// then those of the step or steps under way, in which a request ends when none of its tokens is left.
 	done := c.computedBefore(at + 1 - len(budgets))
 	var taken, ends [2]int64
 	for _, i := range c.prefilling {
@@ -364,6 +366,7 @@ func (c *queueState) computedBefore(place int) int64 {
 	if first >= place {
 		return 0
 	}
+	// All prompt tokens of these steps, less the prompts of requests that are no longer prefilling.
 	computed := s.prefill[place] - s.prefill[first]
 	for k := len(c.firstTokens) - 1; k >= 0; k-- {
 		l := &c.lives[c.firstTokens[k].life]

@@ -43,6 +43,7 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 	if s.complete {
 		return s
 	}
+	// Events of requests have the step counter too, and fill the gaps between recorded steps.
 	for i := range run.Events {
 		if e := &run.Events[i]; e.TsNs.OK && e.Step.OK {
 			s.anchors = append(s.anchors, stepAnchor{e.TsNs.V, e.Step.V})

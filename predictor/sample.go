@@ -186,7 +186,7 @@ func (o *TrainOptions) rowsPerBucket(tab *trainingColumns, early []int) (int, er
 			n     float64
 			grown int // rows that trees were grown on
 		)
-		for _, share := range []float64{0.6, 0.8} {
+		for _, share := range []float64{0.6, 0.8} { // of the rows for training; the fifth after them judges
 			head, rest := splitTail(tab, early, share)
 			next, _ := splitTail(tab, rest, 0.2/(1-share))
 			rows, w := stratified(tab, head, most, o.Weights, o.Seed)

@@ -101,8 +101,9 @@ func FromJourneys(lives []Life, r Recording) *Batches {
 	for i := range r.Summaries {
 		w.summary[r.Summaries[i].ID-r.First] = int32(i)
 	}
+	// Count what each step certainly ran, then share its remaining tokens out to the prompts.
 	b.countLives()
-	for _, lost := range r.Lost {
+	for _, lost := range r.Lost { // journeys were lost here, so a summary must confirm the batch
 		b.requireSummary(lost.From, lost.To-1)
 	}
 	b.countCachedTokens()
@@ -221,6 +222,7 @@ func (b *Batches) cutPrompts() {
 			waiting = append(waiting, l)
 		}
 	}
+	// Step by step: active are the prompts with tokens left to compute. Steps without any are skipped.
 	for step := int64(0); len(waiting)+len(active) > 0; step++ {
 		if len(active) == 0 {
 			step = waiting[0].scheduled
@@ -250,6 +252,7 @@ func (b *Batches) cutStep(active []*Life, step int64) []*Life {
 		budget.Left -= n
 		l.computed = append(l.computed, computed+n)
 		switch {
+		// No token in a step of the prompt, an end before the recorded one, or none at the recorded one.
 		case n < 1,
 			n == remaining && step < l.firstToken && !b.endsBeforeAbort(l, step),
 			n < remaining && step == l.firstToken && !l.needsSummary:

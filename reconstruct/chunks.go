@@ -117,7 +117,7 @@ func (c *chunkClusters) listChunks() bool {
 	var gapsNs []float64
 	var tokens int64
 	for i := range c.rows {
-		o := &c.rows[i]
+		o := &c.rows[i] // the answer as its client saw it
 		tokens += o.OutputTokens.V
 		if o.LoadOnly.V {
 			c.knownNs = max(c.knownNs, o.SendNs.V)
@@ -138,6 +138,7 @@ func (c *chunkClusters) listChunks() bool {
 		return false
 	}
 	c.quality.TokenShare = float64(len(c.chunks)) / float64(tokens)
+	// Chunks of one step arrive closer together than half of a short step.
 	shortStepNs := stat.Quantile(stat.Sorted(gapsNs), shortStepQuantile)
 	c.maxGapNs = max(stampResolutionNs, int64(clusterGapShare*shortStepNs))
 	slices.SortFunc(c.chunks, func(a, b clientChunk) int {
@@ -172,7 +173,7 @@ func (c *chunkClusters) countDecodes() {
 			changes[at[len(at)-1]+1]--
 		}
 	}
-	var jitterUs, stepsUs []float64
+	var jitterUs, stepsUs []float64 // of chunks after the first of their cluster; between clusters that follow each other
 	running, whole := 0, 0
 	for n := range c.clusters {
 		cl := &c.clusters[n]
@@ -242,6 +243,7 @@ func (c *chunkClusters) placePrompt(row, last int) {
 		c.clusters[last].hasUnknownPrompt = true
 		return
 	}
+	// Go back from the step of the first token until the steps have room for all tokens to compute.
 	need := max(1, o.PromptTokens.V-o.CachedTokens.V)
 	room := func(n int) int64 { return c.clusters[n].budget.Chunk(math.MaxInt64) }
 	first := last
@@ -257,6 +259,7 @@ func (c *chunkClusters) placePrompt(row, last int) {
 		c.clusters[first].followsHidden = true
 		return
 	}
+	// Fill the steps in order, each to its budget.
 	done := o.CachedTokens.V
 	for n := first; n <= last; n++ {
 		cl := &c.clusters[n]
@@ -276,7 +279,7 @@ func (c *chunkClusters) iterations() []trace.Iteration {
 	for n := range c.clusters {
 		cl := &c.clusters[n]
 		index++
-		if cl.followsHidden {
+		if cl.followsHidden { // a step that delivered no token came before
 			index++
 		}
 		if !cl.isWhole || cl.hasUnknownPrompt {

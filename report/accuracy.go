@@ -116,7 +116,7 @@ func alphaTables(f *result.Fit) []Block {
 			if e.Long != nil {
 				parts = append(parts, *e.Long)
 			}
-			for _, r := range parts {
+			for _, r := range parts { // the same for the requests of each regime, and for long delays
 				all.Put(alphaCells(m.Name+regimeWords[r.Regime], nil, &result.TargetErrors{Rows: r.Rows, MAPE: r.MAPE, MAPEConst: r.MAPEConst,
 					MAPEFloor: r.MAPEFloor, WAPE: r.WAPE})...)
 			}
@@ -219,6 +219,7 @@ func locoFigure(f *result.Fit) *Figure {
 		fig.More = fmt.Sprintf("The %d worst of %d configurations.", maxChartRows, len(ls))
 		ls = ls[:maxChartRows]
 	}
+	// One row for each configuration, with a mark for each fit; the axis always shows 3 % to 25 %.
 	var s Span
 	s.Take(0.25, 0.03)
 	var rows []ChartRow
@@ -237,7 +238,7 @@ func locoFigure(f *result.Fit) *Figure {
 		frozen = frozen || l.MAPEFrozen10 != nil
 		rows = append(rows, r)
 	}
-	if !frozen {
+	if !frozen { // its key is the last
 		fig.Legend = fig.Legend[:2]
 	}
 	x := Logarithmic("MAPE (%)", s.Lo*100/1.1, s.Hi*100*1.1)

@@ -469,6 +469,7 @@ func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 	}
 	left := nameWidth(w, names)
 	x.P0, x.P1 = left, w-20
+	// Grid lines, each with its label unless it would run into the label before it.
 	y1, right := d.H-bottom, 0.0
 	for _, t := range x.Ticks {
 		d.Seg(point{x.Px(t.V), top - 4}, point{x.Px(t.V), y1}, gridLine, 1, Solid)
@@ -580,6 +581,7 @@ func (h *Heat) Draw(w float64) *Drawing {
 			h.cell(d, i, j, point{left + cw*float64(j), y}, cw, ch, s)
 		}
 	}
+	// Names of the columns below them; one that would run into the name before it is left out.
 	y, right := 4+ch*float64(len(h.Rows)), 0.0
 	for j, name := range h.Cols {
 		x := left + cw*(float64(j)+0.5)

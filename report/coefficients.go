@@ -387,7 +387,7 @@ func utilisationFigure(in Input) *Figure {
 	if len(rows) == 0 {
 		return nil
 	}
-	lo, hi := Widened(s.Lo, s.Hi)
+	lo, hi := Widened(s.Lo, s.Hi) // at least 0.1 to 1.2
 	fig.Panels = BothWidths("implied utilisation per time-like coefficient", func(w float64) *Drawing {
 		return RowChart(w, rows, Logarithmic("implied utilisation (1 = roofline, logarithmic)", lo, hi), RowMark{V: 1, P: bad, Tip: "roofline"})
 	})

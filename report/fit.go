@@ -70,6 +70,7 @@ func predictedFigure(f *result.FitFigures) *Figure {
 		p.Diagonal(1, ink, Solid)
 		for _, b := range bins {
 			if b.Regime == regime {
+				// The area of a dot grows with the logarithm of the steps in its bin.
 				r := 1.6 + 4.4*math.Sqrt(math.Log1p(float64(b.N))/math.Log1p(float64(most)))
 				p.Dot(p.At(b.X/1000, b.Y/1000), r, regimePaint(b.Regime), 0.55, "")
 			}
@@ -131,6 +132,7 @@ func residualFigure(f *result.FitFigures) *Figure {
 // residualPanel draws the bands of one regime against one quantity; nil without any. Axes are the
 // same for all regimes, so that panels can be compared.
 func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing {
+	// Ranges of the axes: the quantity over the bands against it, the error over all bands.
 	var xs, ys Span
 	for _, b := range bands {
 		if b.Against == against {
@@ -149,11 +151,13 @@ func residualPanel(bands []result.ResidualBand, against, regime string) *Drawing
 	if len(mid) == 0 {
 		return nil
 	}
+	// At least -10 to +10 % are shown, so that small errors look small, and at most -100 to +150 %.
 	lo := math.Max(math.Min(ys.Lo, -0.1), -1)
 	hi := math.Min(math.Max(ys.Hi, 0.1), 1.5)
 	y := Linear("prediction/measured − 1 (%)", lo*100, hi*100, 4)
 	p := NewFrame(PanelW, 200, regime+", against "+against, Linear(againstLabels[against], xs.Lo, xs.Hi, 5), y)
 	p.Level(0, ink, Solid, "")
+	// Curves over time are broken where the machine was idle.
 	var breaks []int
 	if against == "time" {
 		breaks = idleSplits(x, 5)
@@ -206,6 +210,8 @@ const maxTerms = 40
 
 // waterfallPanel draws the terms of a mean step of one regime as bars end to end, and their sum.
 func waterfallPanel(cs []result.Contribution, regime string) *Drawing {
+	// The terms that are drawn, and the range of the ends of their bars: one may take time off, so the sum
+	// need not be the largest.
 	var terms []result.Contribution
 	var s Span
 	s.Take(0)
@@ -231,6 +237,7 @@ func waterfallPanel(cs []result.Contribution, regime string) *Drawing {
 		d.Label(At(x.Px(t.V), bottom+14), t.Label, tickSize, Mute, anchorMiddle)
 	}
 	d.Label(At((x.P0+x.P1)/2, d.H-6), x.Label, labelSize, Mute, anchorMiddle)
+	// Each bar begins where the one above it ends; the last is the sum from 0.
 	from := 0.0
 	bar := func(i int, name string, a, b float64, p Paint) {
 		y := top + barH*float64(i)
@@ -402,12 +409,14 @@ func driftPanel(r result.ValidationRun) *Drawing {
 		leaves = leaves || d.Factor < 0.9 || d.Factor > 1.1
 	}
 	p := NewFrame(PanelW, 200, r.ID, Linear("time since the first row (s)", xs.Lo, xs.Hi, 5), Linear("measured / predicted", ys.Lo, ys.Hi, 4))
+	// The band of +-10 % within which a drift is harmless; a run that leaves it is drawn in red.
 	p.Rect(p.At(p.X.Lo, 0.9), p.At(p.X.Hi, 1.1), gridLine, 0.8, "")
 	p.Level(1, AxisLine, Solid, "")
 	colour := Decode
 	if leaves {
 		colour = bad
 	}
+	// Each block of time is a level piece of the curve.
 	var pts [][2]float64
 	breaks := idleSplits(starts, 1.5) // where blocks without rows are missing
 	for i, d := range r.Drift {

@@ -42,6 +42,7 @@ func gateTables(v *result.Validation) []Block {
 	open := gatesOpenLayout.blank()
 	rest := gatesRestLayout.blank()
 	others := gatesOthersLayout.blank()
+	// Gates that passed share the table of the failed ones, unless there are too many for one table.
 	passed := judged
 	withResult := 0
 	for _, g := range v.Gates {
@@ -218,31 +219,31 @@ func sortedGates(gs []result.Gate) []result.Gate {
 // Failed returns explanations of the failed gates: one sentence for all gates that mean the same,
 // with the worst value of each and what to do.
 func Failed(gates []result.Gate) (out []string) {
-	worst := map[string]result.Gate{}
-	names := map[string][]string{}
-	var sentences []string
+	worst := map[string]result.Gate{} // by name, the gate farthest from its threshold
+	names := map[string][]string{}    // of the gates, by the sentence that explains them
+	var sentences []string            // in the order of the gates
 	for _, g := range gates {
 		if gateRank(g) != rankFailed {
 			continue
 		}
-		s := gate.Named(g.Name).Failing()
-		if names[s] == nil {
-			sentences = append(sentences, s)
+		sentence := gate.Named(g.Name).Failing()
+		if names[sentence] == nil {
+			sentences = append(sentences, sentence)
 		}
 		if w, known := worst[g.Name]; !known {
-			names[s] = append(names[s], g.Name)
+			names[sentence] = append(names[sentence], g.Name)
 		} else if math.Abs(*w.Value-w.Threshold) > math.Abs(*g.Value-g.Threshold) {
 			continue
 		}
 		worst[g.Name] = g
 	}
-	for _, s := range sentences {
+	for _, sentence := range sentences {
 		var values []string
-		for _, name := range names[s] {
+		for _, name := range names[sentence] {
 			values = append(values, name+" "+GateFigure(new(worst[name])))
 		}
-		g := worst[names[s][0]]
-		out = append(out, fmt.Sprintf("%s, want %s %s: %s", strings.Join(values, ", "), g.Op, GateThreshold(g), s))
+		first := worst[names[sentence][0]]
+		out = append(out, fmt.Sprintf("%s, want %s %s: %s", strings.Join(values, ", "), first.Op, GateThreshold(first), sentence))
 	}
 	return out
 }

@@ -95,6 +95,7 @@ func usedText(in Input, c *result.ConfigErrors) string {
 			parts = append(parts, fmt.Sprintf("%s of %s %s", trace.Thousands(int64(used)), trace.Thousands(int64(max(used, recorded))), noun))
 		}
 	}
+	// Steps: recorded and kept by the fit, or compared in a test run.
 	steps, usedSteps := 0, 0
 	if in.Fit != nil && in.Fit.Requests == nil {
 		for _, r := range in.Fit.Runs {
@@ -112,6 +113,7 @@ func usedText(in Input, c *result.ConfigErrors) string {
 		usedSteps = c.Steps.Rows
 	}
 	add(usedSteps, steps, "recorded steps")
+	// Requests: recorded, and compared in a replay that gates judge.
 	requests, judged := 0, 0
 	seen := map[[2]string]bool{} // runs and phases
 	for i := range in.Validation.Runs {

@@ -19,10 +19,11 @@ func Next(in Input) []string {
 	if v == nil {
 		return nil
 	}
-	by := map[string][]result.Diagnosis{}
+	by := map[string][]result.Diagnosis{} // by cause
 	for _, d := range v.Diagnoses {
 		by[d.Cause] = append(by[d.Cause], d)
 	}
+	// First what makes all other figures worthless.
 	var out []string
 	if contradicted := by[result.CauseStreams]; len(contradicted) > 0 {
 		out = append(out, fmt.Sprintf("Correct run.yaml or the recording of %s first: they contradict each other, and no other figure can be "+
@@ -51,6 +52,7 @@ func Next(in Input) []string {
 	if v.Verdict == coeff.VerdictFail && len(drifted) > 0 {
 		out = append(out, fmt.Sprintf("The machine changed speed during %s: repeat the recording on a quiet machine.", listOf(drifted, 3)))
 	}
+	// What each of the other causes asks for.
 	for _, do := range []struct {
 		about  []result.Diagnosis
 		format string
@@ -68,6 +70,7 @@ func Next(in Input) []string {
 			out = append(out, fmt.Sprintf(do.format, listOfDiagnoses(do.about, do.of)))
 		}
 	}
+	// A failure without a known cause.
 	if v.Verdict == coeff.VerdictFail && len(out) == 0 {
 		if reproducesBatches(v) {
 			out = append(out, "The scheduler forms the recorded batches, so it is times that differ: record the loads with the largest errors "+
@@ -80,6 +83,7 @@ func Next(in Input) []string {
 	if v.Verdict == coeff.VerdictPass {
 		out = append(out, "Use `coefficients.yaml`, or `blis-train export` for BLIS and autoscalers.")
 	}
+	// Gates without a result: those that more data would decide, and those that no recording would.
 	short, outOfReach := shortOfData(v.Gates)
 	if short > 0 {
 		do, want := "Record longer", "requests or steps"

@@ -96,6 +96,7 @@ func metricTables(v *result.Validation) []Block {
 func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	noise := metricNamed(r.MetricsNoise, n)
 	drift := metricNamed(r.MetricsDrift, n)
+	// A figure of a variant is unknown if the variant was not simulated.
 	pick := func(m *result.Metric, get func(*result.Metric) float64) *float64 {
 		if m == nil {
 			return nil

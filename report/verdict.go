@@ -55,6 +55,7 @@ func cardBlocks(in Input) []Block {
 					Sub: fmt.Sprintf("%s; must be %s %s", g.Scope, g.Op, GateThreshold(g))})
 			}
 		}
+		// The error of each metric: of paired requests in a replay or, without one, of load levels.
 		for _, m := range []string{"ttft", "itl", "e2e"} {
 			g, ok := worstGate(v.Gates, "paired_err_"+m)
 			name := "Replay, error of "

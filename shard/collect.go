@@ -291,12 +291,14 @@ func (c *collection) judge(in *pipeline.Judged, made string) error {
 	}
 	spec := judgeTask{Build: c.plan.Build, Command: o.Options.Command(), Fit: made}
 	in.Sources = in.ValidateSources(in.Fit)
+	// Steps: the rows of each run, thinned as one process would thin them, and the inspection of each run.
 	strided := slices.Clone(in.Sources)
 	validate.RowsJudged(in.Fit, strided, o.Options)
 	stepped, err := c.eachRun(passSteps, spec, strided)
 	if err != nil {
 		return err
 	}
+	// Replays: the limit of an outlier needs the rows of all runs, so it has a pass of its own before them.
 	replays := map[string]string{}
 	if !o.StepsOnly {
 		spec.Folders = c.folders

@@ -32,8 +32,9 @@ func (j Job) Garbage() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Receipts: a task that succeeded no longer needs its failures, one that no pass has needs nothing.
 	var garbage []string
-	folders := map[string]bool{}
+	folders := map[string]bool{} // of receipts that count
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		var failed []string
 		done := false

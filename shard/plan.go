@@ -100,6 +100,7 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 			return nil, err
 		}
 	}
+	// A run that cannot be planned makes the plan fail, with the errors of all such runs.
 	var bad []extract.Failed
 	for i := range runs {
 		run, err := runs[i].Plan(partBytes)

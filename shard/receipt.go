@@ -160,6 +160,7 @@ func (j Job) receipt(name string) (*Receipt, error) {
 	if want, err := r.name(); err != nil || want+".json" != name {
 		return nil, fmt.Errorf("got the text of %s.json: the file was changed", want)
 	}
+	// Names come from a file that others may write: they must lie below the task's folder.
 	hash, isOurs := strings.CutPrefix(r.Folder, r.Task+"-")
 	isOurs = isOurs && CheckID(r.Task) == nil && filepath.Base(hash) == hash && filepath.IsLocal(r.Folder)
 	for _, f := range r.Files {

@@ -54,6 +54,7 @@ func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	if n := s.o.MaxRequests; n > 0 && n < len(reqs) {
 		reqs = reqs[:n]
 	}
+	// A change of the arrivals is made on a copy, because replications share the recorded requests.
 	factor, loop := s.o.RateScale, s.load.loop
 	if factor == 1 && loop.Clients == 0 && !s.o.closesSessions() {
 		return reqs, nil
@@ -166,6 +167,7 @@ func (s *Simulation) recordedWorkload(dir string) error {
 	}
 	s.load.fixed = w
 	s.notes = append(s.notes, w.Notes...)
+	// Clients that waited for answers do so in the simulation too, unless the options say otherwise.
 	closed := slices.ContainsFunc(s.Deployment.Phases, func(p deploy.Phase) bool { return p.Name == phase && p.Load == deploy.LoadClosed })
 	if !closed || s.load.loop.Clients > 0 {
 		return nil
@@ -199,6 +201,7 @@ func (s *Simulation) recordedRun(dir string) (*trace.Run, error) {
 	if len(runs) != 1 {
 		return nil, several(len(runs), runs[0].Dir)
 	}
+	// A recording is extracted to a temporary folder first.
 	tmp, remove, err := files.Temporary("", "blis-train-simulate-")
 	if err != nil {
 		return nil, err

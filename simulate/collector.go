@@ -175,6 +175,7 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	if res.LookedUpTokens > 0 {
 		s.PromptCacheHitRate = known(float64(res.HitTokens) / float64(res.LookedUpTokens))
 	}
+	// Recorded arrivals are times since 1970, generated ones since the start.
 	if c.first >= earliestEpochUs {
 		c.end = max(c.end-c.first, 0)
 	}
@@ -190,6 +191,7 @@ func (c *collector) Close(res *sim.Result) *Summary {
 		s.DurationS = float64(c.last-c.first) / 1e6
 		s.BusyShare = math.Min(1, float64(res.BusyUs)/float64(c.last-c.first))
 	}
+	// Whether waits grew over the run. In a closed loop the clients limit the load, so it is never overload.
 	stat.SortStable(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
 	checks, saturated := stat.Overloaded(c.arrivals)
 	s.Overload = saturation{Saturated: saturated && !c.isClosed, Checks: []saturationCheck{}}

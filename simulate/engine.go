@@ -35,6 +35,7 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	cfg.TokenGaps = true
 	cfg.KVBlocks = s.o.KVBlocks
 	cfg.Done = s.ctx.Done()
+	// Options in place of the model's values.
 	if v := s.o.OverheadUs; v != nil {
 		cfg.Overhead = sim.Const(*v)
 	}

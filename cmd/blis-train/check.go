@@ -158,6 +158,7 @@ func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 		}
 		doc.Against = &against
 	}
+	// Mismatches of the coefficients with the deployment, then with the files they were made from.
 	found, beyond, err := export.Check(set, d, vectorizer(set))
 	if err != nil {
 		return nil, err

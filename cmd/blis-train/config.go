@@ -228,6 +228,7 @@ func workingConfig(con *console, inputs []string) (string, error) {
 	if isFile(configName) {
 		found = configName
 	}
+	// Look for files in the folder of each input and in its subfolders, the runs.
 	ignored := map[string]bool{}
 	for _, input := range inputs {
 		st, err := os.Stat(input)

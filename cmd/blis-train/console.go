@@ -186,6 +186,8 @@ func (p *stages) show(stage string, done, total int64, unit string) {
 	if _, ok := p.started[stage]; !ok {
 		p.started[stage] = now
 	}
+	// A bar is redrawn many times a second, a line is not repeated within two seconds. A bar is always
+	// drawn at the end of its stage.
 	every := 2 * time.Second
 	if con.tty {
 		every = 80 * time.Millisecond

@@ -91,6 +91,7 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		s.printError(stderr, msg, "")
 	}
 	s.printError(stderr, all[len(all)-1], hintOf(err, s.command))
+	// The kind of the error decides the status: wrong use, a verdict or gate, or another failure.
 	var coded *trace.Error
 	switch {
 	case errors.As(err, new(*option.Misuse)):
@@ -120,6 +121,8 @@ func (s *session) isWrongName(err error) bool {
 		!strings.Contains(err.Error(), "no such file") {
 		return false
 	}
+	// The error is about a name if it contains a word of the command line that is no number, no flag, no
+	// command and no file.
 	for _, word := range s.args {
 		if _, value, isFlag := strings.Cut(word, "="); isFlag && strings.HasPrefix(word, "-") {
 			word = value
@@ -190,6 +193,7 @@ func hintOf(err error, command string) string {
 	if hint := trace.HintOf(err); hint != "" {
 		return hint
 	}
+	// A message that lists the allowed words, or got a percentage for a share.
 	if m := choiceError.FindStringSubmatch(err.Error()); m != nil {
 		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool {
 			return strings.ContainsRune(`, "`, r)

@@ -81,6 +81,7 @@ func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string
 	if err := keepJudged(c, o, len(grams) > 0); err != nil {
 		return err
 	}
+	// Fit to load levels, to saved sums, or to the extracted tables.
 	var doc *result.Fit
 	if o.From == fit.FromPoints.Name {
 		doc, err = fitPoints(c, *o)
@@ -92,6 +93,8 @@ func runFit(c *cli.Context, con *console, o *pipeline.FitOptions, grams []string
 	if err != nil {
 		return err
 	}
+	// A fit without step times is validated at once, because its evidence is the requests themselves. Of
+	// the others print the command that comes next.
 	showFit(con, doc)
 	in := c.Args().First()
 	out := cmp.Or(o.Out, in)

@@ -191,6 +191,7 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*model.Model, 
 			return con.builtInModel(draft, id), nil
 		}
 	}
+	// A file from elsewhere is copied into the folder of the run.yaml, which names it.
 	m := con.readModel(draft, path)
 	switch {
 	case isThere || filepath.IsLocal(given) || !exists(path):

@@ -104,6 +104,7 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 			c.Args().First()),
 			"a model is given as --model NAME, axes as --sweep tp=1,2,4")
 	}
+	// A flag with several values is an axis of a sweep.
 	for _, name := range listFlags {
 		if text := c.String(name); strings.Contains(text, ",") {
 			axes = strings.TrimSpace(name + "=" + strings.ReplaceAll(text, " ", "") + " " + axes)
@@ -120,6 +121,7 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 		return err
 	}
 	doc := &predictDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
+	// The kernels of one step, a sweep, or one prediction.
 	if text := c.String("step"); text != "" {
 		batch, err := parseBatch(text)
 		if err != nil {
@@ -177,6 +179,7 @@ func hasAxis(axes, name string) bool {
 // latency targets and the kernel tables.
 func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes string) (err error) {
 	const mostClients = 1 << 14
+	// The question has the first value of each flag; a sweep varies it.
 	hasClients := c.IsSet("concurrency")
 	hasRate := c.IsSet("rate")
 	input, output, clients := int64(1000), int64(200), int64(0)

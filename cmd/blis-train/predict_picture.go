@@ -49,6 +49,7 @@ const (
 // request length, its points labelled with their load, and the limit of a target on TPOT or ITL.
 // Upper bounds are dotted.
 func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
+	// Points of each server: throughput and latency, and the load at each. x and y are their ranges.
 	var x, y report.Span
 	lines := map[string][][2]float64{}
 	loads := map[string][]string{}
@@ -68,7 +69,7 @@ func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
 		x.TakePositive(p.tokensPerS)
 		y.TakePositive(p.tpotMs)
 	}
-	limits := map[string]float64{}
+	limits := map[string]float64{} // ms, of targets on the latency that is drawn
 	for _, t := range targets.Limits {
 		if t.Metric == predict.TPOT || t.Metric == predict.ITL {
 			limits[t.String()] = t.LimitMs
@@ -103,7 +104,7 @@ func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
 			if !isLine {
 				label = name + ", " + label
 			}
-			const start, end = 0, 2
+			const start, end = 0, 2 // anchors of a text: its left end at the point, or its right end
 			if at.X < pictureWidth*3/4 {
 				f.Label(report.At(at.X+5, at.Y-5), label, 9, report.Mute, start)
 			} else {

@@ -27,7 +27,7 @@ func (con *console) predictSweep(c *cli.Context, q predict.Question, text string
 	if doc.Points, err = predict.All(c.Context, qs, c.Int("workers")); err != nil {
 		return err
 	}
-	// Upper bounds stand behind the estimates: they are not comparable.
+	// Upper bounds come after all estimates, because the two are not comparable.
 	stat.SortStable(doc.Points, func(a, b *predict.Prediction) int {
 		switch {
 		case a.Bound == b.Bound:
@@ -38,7 +38,7 @@ func (con *console) predictSweep(c *cli.Context, q predict.Question, text string
 		return -1
 	})
 	answered := 0
-	met := 0
+	met := 0 // points that meet the targets by an estimate, not only by a bound
 	for _, p := range doc.Points {
 		if p.Refused == "" {
 			answered++
@@ -123,6 +123,7 @@ const mostSweepAxes = 4
 // showSweep prints the table of the points that could be predicted.
 func showSweep(con *console, points []*predict.Prediction, targets *predict.Targets) {
 	points = slices.DeleteFunc(slices.Clone(points), func(p *predict.Prediction) bool { return p.Refused != "" })
+	// Axes with different values become columns; the value that all points share goes into the title.
 	var varied []sweepColumn
 	title := []string{points[0].Model, points[0].Hardware}
 	for _, a := range sweepAxes {
@@ -330,6 +331,7 @@ func paretoPlot(points []operatingPoint) string {
 	if len(dots) < 3 || len(names) > 26 {
 		return ""
 	}
+	// The plot starts at 0 and ends at the largest values.
 	mostX, mostY := 0.0, 0.0
 	for _, d := range dots {
 		mostX = math.Max(mostX, d.x)
@@ -354,6 +356,7 @@ func paretoPlot(points []operatingPoint) string {
 			}
 		}
 	}
+	// The best points last, so that they overwrite others in the same place.
 	draw(false)
 	draw(true)
 	lines := []string{fmt.Sprintf("%7.0f output tokens/s of a user; capitals: no other point is better in both", mostY)}

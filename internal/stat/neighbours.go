@@ -112,15 +112,16 @@ func (t *Neighbours) search(at int32, x []float64, best *nearest) {
 		}
 		return
 	}
-	l, r := t.gap(n.left, x), t.gap(n.right, x)
+	// A half whose box lies farther from x than the worst point so far has none to offer.
+	near, far := t.gap(n.left, x), t.gap(n.right, x)
 	first, second := n.left, n.right
-	if r < l {
-		first, second, l, r = second, first, r, l
+	if far < near {
+		first, second, near, far = second, first, far, near
 	}
-	if l <= best.worst() {
+	if near <= best.worst() {
 		t.search(first, x, best)
 	}
-	if r <= best.worst() {
+	if far <= best.worst() {
 		t.search(second, x, best)
 	}
 }

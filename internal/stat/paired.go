@@ -58,6 +58,7 @@ func signFlips(d []float64) float64 {
 		if k == total {
 			return float64(far) / float64(total)
 		}
+		// The k-th step of the Gray code flips the lowest bit that is set in k.
 		bit := 0
 		for k>>bit&1 == 0 {
 			bit++

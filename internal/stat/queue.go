@@ -39,6 +39,7 @@ func queueRises(requests []Arrival, ofRamps bool) bool {
 			left = append(left, requests[i].Left)
 		}
 	}
+	// How many of the earlier requests have not left at each arrival.
 	Sort(left)
 	inSystem := make([]float64, len(at))
 	gone := 0
@@ -59,6 +60,7 @@ func queueRises(requests []Arrival, ofRamps bool) bool {
 	if !(r > 0) {
 		return false
 	}
+	// The rise of the line of least squares from the first arrival to the last, in requests.
 	riseOfLine := r * math.Sqrt(variance(inSystem)/variance(at)) * (at[len(at)-1] - at[0])
 	leastRise := math.Max(leastRiseShare*float64(len(at)), leastRiseSDs*math.Sqrt(Mean(inSystem)))
 	return r*r >= leastRiseR2 && riseOfLine >= leastRise

@@ -78,7 +78,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 			largest = math.Max(largest, math.Abs(d))
 		}
 		targets = append(targets, y)
-		if math.Abs(y) < minTargetUs {
+		if math.Abs(y) < minTargetUs { // no relative error
 			e.Excluded++
 			continue
 		}

@@ -27,17 +27,19 @@ func EffectiveSize(series []float64) float64 {
 		window = series[(n-maxSeries)/2:][:maxSeries]
 	}
 	r := ranks(window)
-	m := Mean(r)
+	mean := Mean(r)
 	for i := range r {
-		r[i] -= m
+		r[i] -= mean
 	}
-	c0 := autocovariance(r, 0)
-	if c0 == 0 {
+	variance := autocovariance(r, 0)
+	if variance == 0 {
 		return float64(n)
 	}
+	// tau is 1 + 2*sum rho_k: the pair of rho_0 = 1 and rho_1 adds 2 + 2*rho_1, hence the start at -1. Pairs
+	// are kept from rising, because the true ones fall.
 	tau, last := -1.0, math.Inf(1)
 	for k := 0; k+1 < min(len(r)/2, maxSeriesLag); k += 2 {
-		pair := (autocovariance(r, k) + autocovariance(r, k+1)) / c0
+		pair := (autocovariance(r, k) + autocovariance(r, k+1)) / variance
 		if pair <= 0 {
 			break
 		}

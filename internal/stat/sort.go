@@ -26,12 +26,14 @@ func Sort(v []float64) {
 		b := math.Float64bits(x)
 		return (b ^ (uint64(int64(b)>>63) | 1<<63)) >> (d * width) % (1 << width)
 	}
+	// Count the values of each digit, from which follows the place of the first number with a value.
 	var ends [64/width + 1][1 << width]int32
 	for _, x := range v {
 		for d := range ends {
 			ends[d][digit(x, d)]++
 		}
 	}
+	// Sort by one digit after the other, the lowest first; each pass keeps the order of equal digits.
 	from, to := v, make([]float64, len(v))
 	for d := range ends {
 		at, sum := &ends[d], int32(0)

@@ -86,7 +86,7 @@ func surveySnapshots(run *trace.Run) (*snapshotSurvey, error) {
 		if after == before {
 			return
 		}
-		id := strings.Clone(snapshot.CoreID) // q.CoreID is part of a larger page
+		id := strings.Clone(snapshot.CoreID) // CoreID shares the memory of a whole page of rows
 		found[id] = after
 		if before&isSeen == 0 {
 			lengths = append(lengths, float64(snapshot.PromptTokens))

@@ -69,6 +69,8 @@ func (f *filler) auditTimes() timeAudit {
 			f.run.ID, n).WithHint("look at the log: times of another unit, or lines of several engines?")
 		return a
 	}
+	// The evidence: the resolution of the stamps, whether elapsed belongs to the batch of its own line (lag),
+	// and whether it can be a whole step at all.
 	precise, second := f.resolution()
 	lag, conclusive := f.elapsedLag(&a.figures)
 	below := f.belowFloor()
@@ -86,6 +88,8 @@ func (f *filler) auditTimes() timeAudit {
 
 	a.sync = !looksAsync && !isAsync && (isDeviceTime || dep.AsyncScheduling.OK || conclusive)
 	a.coarse = precise && f.isCoarse()
+	// Precise stamps are best; those that are coarse for a single pass are worse than the elapsed time of a
+	// synchronous engine.
 	switch {
 	case precise && !(a.coarse && a.sync):
 		a.time = timeCadence

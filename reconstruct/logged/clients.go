@@ -45,6 +45,7 @@ const (
 // chunk of a prompt of that length: the offset with which the chunk came at the end of the pass. The
 // offset with the most votes is used if enough passes agree.
 func (f *filler) alignClients(a *timeAudit) {
+	// The clients' requests, one for each answer. A row with several answers (N) has their sum of tokens.
 	v := &ballot{exact: map[int64][]int64{}}
 	hasStamps := false
 	for i := range f.run.Observed {
@@ -92,6 +93,7 @@ func (f *filler) alignClients(a *timeAudit) {
 	if f.isFromChunks {
 		return
 	}
+	// What votes: first chunks by the length of their prompt, and requests whose pass is known.
 	for i := range f.requests {
 		if !f.requests[i].whole {
 			v.exact[f.requests[i].prompt] = append(v.exact[f.requests[i].prompt], f.requests[i].firstNs)
@@ -228,6 +230,7 @@ func (f *filler) countVotes(v *ballot) (offset int64, share float64) {
 	if len(votes) == 0 {
 		return 0, 0
 	}
+	// By chance, votes are spread evenly over their span; these are subtracted.
 	slices.Sort(votes)
 	offset, n := densestWindow(votes, v.window)
 	span := votes[len(votes)-1] - votes[0] + v.window
@@ -240,6 +243,7 @@ func (f *filler) shiftPasses(v *ballot, offset int64) {
 	free := int64(0) // end of the stretch before
 	f.eachBusyStretch(func(from, to int) {
 		shift := offset
+		// The stamps of a stretch in whole seconds are off by the same part of a second, which its votes show.
 		if v.window > voteWindowNs {
 			var near []int64
 			for i := from; i < to; i++ {
@@ -253,7 +257,7 @@ func (f *filler) shiftPasses(v *ballot, offset int64) {
 				shift = at
 			}
 		}
-		if from > 0 {
+		if from > 0 { // stretches do not overlap
 			first := &f.passes[from]
 			shift = max(shift, free-first.endNs+trace.Ns(first.it.ElapsedUs+first.constantUs))
 		}

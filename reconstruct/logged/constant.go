@@ -37,6 +37,8 @@ const clientTolerance = 0.02
 // chunk of a request is the sum of (elapsed + constant) of its passes. Summed over requests, each
 // pass counts once for each of its decodes.
 func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
+	// Tokens after the first of each answer and their time, us, as clients saw them; decodes and their
+	// elapsed time, us, as the log has them.
 	tokens := 0.0
 	span := 0.0
 	decodes := 0.0
@@ -53,6 +55,7 @@ func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 		decodes += d
 		elapsed += d * f.passes[i].it.ElapsedUs
 	}
+	// Both must be of the same requests.
 	if decodes == 0 || math.Abs(tokens-decodes) > clientTolerance*decodes {
 		return 0, false
 	}

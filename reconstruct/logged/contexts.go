@@ -65,9 +65,9 @@ func (f *filler) fillContexts() {
 // measureOtherClients computes the share of the decodes, while the clients ran, that belonged to
 // requests not in the clients' results.
 func (f *filler) measureOtherClients() {
-	own := int64(0)
-	ran := int64(0)
-	from := int64(math.MaxInt64)
+	own := int64(0)              // decodes of the clients' requests
+	ran := int64(0)              // decodes that the log has while the clients ran
+	from := int64(math.MaxInt64) // ns, when the clients ran
 	to := int64(0)
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]

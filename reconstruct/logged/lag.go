@@ -18,6 +18,7 @@ import (
 // tokens. It is conclusive if the smallest error is clearly below the second.
 func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	const lags = 3
+	// Passes that follow without a gap, so that each lag names a batch; near counts those after a prefill.
 	var rows []int
 	near := 0
 	for i := lags; i < len(f.passes); i++ {
@@ -43,6 +44,7 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	for k, i := range rows {
 		y[k] = f.passes[i].it.ElapsedUs
 	}
+	// The error of each lag. Times below a tenth of the median do not get a larger weight.
 	least := 0.1 * stat.Median(y)
 	errs := make([]float64, lags)
 	for k := range errs {

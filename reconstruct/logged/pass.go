@@ -82,6 +82,7 @@ const (
 // that. In such recordings, a pass in which prompts end is followed by as many context requests of
 // one token, none of which is new.
 func (f *filler) relabelFirstDecodes() {
+	// Count passes in which prompts ended, and of these the ones followed by as many one-token contexts.
 	ended, exact := 0, 0
 	for i := 1; i < len(f.passes); i++ {
 		a, b := &f.passes[i-1], &f.passes[i]

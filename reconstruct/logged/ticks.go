@@ -91,8 +91,9 @@ const ticksPerBlock = 20
 // time, and returns their mean. ok is false if no stretch has two ticks.
 func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	f.markTicks()
-	var all, block tickRegression
+	var all, block tickRegression // over the run, and over the block of stretches under way
 	from, ticks := 0, 0
+	// endBlock gives the passes up to `to` the slope of their block, or of the block before without one.
 	endBlock := func(to int) {
 		if block.sxx > 0 {
 			for i := from; i < to; i++ {
@@ -128,6 +129,7 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 		}
 	}
 	c = constants / float64(max(1, n))
+	// A slope below 0 is returned as it is: then elapsed is longer than the time that passed.
 	if raw := all.sxy / all.sxx; raw < 0 {
 		c = raw
 	}
@@ -143,8 +145,9 @@ func (f *filler) layEndToEnd() {
 	f.markTicks()
 	free := int64(math.MinInt64) // end of the stretch before
 	f.eachBusyStretch(func(from, to int) {
+		// Each stamp bounds the start of the stretch: the stamp less the time of the passes until then.
 		z := stretchOrigin{lo: math.Inf(-1), hi: math.Inf(1)}
-		sum := 0.0
+		sum := 0.0 // ns from the start of the stretch
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
 			cycle := (p.it.ElapsedUs + p.constantUs) * 1000
@@ -215,6 +218,7 @@ func (z *stretchOrigin) originFor(i int, free int64) float64 {
 		}
 		return 0
 	}
+	// A tick is off by up to a pass, so the origin is smoothed over neighbouring ticks.
 	if z.smooth == nil {
 		for k := range z.ticks {
 			near := z.ticks[max(0, k-tickWindow):min(len(z.ticks), k+tickWindow+1)]

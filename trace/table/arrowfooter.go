@@ -33,6 +33,7 @@ func checkFooter(f io.ReaderAt, size int64) error {
 		return err
 	}
 	footer := flat{flatbuffers.Table{Bytes: b, Pos: flatbuffers.GetUOffsetT(b)}}
+	// Bounds of the lists of blocks, then the fields and metadata of the schema, at most left in all.
 	footer.vector(2, 24) // dictionaries
 	footer.vector(3, 24) // records
 	if at := footer.field(1); at > 0 {

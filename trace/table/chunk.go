@@ -106,6 +106,7 @@ func (c *chunk) data(h *pageHeader, data []byte) (err error) {
 			return err
 		}
 	}
+	// The values themselves, or indices into the dictionary of the chunk.
 	c.isRef = false
 	switch {
 	case h.encoding == encPlain:
@@ -162,6 +163,7 @@ func (c *chunk) readRows(col *column, n int, use func(columnPart)) error {
 		}
 		k := min(c.left, n-at)
 		c.left -= k
+		// Only known values are stored; the definition levels have a 1 for each of them.
 		known := k
 		c.def = c.def[:0]
 		if c.maxDef > 0 {
@@ -231,7 +233,8 @@ func (c *chunk) listLevels(row *int, n int) (known int, err error) {
 		if !c.ahead && !c.reps.readInto(level[:]) {
 			return 0, errShort
 		}
-		isFirst := level[0] == 0 // of a row
+		// A repetition level of 0 begins a row, another continues its list.
+		isFirst := level[0] == 0
 		c.ahead = isFirst && *row == n-1
 		switch {
 		case c.ahead:

@@ -140,6 +140,7 @@ func (r *runs) nextRun() bool {
 		return false
 	}
 	r.b = r.b[n:]
+	// An even head begins a run of one value, an odd one groups of eight packed values.
 	if head&1 == 0 {
 		size := (r.width + 7) / 8
 		if len(r.b) < size {

@@ -121,9 +121,11 @@ func (s *slicer) open() (err error) {
 			return err
 		}
 	}
+	// Requests without a stamp are in every slice, because nobody knows when they ran.
 	if err := s.requests[2].readUntil(math.MaxInt64); err != nil {
 		return err
 	}
+	// The run ends with its last step, which is in the last row group.
 	end, err := Open[trace.Step](s.dir, Steps)
 	if err != nil {
 		return err
@@ -205,6 +207,7 @@ func (s *slicer) next() (run *trace.Run, last bool, err error) {
 	if s.end > 0 {
 		s.advance()
 	}
+	// The steps of the slice and its margin.
 	end := s.at + s.size
 	s.end = end
 	last = !s.grow(func() bool { return len(s.buf) < end+s.margin })
@@ -218,6 +221,7 @@ func (s *slicer) next() (run *trace.Run, last bool, err error) {
 		slice.ToNs = s.buf[end].TsStartNs
 	}
 	run = &trace.Run{ID: strings.TrimPrefix(filepath.Base(s.dir), runPrefix), Slice: &slice}
+	// The requests that may run in these steps, then more steps until the last of the slice's own has ended.
 	shown := int64(math.MaxInt64 - 2)
 	if !last {
 		shown = s.buf[len(s.buf)-1].TsStartNs

@@ -123,7 +123,7 @@ func (f *facts) countSnapshots() error {
 		before := seen[snapshot.CoreID]
 		if before == nil {
 			before = &lastSeen{}
-			seen[strings.Clone(snapshot.CoreID)] = before // q.CoreID is part of a larger page
+			seen[strings.Clone(snapshot.CoreID)] = before // CoreID shares the memory of a whole page of rows
 		} else if before.preemptions == snapshot.Preemptions && snapshot.StepID > before.step {
 			counts.progress++
 			counts.jumps += f.jumped(before, snapshot)
