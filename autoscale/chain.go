@@ -394,7 +394,8 @@ type stepwise struct {
 	full    float64 // duration of a step with all seats taken, ms
 }
 
-// stepwise returns them for a mean number in service and an arrival rate, per ms.
+// stepwise returns the parts of a step for a mean number of requests in service and an arrival rate
+// lambda, per ms.
 func (m *model) stepwise(inService, lambda float64) stepwise {
 	s := stepwise{chunks: m.chunksAt(inService)}
 	s.steps = m.seatSteps(s.chunks)

@@ -62,19 +62,19 @@ func (p *problem) marquardt(z []float64, e effort) []float64 {
 // normal returns the matrix J'WJ (row by row), the gradient J'Wr and the objective at z; false if
 // the model has no answer.
 func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
-	j, r := p.jacobian(z)
-	if j == nil {
+	jacobian, residuals := p.jacobian(z)
+	if jacobian == nil {
 		return nil, nil, 0, false
 	}
 	n := len(z)
 	a = make([]float64, n*n)
 	g = make([]float64, n)
-	for i, v := range r {
+	for i, v := range residuals {
 		weight := 1.0
-		if i < 2*len(p.windows) {
+		if i < 2*len(p.windows) { // two residuals a window; the others are of the prior, which has no outliers
 			_, weight = p.robust(v)
 		}
-		row := j[i*n : i*n+n]
+		row := jacobian[i*n : i*n+n]
 		for x := range n {
 			g[x] += weight * row[x] * v
 			for y := range n {
@@ -82,7 +82,7 @@ func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 			}
 		}
 	}
-	return a, g, p.loss(r), true
+	return a, g, p.loss(residuals), true
 }
 
 // solveDamped returns -(A + damp*diag(A))^-1 g, shortened to lmLargest.

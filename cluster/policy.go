@@ -210,8 +210,8 @@ type randomMatched struct {
 	Seed  int64
 }
 
-// Decide rejects the request at random, with the other run's reject rate of its class in this
-// second. Seconds beyond that run reject nothing.
+// Decide rejects the request with the probability m.Rates of its class in the current second, which
+// another policy's run had. Requests after the end of that run are admitted.
 func (m *randomMatched) Decide(r *Request, v *View, _ int) (Decision, error) {
 	rates := m.Rates[r.ClassName]
 	second := int(v.NowUs / 1e6)

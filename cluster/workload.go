@@ -29,7 +29,8 @@ type load struct {
 	hour      *hour    // recorded requests to play; only classes are drawn then
 }
 
-// loadOf returns the workload of a name; requests are the recorded ones for the two that play them.
+// loadOf returns the workload of a name. requests are recorded ones, which the workloads `recorded`
+// and `given` play; the others draw their own.
 func loadOf(name string, requests []sim.Request) (load, error) {
 	l := loads[name]
 	var err error

@@ -17,7 +17,7 @@ type heads struct {
 	kvHeads int64
 }
 
-// attention returns the grid over requests and tokens for these heads, from an attention table. B
+// attention returns the grid of times over requests and tokens for the heads h, from an attention table. B
 // requests of Hq query and Hkv KV heads take as long as B*r requests of Hq/r and Hkv/r heads; r is
 // the ratio that is returned. So a table that stops at 8 KV heads, or lacks their number, serves
 // multiples. Between measured numbers of query heads with equal KV heads times are linear.

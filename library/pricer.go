@@ -72,7 +72,8 @@ func (p *Pricer) sumOf(d driver, in *state) Parts {
 }
 
 // Features sets x to the features of a batch: its step time is their dot product with the
-// corrections theta (spec#library-step).
+// corrections theta (spec#library-step). Outside CUDA graphs the GPU and the host that launches the
+// kernels work at the same time, so only the slower of the two counts.
 func (p *Pricer) Features(b *Batch, theta, x *[NumStep]float64) {
 	p.Columns(b, x)
 	Slower(theta, x)

@@ -56,7 +56,7 @@ const (
 	FormTrained = "trained-physics" // also in BLIS's terms
 )
 
-// DefaultFitOptions returns those of the command line.
+// DefaultFitOptions returns the options that the command line has by default.
 func DefaultFitOptions() FitOptions {
 	return FitOptions{Options: fit.BareOptions(), Search: requestfit.SearchNone, Form: FormPhysics}
 }

@@ -28,7 +28,7 @@ type InspectOptions struct {
 	Points   int  // load levels to propose for each deployment; 0: none
 }
 
-// DefaultInspectOptions returns those of the command line.
+// DefaultInspectOptions returns the options that the command line has by default.
 func DefaultInspectOptions() InspectOptions { return InspectOptions{Extract: DefaultExtractOptions()} }
 
 // Inspect returns what recordings, or folders that Extract has written, can be used for, before any
@@ -168,8 +168,8 @@ func joinInspect(a, b *result.Inspect) *result.Inspect {
 	return a
 }
 
-// inspectTables returns the document with the inspections of the runs of ext, in their order.
-// inspect returns that of one run.
+// inspectTables returns the document with the inspections of the runs of ext, in their order. The
+// function inspect makes the inspection of one run.
 func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, progress trace.Progress,
 	inspect func(*result.ExtractRun) (result.InspectRun, error)) (*result.Inspect, error) {
 	doc := &result.Inspect{Header: h, Runs: []result.InspectRun{}, Unfit: []string{}, Warnings: []trace.Finding{}}

@@ -43,7 +43,7 @@ type ValidateOptions struct {
 	Changed          func(*result.Changes) // called with the changes since Baseline; may be nil
 }
 
-// DefaultValidateOptions returns those of the command line.
+// DefaultValidateOptions returns the options that the command line has by default.
 func DefaultValidateOptions() ValidateOptions {
 	o := ValidateOptions{Options: validate.DefaultOptions()}
 	o.Split = 0

@@ -58,7 +58,7 @@ func scopes(runs []*runRows) []string {
 	return append(out, slices.DeleteFunc(configs, func(c string) bool { return rows[c] < leastPerScope })...)
 }
 
-// inScope returns those of the rows that belong to a scope.
+// inScope returns the rows (indices) that belong to a scope: a configuration, or all of them.
 func (a *rowSet) inScope(scope string, rows []int) []int {
 	if scope == scopeAll {
 		return rows

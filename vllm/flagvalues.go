@@ -115,7 +115,7 @@ func numberFrom(least float64) func(any) string {
 	}
 }
 
-// oneOfIntegers returns the rule of an integer that is one of those.
+// oneOfIntegers returns the rule of a flag whose value must be one of the legal integers.
 func oneOfIntegers(legal ...int64) func(any) string {
 	return func(value any) string {
 		if n, ok := asInteger(value); !ok || !slices.Contains(legal, n) {

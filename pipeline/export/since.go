@@ -20,7 +20,7 @@ type Old struct {
 	Set      *coeff.Set // nil: a validation.json alone
 }
 
-// OldSet returns those of a coefficient file.
+// OldSet returns the gates, verdicts and coefficients of the coefficient file name.
 func OldSet(name string, set *coeff.Set) *Old {
 	return &Old{Name: name, Gates: set.Gates, Purposes: set.Purposes, Set: set}
 }

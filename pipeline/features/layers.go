@@ -293,7 +293,8 @@ func (s *Space) expertsTouched(tokens float64) float64 {
 	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Layers * e.Experts / s.engines * share })
 }
 
-// touchedBytes returns the bytes of the weights of those experts.
+// touchedBytes returns the bytes of the weights of the experts that so many tokens use, over all
+// layers.
 func (s *Space) touchedBytes(tokens float64) float64 {
 	return s.overExperts(tokens, func(e *experts, share float64) float64 { return e.Bytes * share })
 }

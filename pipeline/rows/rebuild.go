@@ -38,7 +38,8 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 	return s, s.rebuildBatches()
 }
 
-// As returns the same run rebuilt under another version.
+// As returns the run of s rebuilt under another version of the feature specification. What was
+// found out from snapshots is shared.
 func (s *Steps) As(v features.Version) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err

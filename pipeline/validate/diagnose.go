@@ -163,7 +163,8 @@ func diagnoseSteps(s *scope, failed []string, lag *candidate) result.Diagnosis {
 	return diagnosis
 }
 
-// bestCandidate returns the one that removes most among those that may be the cause; nil: none may.
+// bestCandidate returns the candidate that removes the largest part of the error, among those that
+// may be the cause (whyNot); nil if none may be.
 func bestCandidate(tried []*candidate, constantLoss float64) *candidate {
 	var best *candidate
 	for _, c := range tried {

@@ -44,7 +44,7 @@ const (
 	fitsRows        = -1 // MaxRows: as many as the fit uses
 )
 
-// DefaultOptions returns those of the command line.
+// DefaultOptions returns the options that the command line has by default.
 func DefaultOptions() Options {
 	return Options{Split: rows.DefaultSplit, Seed: 1, Noise: noiseResidual, Latency: latencyPhysics, MaxRows: fitsRows}
 }

@@ -25,7 +25,7 @@ type residuals struct {
 	all           *residuals  // of every row of the scope, the training rows too; nil in all itself
 }
 
-// residuals returns those of the judged rows of a scope.
+// residuals returns the residuals of the judged rows of a scope, with predictions by predict.
 func (s *scope) residuals(predict func(*judgedRun, int) float64) *residuals {
 	r := residualsOf(s.eachJudgedRow, predict)
 	r.all = residualsOf(s.eachRow, predict)

@@ -73,7 +73,8 @@ func restoreSteps(src *Source, set *coeff.Set) (*judgedRun, error) {
 	return t, err
 }
 
-// OutlierLimits returns those over all runs, whose steps are stored.
+// OutlierLimits returns the limits beyond which a row is an outlier, over the rows of all runs,
+// which StoreSteps has stored.
 func OutlierLimits(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source, o Options) ([]Limits, error) {
 	j, err := newJob(ctx, set, fit, sources, o)
 	if err != nil {

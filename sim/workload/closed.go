@@ -86,7 +86,8 @@ func releaseArrivals(requests []sim.Request) []int {
 // are ns.
 func (w *Workload) Concurrency(run *trace.Run) stat.Concurrency { return ConcurrencyOf(w.calls(run)) }
 
-// ConcurrencyOf estimates the same from calls in the order in which they were sent.
+// ConcurrencyOf estimates how a client limited its requests in flight, from its calls in the order
+// in which they were sent. Times are ns.
 func ConcurrencyOf(calls []Call) stat.Concurrency { return stat.ConcurrencyOf(timesOf(calls)) }
 
 // timesOf returns when each call was sent and answered, ns.

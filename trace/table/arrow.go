@@ -248,7 +248,8 @@ func loadColumn[T any](c *column, a arrow.Array, row int, rows []T) error {
 	return loadEach(c, a, row, rows, value)
 }
 
-// loadValues does the same for an array whose values are contiguous in memory.
+// loadValues copies values as loadColumn does, from an array of which the library gives the slice
+// `values`.
 func loadValues[T, V any](c *column, a arrow.Array, row int, rows []T, values []V) error {
 	if a.NullN() > 0 {
 		return loadEach(c, a, row, rows, func(i int) V { return values[i] })

@@ -21,7 +21,7 @@ func (c *Reader) addFinding(code trace.Code, format string, args ...any) {
 	c.Findings = append(c.Findings, trace.Findingf(code, format, args...))
 }
 
-// findTraps runs all these checks.
+// findTraps runs the checks of this file on all files that were read.
 func (c *Reader) findTraps(dep *deploy.Deployment) {
 	for i := range c.traceFiles {
 		f := &c.traceFiles[i]

@@ -78,19 +78,19 @@ func setElapsedMs(r *passRecord, v float64) { r.ElapsedUs = 1000 * v }
 // setContextReqs sets the number of requests with prompt tokens.
 func setContextReqs(r *passRecord, v float64) { r.ContextReqs = int64(v) }
 
-// setContextTokens sets their tokens.
+// setContextTokens sets the prompt tokens that the pass computed.
 func setContextTokens(r *passRecord, v float64) { r.ContextTokens = int64(v) }
 
-// setContextKVTokens sets the tokens that they had in the KV cache.
+// setContextKVTokens sets the tokens that the requests with prompt tokens had in the KV cache before.
 func setContextKVTokens(r *passRecord, v float64) { r.ContextKVTokens = trace.Some(int64(v)) }
 
 // setGenerationReqs sets the number of decoding requests.
 func setGenerationReqs(r *passRecord, v float64) { r.GenerationReqs = int64(v) }
 
-// setGenerationTokens sets their tokens.
+// setGenerationTokens sets the tokens that the pass computed for decoding requests.
 func setGenerationTokens(r *passRecord, v float64) { r.GenerationTokens = int64(v) }
 
-// setDecodeKVTokens sets the tokens that they had in the KV cache.
+// setDecodeKVTokens sets the tokens that the decoding requests had in the KV cache.
 func setDecodeKVTokens(r *passRecord, v float64) { r.DecodeKVTokens = trace.Some(int64(v)) }
 
 // setQueuedReqs sets the number of waiting requests.

@@ -25,7 +25,7 @@ type Options struct {
 	Holdout  []*Load // decide whether the result of a search is kept; without them there is no search
 }
 
-// DefaultOptions returns those of the command line.
+// DefaultOptions returns the options that the command line has by default.
 func DefaultOptions() Options {
 	return Options{
 		Passes:   12,

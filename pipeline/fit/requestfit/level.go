@@ -212,8 +212,8 @@ const (
 	mostClients = 1 << 14
 )
 
-// Requests returns those of a benchmark of the level: a closed loop of its clients, or
-// Poisson arrivals at its rate. Lengths of a stated standard deviation are uniform.
+// Requests returns the requests that a benchmark of the level sends: a closed loop of its clients,
+// or Poisson arrivals at its rate. Lengths of a stated standard deviation are uniform.
 func (p *Level) Requests(h Harness) ([]sim.Request, error) {
 	rng := rand.New(rand.NewPCG(1, 0x51c0))
 	drawLength := func(nominal int64, least, most, sd float64) int64 {

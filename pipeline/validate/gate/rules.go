@@ -81,7 +81,7 @@ func (r *Rules) Loosen(setBy map[string]string) []trace.Finding {
 	return found
 }
 
-// Thresholds returns those in force, by gate.
+// Thresholds returns the threshold in force of each gate, by its name.
 func (r *Rules) Thresholds() map[string]float64 {
 	out := map[string]float64{}
 	for _, g := range r.gates {

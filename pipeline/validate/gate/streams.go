@@ -37,9 +37,10 @@ func IdentitiesOf(c *result.ConfigErrors, runs []result.ValidationRun) []result.
 	return all
 }
 
-// violatedIdentities returns a function with the number of violated identities that make a
-// configuration unusable for a purpose. It has no value if the violations leave the purpose
-// undecided, and does not apply if there is none.
+// violatedIdentities returns the reader of a gate: the number of violated identities (relations that
+// must hold between the streams of a recording) that make a configuration unusable for the purpose.
+// If the violations only leave the purpose undecided, the reading has no value but a reason, and
+// without violations the gate does not apply (false).
 func violatedIdentities(purpose string) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {
 		all := IdentitiesOf(c, runs)
@@ -53,8 +54,9 @@ func violatedIdentities(purpose string) func(*result.ConfigErrors, []result.Vali
 	}
 }
 
-// violatedBetween returns that of coefficients that are used on other configurations: of several
-// alone, because with one nothing is transferred.
+// violatedBetween returns what violatedIdentities does, for a purpose that uses coefficients on
+// other configurations. With a single configuration the gate does not apply, because nothing is
+// transferred.
 func violatedBetween(purpose string) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	violated := violatedIdentities(purpose)
 	return func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {

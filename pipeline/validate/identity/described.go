@@ -48,8 +48,8 @@ func describedAlike(f *facts) reading {
 	return f.contradicted(func(setting string) bool { return !serverSettings[setting] && !schedulerSettings[setting] })
 }
 
-// contradicted joins the findings of the extraction about settings of run.yaml that are meant. Findings about
-// no one setting have the empty key.
+// contradicted joins the findings that run.yaml contradicts the recording, of the settings for which
+// isMeant is true. A finding about no single setting has the name "".
 func (f *facts) contradicted(isMeant func(setting string) bool) reading {
 	r := reading{checked: 1}
 	var sentences []string
