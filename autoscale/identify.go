@@ -62,8 +62,9 @@ func (p *problem) identify(theta []float64) identifiability {
 	return id
 }
 
-// isIdentified reports whether the windows determine direction k: better than the prior does, and
-// not worse than the best direction by more than maxCondition.
+// isIdentified reports whether the windows determine direction k of log parameters, of which
+// values[k] is the singular value, 1 over the standard error from the windows alone. It must be
+// within maxCondition of the largest and above 1/Pull, that of the prior.
 func (p *problem) isIdentified(values []float64, k int) bool {
 	if values[k]*maxCondition < values[0] {
 		return false

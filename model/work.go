@@ -317,9 +317,10 @@ func (r Reach) ratioPairs(n int64) int64 {
 	return r.ratioPairs1(n)
 }
 
-// ratioPairs1 returns ratioPairs without the limit.
+// ratioPairs1 returns the sum of floor(j/ratio) over the first n tokens j: so many tokens as the
+// ratio read k entries, for each k below the last, and the rest read the last.
 func (r Reach) ratioPairs1(n int64) int64 {
-	full := n / r.Ratio
+	full := n / r.Ratio // entries that token n reads
 	return r.Ratio*(full*(full-1)/2) + (n-full*r.Ratio+1)*full
 }
 

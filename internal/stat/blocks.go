@@ -35,6 +35,8 @@ func TrimmedMean(series []float64, share float64) (mean, lo, hi float64) {
 	if n < FewestInBlocks {
 		return mean, math.Inf(-1), math.Inf(1)
 	}
+	// The trimmed mean scatters like the mean of the values cut off at the quantiles (winsorised), over the
+	// share of values that are kept.
 	least, most := sorted[cut], sorted[n-1-cut]
 	influence := make([]float64, n)
 	for i, v := range series {

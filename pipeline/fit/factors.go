@@ -189,7 +189,7 @@ type runTotals struct {
 	prompt [2]float64 // predicted by terms that are
 }
 
-// totalsByRun returns the sums over the training rows of every run, in order of run labels. Those
+// totalsByRun returns the sums over the training rows of every run, in order of run labels. The sums
 // of saturated runs are zero.
 func totalsByRun(s *Solved) []runTotals {
 	out := make([]runTotals, len(s.Pool.Runs))
@@ -201,9 +201,10 @@ func totalsByRun(s *Solved) []runTotals {
 		if saturated[r] {
 			continue
 		}
-		t, k := &out[r], 0
+		t := &out[r]
+		k := 0 // decode steps
 		if s.Train.Regime[i] != int32(rows.Decode) {
-			k = 1
+			k = 1 // steps with prompts
 		}
 		rest, prompt := splitPrompt(s, s.Train.Row(i))
 		t.config = s.Train.Config[i]

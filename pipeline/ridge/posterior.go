@@ -52,6 +52,7 @@ func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	for j := range out.Terms {
 		t, v := &out.Terms[j], out.Covariance[j*p+j]
 		all := v + prior[j*p+j]
+		// Satterthwaite: of the sum of v, with the blocks' degrees of freedom, and a known variance.
 		freedom := float64(max(1, len(blocks)-len(runs))) * (all / v) * (all / v)
 		t.set(fromPosterior, fit.Beta[j], math.Sqrt(all), studentQuantile(freedom))
 		if !o.IsFree(j) {

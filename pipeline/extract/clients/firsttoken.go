@@ -247,6 +247,7 @@ func isHiddenFirst(found []hiddenAnswer, dep *deploy.Deployment) bool {
 	if 2*withGaps > len(found) && (commonMissing(found) > 0 || stat.Median(shares) < largeHidden) {
 		return true // chunks of one token and a few of two would show in the gaps
 	}
+	// Decoding all tokens in the time after the first chunk would take less than a step for each.
 	if least, _, ok := dep.TokenTimesUs(); ok && stat.Median(perToken) < 2*least {
 		return true
 	}

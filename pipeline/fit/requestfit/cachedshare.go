@@ -97,6 +97,7 @@ func (l *Load) withShare(share float64) *Load {
 // which it was made. A share that could be chance is set to 0. all are loads of the same prompts,
 // of which some are not used by the fit. The answer is the fit with the smallest objective.
 func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) (*Learned, error) {
+	// assume sets the share of the prompts, s on the estimate's scale, in all loads. Those of the fit remember it.
 	assume := func(s float64) {
 		for _, l := range append(all[:len(all):len(all)], loads...) {
 			l.assume(shareOf(s))
@@ -111,16 +112,16 @@ func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) 
 	}
 	best := learned
 	for fits := 1; fits < mostShareFits; fits++ {
-		e := learned.share
-		next := math.Min(math.Max(0, e.mode), pointOf(mostShare))
-		if e.assumed == 0 && !e.isPresent() {
+		found := learned.share
+		next := math.Min(math.Max(0, found.mode), pointOf(mostShare))
+		if found.assumed == 0 && !found.isPresent() { // it could be chance
 			next = 0
 		}
-		if math.Abs(next-e.assumed) <= shareNear {
+		if math.Abs(next-found.assumed) <= shareNear {
 			break
 		}
 		if fits > 1 { // prompts cross the end of the graphs with the share, and whole steps may go to and fro
-			next = (next + e.assumed) / 2
+			next = (next + found.assumed) / 2
 		}
 		assume(next)
 		if learned, err = Fit(ctx, loads, prior, o); err != nil {
@@ -130,7 +131,7 @@ func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) 
 			best = learned
 		}
 	}
-	if best != learned {
+	if best != learned { // the loads keep the share of the fit that is returned
 		assume(best.share.assumed)
 	}
 	return best, nil
