@@ -25,11 +25,11 @@ const (
 )
 
 // event is a future event of a request at the gateway.
-type event struct { // time, us
-	at   int64
+type event struct {
+	at   int64 // us
 	kind kind
-	seq  int64
-	req  int32
+	seq  int64 // the order of scheduling
+	req  int32 // index of the request
 }
 
 // Before orders events by time, then kind, then the order in which they were scheduled.

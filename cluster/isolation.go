@@ -67,8 +67,8 @@ func (o *IsolationOptions) checkPreset() error {
 }
 
 // inputs are the engines, gates and requests of an experiment.
-type inputs struct { // the simulated engines
-	plant  plant
+type inputs struct {
+	plant  plant         // the simulated engines
 	gate   gate          // the gate of the main comparison
 	others []rival       // other gates with which the main comparison is repeated
 	hour   []sim.Request // recorded requests, if the preset uses them

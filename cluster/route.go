@@ -313,8 +313,8 @@ type handed struct {
 	isWaiting bool              // the prefill instance still keeps its blocks
 }
 
-// Transfers are the transfers of KV blocks from prefill to decode instances.
-type Transfers struct { // Transfers counts the transfers of KV blocks from prefill to decode instances.
+// Transfers counts the transfers of KV blocks from prefill to decode instances.
+type Transfers struct {
 	Count   int     `json:"count"`
 	Bytes   float64 `json:"bytes"`   // of one device each
 	Us      int64   `json:"sum_us"`  // from the decode instance's admission to the last block

@@ -58,6 +58,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 		return 0, trace.Errorf(BadHardware, "hardware memory_gb: got %g, want > 0 to estimate the KV cache", d.Hardware.MemoryGB).
 			WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
 	}
+	// Memory that is neither weights nor activations: the CUDA context, buffers and captured graphs.
 	other := contextBytes + graphBytes*max(0, float64(len(d.GraphSizes()))/defaultGraphs-1)
 	if !d.Engine.CapturesGraphs() {
 		other -= graphBytes
@@ -69,6 +70,7 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if n := int64(len(layers.Layers)); p.PP > n && sizes == nil {
 		return 0, trace.Errorf(vllm.BadKnobs, "pipeline_parallel_size: got %d, want at most the model's %d layers", p.PP, n)
 	}
+	// Bytes of a draft model's weights, and of its part of a block.
 	drafts, draftBlock, _ := d.drafter()
 	if p.MTP && len(layers.MTP) > 0 { // the stages hold the model's own
 		drafts, draftBlock = 0, 0

@@ -58,7 +58,7 @@ func NewCrossBlocks(run, phase string, firstNs, lastNs, longestNs int64) CrossBl
 }
 
 // CrossFit has the coefficients that were fitted without one block of every phase.
-type CrossFit struct { // steps, or requests, that it was fitted to
+type CrossFit struct {
 	Learned           int                `json:"learned"` // steps, or requests, that it learned from
 	Lambda            *float64           `json:"lambda"`
 	GammaEMA          *float64           `json:"gamma_ema"`

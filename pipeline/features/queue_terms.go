@@ -63,9 +63,10 @@ func batchSaturation(s *Space, in *QueueInput) float64 {
 // Omits:  cached blocks that could be reclaimed
 func kvPressure(_ *Space, in *QueueInput) float64 { return in.KVUsageRatio }
 
-// queuedRegimeBias11 is queue slot 11: the gate itself.
+// queuedRegimeBias11 is queue slot 11: the load gate g alone, so that its coefficient is a constant
+// delay of requests that must queue.
 //
-//	f11 = g
+//	f11 = g = s + m - s*m,   s = min(1, running/max_num_seqs),   m = min(1, max(0, kv_usage))
 //
 // Unit:   1
 // Source: spec#alpha-queued-regime-bias

@@ -109,7 +109,8 @@ func (s *Solved) chooseForm(usual int) ([]ridge.Selection, error) {
 	return sels, nil
 }
 
-// SolveAt solves the model at one gamma, by its position; refitAll uses the hold-out too.
+// SolveAt solves the model at one gamma, given by its position in the list, by the recipe that made
+// the selections m: relative or frozen. With refitAll the relative recipe uses the hold-out too.
 func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 	if m.Rel != nil {
 		s.Findings = append(s.Findings, s.Pool.Words(m.Rel[gamma].Findings)...)

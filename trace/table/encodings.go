@@ -9,10 +9,10 @@ import (
 )
 
 // plain reads values of Parquet's encoding PLAIN, and booleans of the encoding RLE.
-type plain struct { // the bytes that were not yet read
-	b      []byte
-	bit    int  // of b: the next boolean
-	runs   runs // of booleans, in place of b
+type plain struct {
+	b      []byte // not yet read
+	bit    int    // of b: the next boolean
+	runs   runs   // of booleans, in place of b
 	isRuns bool
 }
 

@@ -152,7 +152,9 @@ func (l *learner) couldGain(s *state, share float64) (bool, error) {
 	return e.sum.SSE(values) < (1-share)*e.sum.SSE(s.values), nil
 }
 
-// blocks returns the blocks of time of a load, between its first and its last request.
+// blocks returns the blocks of equal length into which the time from the first to the last request
+// of a load is divided for cross-fitting. Requests within the longest latency of a block that is
+// left out are left out too, because they ran together with its own.
 func (l *Load) blocks() result.CrossBlocks {
 	longestUs := 0.0
 	for i := range l.Requests {
