@@ -161,5 +161,6 @@ const (
 	UnknownFlag     trace.Code = "unknown_flag"
 	asyncAssumed    trace.Code = "async_assumed"
 	kvBlocksAssumed trace.Code = "kv_blocks_assumed"
+	VersionAssumed  trace.Code = "version_assumed"
 	BadHardware     trace.Code = "bad_hardware"
 )

@@ -253,6 +253,7 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 		return nil, err
 	}
 	doc.Recipes = recipes
+	doc.Warnings = append(doc.Warnings, fit.CompareUncalibrated(recipes)...)
 	return doc, nil
 }
 

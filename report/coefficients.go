@@ -61,6 +61,9 @@ func recipeBlocks(f *result.Fit) []Block {
 			text += ", chosen"
 		}
 		list = append(list, text)
+		if r.Uncalibrated != nil {
+			list = append(list, "uncalibrated, the library alone: "+Pct(*r.Uncalibrated)+" on the same steps, which it never saw")
+		}
 	}
 	return []Block{{Text: "Recipes compared by cross-validation; the hold-out takes part in neither:"}, {List: list}}
 }

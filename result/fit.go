@@ -138,15 +138,17 @@ type FitOptions struct {
 
 // RecipeScore is the cross-validated error of the step time under one recipe.
 type RecipeScore struct {
-	Spec    string   `json:"spec"`
-	Prior   string   `json:"prior"`          // library or zero
-	Form    string   `json:"form,omitempty"` // chosen form of the step time, without a prior
-	Lambda  *float64 `json:"lambda"`
-	RelErr  *float64 `json:"weighted_relative_error"`
-	SE      *float64 `json:"se"`
-	HeldOut string   `json:"held_out"` // configurations or blocks
-	Parts   int      `json:"parts"`    // held out, one at a time
-	Chosen  bool     `json:"chosen"`
+	Spec   string   `json:"spec"`
+	Prior  string   `json:"prior"`          // library or zero
+	Form   string   `json:"form,omitempty"` // chosen form of the step time, without a prior
+	Lambda *float64 `json:"lambda"`
+	RelErr *float64 `json:"weighted_relative_error"`
+	// Uncalibrated is the error of the prior's own step times on the same rows, without a fit; nil without a prior.
+	Uncalibrated *float64 `json:"uncalibrated_relative_error,omitempty"`
+	SE           *float64 `json:"se"`
+	HeldOut      string   `json:"held_out"` // configurations or blocks
+	Parts        int      `json:"parts"`    // held out, one at a time
+	Chosen       bool     `json:"chosen"`
 }
 
 // What RecipeScore.HeldOut names.

@@ -20,6 +20,14 @@ type RequestLevel struct {
 	CachedShare    *CachedShare       `json:"cached_share"`      // where nothing states what prompts found in the prefix cache; null: it is stated, or there is none
 	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
 	Levels         []LevelHoldout     `json:"levels,omitempty"`  // load levels, each predicted by coefficients that never saw it
+	Gain           *CalibrationGain   `json:"gain,omitempty"`    // null without requests that were held out
+}
+
+// CalibrationGain compares the fitted coefficients with the prior alone on the requests that were held out.
+type CalibrationGain struct {
+	Calibrated   float64    `json:"calibrated_e2e_error"` // medians of the relative errors of E2E
+	Uncalibrated float64    `json:"uncalibrated_e2e_error"`
+	Difference95 [2]float64 `json:"difference_ci95"` // of the two, by blocks of consecutive requests
 }
 
 // LevelHoldout is a load level and its prediction by coefficients that were not fitted to it

@@ -234,6 +234,10 @@ func showRequests(con *console, doc *result.Fit) {
 		len(r.Loads), plural(len(r.Loads), "load", "loads"), requests, strings.Join(tiers, ", "),
 		learned, len(r.Directions), r.Prior, number(&r.Objective), number(&r.NoiseFloor),
 		r.Evaluations, r.SimulatedSteps, r.StepsPerSecond)
+	if g := r.Gain; g != nil {
+		con.infof("E2E of the requests held out: %s error calibrated, %s uncalibrated, the prior alone (medians)", percent(&g.Calibrated),
+			percent(&g.Uncalibrated))
+	}
 }
 
 // keepJudged returns an error if a fit that was validated would be replaced, unless --force is given.
@@ -282,7 +286,11 @@ func showFit(con *console, doc *result.Fit) {
 func recipeWords(doc *result.Fit) string {
 	var chosen string
 	var others []string
+	uncalibrated := ""
 	for _, r := range doc.Recipes {
+		if r.Uncalibrated != nil {
+			uncalibrated = optional(r.Uncalibrated, 100, "; uncalibrated, the library alone: %.3g %%")
+		}
 		recipe := "spec " + r.Spec + " alone" // without a prior
 		if r.Prior == fit.PriorLibrary {
 			recipe = "library's prior"
@@ -294,10 +302,10 @@ func recipeWords(doc *result.Fit) string {
 			others = append(others, fmt.Sprintf("%s (%s)", recipe, errorWords))
 		}
 	}
-	if len(others) == 0 {
-		return chosen
+	if len(others) > 0 {
+		chosen += ", not " + strings.Join(others, " or ")
 	}
-	return chosen + ", not " + strings.Join(others, " or ")
+	return chosen + uncalibrated
 }
 
 // specWords returns words for spec 1.3 and for the layers of the deployments that older

@@ -8,12 +8,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -44,6 +46,11 @@ func (con *console) writeMissingRunYAML(c *cli.Context, dir string) error {
 	}
 	if stated != nil {
 		draft.Merge(stated)
+	}
+	if slices.Contains(draft.Missing(), "vllm.version") {
+		draft.Set("vllm.version", predict.AssumedVersion)
+		con.warn([]trace.Finding{trace.Findingf(deploy.VersionAssumed, "vllm.version: no log of the folder states it, so %s is assumed, and its defaults "+
+			"and scheduler with it; correct it in %s", predict.AssumedVersion, name)})
 	}
 	draft.FillDefaults()
 	draft.DropUnknown()
@@ -86,10 +93,10 @@ func findStartLog(dir string) (string, *deploy.Draft) {
 	for _, e := range entries {
 		name := strings.TrimSuffix(strings.TrimSuffix(e.Name(), ".gz"), ".zst")
 		isLog := strings.HasSuffix(name, ".log") || strings.HasSuffix(name, ".txt") || strings.Contains(name, "log")
-		if !e.Type().IsRegular() || !isLog {
-			continue
-		}
 		path := filepath.Join(dir, e.Name())
+		if st, err := os.Stat(path); err != nil || !st.Mode().IsRegular() || !isLog {
+			continue // a link to a log is one
+		}
 		if stated, err := draftOfLog(path, nil, false); err == nil {
 			return path, stated
 		}

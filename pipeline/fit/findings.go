@@ -149,4 +149,5 @@ const (
 	absorbs       trace.Code = "absorbs_something_else"
 	LagUncertain  trace.Code = "lag_uncertain"
 	ModelSkipped  trace.Code = "model_skipped"
+	NoGain        trace.Code = "no_gain" // beyond the prior
 )

@@ -23,6 +23,8 @@ type libraryPrior struct {
 	mean []float64
 	cov  []float64 // p x p
 	name string    // where it comes from, in words
+
+	means [][]float64 // by configuration
 }
 
 // PriorSets returns the function that gives a deployment's coefficient set for Options.Prior: the
@@ -91,8 +93,30 @@ func (f *fitter) setPrior(s *Solved) error {
 			}
 		}
 	}
+	prior.means = means
 	f.prior = prior
 	return prior.apply(s)
+}
+
+// uncalibratedError returns the weighted relative error on the training rows of the prior's own step times, those of
+// each configuration by its own set: what would be predicted without the measurements.
+func (f *fitter) uncalibratedError(s *Solved) float64 {
+	train := s.Pool.TrainData().With(f.gamma)
+	weights := ridge.Weights(train, s.Opt)
+	squares := 0.0
+	sum := 0.0
+	for c, mean := range f.prior.means {
+		var list []int32
+		for i, config := range train.Config {
+			if config == int32(c) {
+				list = append(list, int32(i))
+			}
+		}
+		gram := ridge.OfRows(train, weights, list, f.o.Workers)
+		squares += gram.SSE(mean)
+		sum += gram.Q
+	}
+	return math.Sqrt(squares / sum)
 }
 
 // priorFits reports whether a set can be the prior of a model of that version with so many terms.

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // mostFromPrior is the largest error of the library's prior, as a multiple of the error without a
@@ -51,6 +52,25 @@ func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []
 	return candidates[best], scores, nil
 }
 
+// CompareUncalibrated returns a finding if the chosen recipe predicts held-out parts no better than the library does
+// without the measurements.
+func CompareUncalibrated(scores []result.RecipeScore) []trace.Finding {
+	var uncalibrated, chosen float64
+	for _, s := range scores {
+		if s.Uncalibrated != nil {
+			uncalibrated = *s.Uncalibrated
+		}
+		if s.Chosen && s.RelErr != nil {
+			chosen = *s.RelErr
+		}
+	}
+	if uncalibrated == 0 || chosen == 0 || chosen < uncalibrated {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(NoGain, "the library alone predicts the step times with %.3g %% error, the fit those held out with %.3g %%: "+
+		"these measurements add nothing to it; record more loads, or use --coefficients library", 100*uncalibrated, 100*chosen)}
+}
+
 // scoreRecipe returns the cross-validated error of the step time of a recipe. errs are the errors
 // of the held-out parts.
 func scoreRecipe(ctx context.Context, sources []Source, o Options) (score result.RecipeScore, errs []float64, err error) {
@@ -76,6 +96,9 @@ func scoreRecipe(ctx context.Context, sources []Source, o Options) (score result
 		SE:      result.OrNull(stat.StdErr(errs) / (2 * math.Sqrt(mean))),
 		HeldOut: part,
 		Parts:   len(errs),
+	}
+	if f.prior != nil {
+		score.Uncalibrated = result.OrNull(f.uncalibratedError(s))
 	}
 	return score, errs, nil
 }

@@ -58,6 +58,7 @@ var requestFormats = []source.Format[requestReader]{
 	{Name: "TraceV2", Sniff: sniffTraceV2, Read: (*Reader).readTraceV2},
 	{Name: "TraceV2", Sniff: isNoObject, IsGuess: true, Read: (*Reader).readTraceV2},
 	{Name: "client_requests.jsonl", Sniff: sniffOwn, Read: (*Reader).readClientLines},
+	{Name: "client_requests.jsonl", Sniff: sniffServing, Read: (*Reader).readClientLines},
 	{Name: "client_requests.jsonl", Sniff: isObject, IsGuess: true, Read: (*Reader).readClientLines},
 }
 
@@ -68,6 +69,12 @@ func isObject(head []byte) bool { return bytes.HasPrefix(head, []byte("{")) }
 func sniffOwn(head []byte) bool {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	return isObject(line) && containsAll(line, `"id"`, `"send_ns"`, `"usage"`)
+}
+
+// sniffServing reports whether a file has lines of llmservingsim's requests.jsonl.
+func sniffServing(head []byte) bool {
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	return isObject(line) && containsAll(line, `"request_id"`, `"input_toks"`, `"output_toks"`)
 }
 
 // isNoObject reports whether a file does not begin with a JSON object.

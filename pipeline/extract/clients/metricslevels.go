@@ -5,7 +5,6 @@ package clients
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"strconv"
 
@@ -54,8 +53,11 @@ func (f *LevelFile) addAnswers(list []*enginelog.Snapshot) {
 		}
 	}
 	for i := 1; i < len(list); i++ {
-		all := slices.Collect(maps.Keys(list[i].Engines))
-		slices.SortFunc(all, func(a, b enginelog.Series) int {
+		var all []enginelog.Series
+		for series := range list[i].Engines {
+			all = append(all, series)
+		}
+		stat.SortStable(all, func(a, b enginelog.Series) int {
 			return cmp.Or(cmp.Compare(a.Engine, b.Engine), cmp.Compare(a.Model, b.Model))
 		})
 		for _, series := range all {

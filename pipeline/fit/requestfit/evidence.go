@@ -98,6 +98,13 @@ func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*re
 	if err != nil {
 		return nil, err
 	}
+	if gain.Learned >= 0 { // NaN without held-out requests
+		doc.Requests.Gain = &result.CalibrationGain{
+			Calibrated:   gain.Learned,
+			Uncalibrated: gain.Prior,
+			Difference95: [2]float64{gain.Low, gain.High},
+		}
+	}
 	doc.Requests.StepsPerSecond = float64(learned.Level.SimulatedSteps) / seconds
 	if c.loads[0].Point != nil {
 		if doc.Requests.Levels, err = c.predictLevels(ctx, prior, learned.Set, learning); err != nil {

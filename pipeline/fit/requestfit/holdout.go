@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
@@ -68,10 +69,6 @@ func (p *pairs) add(measuredUs, simulatedUs float64) {
 
 // metric returns the comparison of the pairs.
 func (p *pairs) metric() *result.Metric { return validate.Compare(p.measured, p.simulated, true) }
-
-// noGain is the code of the warning that the fit predicts held-out requests no better than its
-// prior does.
-const noGain trace.Code = "no_gain"
 
 // Gain compares the fitted coefficients with the prior on requests that neither was fitted to.
 type Gain struct {
@@ -133,5 +130,5 @@ func (g Gain) Findings() []trace.Finding {
 	if !(g.High >= 0) {
 		return nil
 	}
-	return []trace.Finding{{Code: noGain, Message: report.NoGain(g.Learned, g.Prior, g.Low, g.High)}}
+	return []trace.Finding{{Code: fit.NoGain, Message: report.NoGain(g.Learned, g.Prior, g.Low, g.High)}}
 }
