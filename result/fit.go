@@ -143,7 +143,8 @@ type RecipeScore struct {
 	Form   string   `json:"form,omitempty"` // chosen form of the step time, without a prior
 	Lambda *float64 `json:"lambda"`
 	RelErr *float64 `json:"weighted_relative_error"`
-	// Uncalibrated is the error of the prior's own step times on the same rows, without a fit; nil without a prior.
+	// Uncalibrated is the error of the prior's own step times on the same rows, without a fit; nil without a
+	// prior, and with several configurations.
 	Uncalibrated *float64 `json:"uncalibrated_relative_error,omitempty"`
 	SE           *float64 `json:"se"`
 	HeldOut      string   `json:"held_out"` // configurations or blocks

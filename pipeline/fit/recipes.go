@@ -97,7 +97,8 @@ func scoreRecipe(ctx context.Context, sources []Source, o Options) (score result
 		HeldOut: part,
 		Parts:   len(errs),
 	}
-	if f.prior != nil {
+	// Of several configurations each is held out whole, which a fit of the others knows less of than of its own.
+	if f.prior != nil && part == result.HeldOutBlocks {
 		score.Uncalibrated = result.OrNull(f.uncalibratedError(s))
 	}
 	return score, errs, nil
