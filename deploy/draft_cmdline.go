@@ -253,6 +253,7 @@ func (d *Draft) storeInnerFlag(key string, path []string, value any) {
 		at = next
 	}
 	at[path[len(path)-1]] = value
+	d.checkFlag(key, top)
 	d.noteOffloading(key, top)
 }
 
@@ -268,9 +269,7 @@ func (d *Draft) storeFlag(key string, v any) {
 	if vllm.IsSecret(key) {
 		return
 	}
-	if why := vllm.RefusedValue(key, v); why != "" && d.refused == nil {
-		d.refused = trace.Errorf(vllm.BadCommandLine, "command line: --%s: %s", strings.ReplaceAll(key, "_", "-"), why)
-	}
+	d.checkFlag(key, v)
 	target := pathOfFlag(key)
 	if n, ok := v.(int64); key == "max_model_len" && (!ok || n < 1) {
 		d.SetNoted(target, nil, fmt.Sprintf("%v: the longest that fits; give max_seq_len as the server printed it at start", v))
@@ -278,6 +277,18 @@ func (d *Draft) storeFlag(key string, v any) {
 	}
 	d.Set(target, v)
 	d.noteOffloading(key, v)
+}
+
+// checkFlag keeps the first value with which vLLM does not start, and reports keys of an object that are unknown.
+func (d *Draft) checkFlag(key string, v any) {
+	flag := "--" + strings.ReplaceAll(key, "_", "-")
+	if why := vllm.RefusedValue(key, v); why != "" && d.refused == nil {
+		d.refused = trace.Errorf(vllm.BadCommandLine, "command line: %s: %s", flag, why)
+	}
+	if unknown := vllm.UnknownMembers(key, v); len(unknown) > 0 {
+		d.addFinding(trace.Findingf(UnknownFlag, "%s: %s: got no key that this version knows, and vLLM refuses one that its own release lacks",
+			flag, strings.Join(unknown, ", ")))
+	}
 }
 
 // noteOffloading records the CPU tier of KV blocks that a connector flag turns on.

@@ -5,8 +5,12 @@ package vllm
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
+
+	"github.com/blis-train/blis-train/internal/files"
 )
 
 // RefusedValue returns why vLLM does not start with a value of a flag, named as in run.yaml; "" where
@@ -18,6 +22,20 @@ func RefusedValue(key string, value any) string {
 	}
 	if rule := flagRules[key]; rule != nil {
 		return rule(value)
+	}
+	switch {
+	case slices.Contains(integerFlags, key):
+		return integerFrom(math.MinInt64)(value)
+	case slices.Contains(naturalFlags, key):
+		return integerFrom(0)(value)
+	case slices.Contains(portFlags, key):
+		return port(value)
+	case slices.Contains(amountFlags, key):
+		return numberFrom(0)(value)
+	case wordsOfFlags[key] != nil:
+		return oneOfWords(wordsOfFlags[key], value)
+	case strings.HasSuffix(key, "_config") && key != "logging_config":
+		return objectOrName(value)
 	}
 	if IsSwitch(key) {
 		if _, isBool := value.(bool); !isBool {
@@ -78,6 +96,42 @@ var flagRules = map[string]func(any) string{
 	"structured_outputs_config": object(nil),
 }
 
+// Flags whose values are only checked by their type, because their limits differ by release.
+var (
+	integerFlags = []string{
+		"dp_supervisor_probe_failure_threshold", "h11_max_header_count", "h11_max_incomplete_event_size", "mamba_cache_philox_rounds",
+		"max_lora_cls_labels", "prefill_schedule_interval", "renderer_num_workers", "replayssm_buffer_len", "safetensors_prefetch_block_size",
+		"safetensors_prefetch_num_threads", "shutdown_timeout", "ssl_cert_reqs",
+	}
+	naturalFlags = []string{ // integers of at least 0
+		"cp_kv_cache_interleave_size", "data_parallel_rank", "dbo_decode_token_threshold", "dbo_prefill_token_threshold",
+		"dcp_kv_cache_interleave_size", "dp_sync_interval", "elastic_ep_max_dp_size", "eplb_step_interval", "eplb_window_size",
+		"lora_extra_vocab_size", "max_log_len", "max_num_active_seqs", "max_num_scheduled_tokens", "max_parallel_loading_workers", "nnodes",
+		"node_rank", "num_lookahead_slots", "num_redundant_experts", "offload_group_size", "offload_num_in_group", "offload_prefetch_step",
+		"tokenizer_pool_size", "ubatch_size",
+	}
+	portFlags   = []string{"port", "grpc_port", "master_port", "data_parallel_rpc_port", "data_parallel_supervisor_port"}
+	amountFlags = []string{ // numbers of at least 0
+		"device_memory_utilization", "kv_cache_metrics_sample", "mm_ipc_gpu_memory_gb", "mm_processor_cache_gb",
+		"mm_shm_cache_max_object_size_mb", "rope_theta", "scheduler_delay_factor", "video_pruning_rate",
+	}
+)
+
+// wordsOfFlags are the values of flags that take one of a few words.
+var wordsOfFlags = map[string][]string{
+	"chat_template_content_format": {"auto", "string", "openai"},
+	"data_parallel_backend":        {"mp", "ray"},
+	"expert_placement_strategy":    {"linear", "round_robin"},
+	"logprobs_mode":                {"raw_logits", "raw_logprobs", "processed_logits", "processed_logprobs"},
+	"mamba_cache_mode":             {"all", "align", "none"},
+	"mm_encoder_tp_mode":           {"weights", "data"},
+	"mm_processor_cache_type":      {"lru", "shm"},
+	"model_impl":                   {"auto", "vllm", "transformers", "terratorch"},
+	"preemption_mode":              {"recompute", "swap"},
+	"runner":                       {"auto", "generate", "pooling", "draft"},
+	"uvicorn_log_level":            {"debug", "info", "warning", "error", "critical", "trace"},
+}
+
 // asInteger returns a value as an integer; JSON and YAML give other types than FlagValue.
 func asInteger(value any) (int64, bool) {
 	switch n := value.(type) {
@@ -113,6 +167,30 @@ func numberFrom(least float64) func(any) string {
 		}
 		return ""
 	}
+}
+
+// port checks the number of a TCP port.
+func port(value any) string {
+	if n, ok := asInteger(value); !ok || n < 0 || n > math.MaxUint16 {
+		return fmt.Sprintf("got %v, want a port, 0 to %d", value, math.MaxUint16)
+	}
+	return ""
+}
+
+// oneOfWords checks a flag that takes one of a few words.
+func oneOfWords(legal []string, value any) string {
+	if word, ok := value.(string); !ok || !slices.Contains(legal, word) {
+		return fmt.Sprintf("got %v, want %s", value, strings.Join(legal, ", "))
+	}
+	return ""
+}
+
+// objectOrName checks a flag whose value is a JSON object. A log prints it as a Python object with its class.
+func objectOrName(value any) string {
+	if text, ok := value.(string); ok && strings.Contains(text, "(") {
+		return ""
+	}
+	return object(nil)(value)
 }
 
 // oneOfIntegers returns the rule of a flag whose value must be one of the legal integers.
@@ -158,6 +236,32 @@ func captureSizes(value any) string {
 	return ""
 }
 
+// compilationKeys are the fields of vllm/config/compilation.py: CompilationConfig, of all releases that were read. It
+// allows no other key.
+var compilationKeys = []string{
+	"backend", "bs_to_padded_graph_size", "cache_dir", "compilation_time", "compile_cache_save_format", "compile_mm_encoder",
+	"compile_ranges_endpoints", "compile_ranges_split_points", "compile_sizes", "cudagraph_capture_sizes", "cudagraph_copy_inputs",
+	"cudagraph_mm_encoder", "cudagraph_mode", "cudagraph_num_of_warmups", "cudagraph_specialize_lora", "custom_ops", "debug_dump_path",
+	"disabled_custom_ops", "dynamic_shapes_config", "enabled_custom_ops", "fast_moe_cold_start", "full_cuda_graph",
+	"inductor_compile_config", "inductor_passes", "level", "local_cache_dir", "max_capture_size", "max_cudagraph_capture_size", "mode",
+	"pass_config", "splitting_ops", "static_all_moe_layers", "static_forward_context", "traced_files", "use_cudagraph", "use_inductor",
+	"use_inductor_graph_partition",
+}
+
+// UnknownMembers returns the keys of a flag's JSON object that no release that was read has. Newer ones may.
+func UnknownMembers(key string, value any) (unknown []string) {
+	members, ok := value.(map[string]any)
+	if key != "compilation_config" || !ok {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if !slices.Contains(compilationKeys, name) {
+			unknown = append(unknown, name)
+		}
+	}
+	return unknown
+}
+
 // compilation checks the value of --compilation-config: a level, or an object.
 func compilation(value any) string {
 	if n, ok := asInteger(value); ok {
@@ -181,6 +285,13 @@ func compilation(value any) string {
 			return fmt.Sprintf("got %v, want %s", value, strings.Join(modes, ", "))
 		}
 		return ""
+	}
+	if members, ok := value.(map[string]any); ok {
+		for _, key := range slices.Sorted(maps.Keys(members)) {
+			if near := files.Nearest(key, compilationKeys); near != "" && !slices.Contains(compilationKeys, key) {
+				return fmt.Sprintf("%s: got no key of vLLM's CompilationConfig, did you mean %s?", key, near)
+			}
+		}
 	}
 	return object(map[string]func(any) string{
 		"level": level, "mode": level, "cudagraph_mode": mode,

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -14,25 +15,100 @@ import (
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/internal/repo"
 )
 
-// hostileNames are put in place of names in run.yaml and in options. Each would begin a document, a key, a tag, a
-// script or a template where it were pasted.
-var hostileNames = map[string]string{
-	`name: "smoke"`:                 `name: "smo\nke\n---\nkind: Pod\n{{.X}} \"'\u001b[31m\u2028#"`,
-	`name: "H100-SXM-80GB"`:         `name: "H\n---\napiVersion: v1\nkind: Pod {{.}} '\" # </script><b> \u001b\u0085"`,
-	`id: "meta-llama/Llama-3.1-8B"`: `id: "meta/L\n---\nkind: Evil\n- {x: y} | > & * \"</td><img src=x>"`,
-	`source: "smoke"`:               `source: "smoke\n\nkind: Pod"`,
+// namedLines are lines of a recording's run.yaml whose values are names.
+type namedLines struct {
+	dir  string // below testdata/traces
+	keys []string
+	rich bool // it teaches what every export needs
+}
+
+var (
+	smokeNames = namedLines{dir: "smoke", keys: []string{`name: "smoke"`, `name: "H100-SXM-80GB"`, `id: "meta-llama/Llama-3.1-8B"`, `source: "smoke"`}}
+	demoNames  = namedLines{dir: "demo/b200-llama-3.1-8b-tp1", rich: true, keys: []string{`name: "b200-llama-3.1-8b-tp1"`,
+		`name: "B200-SXM-180GB"`, `id: "meta-llama/Llama-3.1-8B"`, `source: "azure_conv"`}}
+)
+
+// hostileNames are put in place of names in run.yaml, in the order of namedLines. Each would begin a document, a key,
+// a tag, a script or a template where it were pasted.
+var hostileNames = []string{
+	`"smo\nke\n---\nkind: Pod\n{{.X}} \"'\u001b[31m\u2028#"`,
+	`"H\n---\napiVersion: v1\nkind: Pod {{.}} '\" # </script><b> \u001b\u0085"`,
+	`"meta/L\n---\nkind: Evil\n- {x: y} | > & * \"</td><img src=x>"`,
+	`"smoke\n\nkind: Pod"`,
 }
 
 const hostileOption = "a\n---\nkind: Pod {{.}} \"'\x1b # : {x: y}"
+
+// namedExport is an export with options that are free text, OPTION.
+type namedExport struct {
+	format  string
+	queue   string // flavour of the queue.json that it is of; "" of fit.json
+	rich    bool   // smoke lacks what it needs
+	options []string
+}
+
+var namedExports = []namedExport{
+	{format: "native"},
+	{format: "blis-defaults"},
+	{format: "blis-registry-host", rich: true},
+	{format: "blis-scenario", rich: true, options: []string{"model=llama-3.1-8b-instruct"}},
+	{format: "wva-4p", options: []string{"slo-class-name=OPTION", "slo-class-key=OPTION"}},
+	{format: "inferno-models"},
+	{format: "llmd-epp"},
+	{format: "vllm-sim"},
+	{format: "card"},
+	{format: "keda-token-aware", options: []string{"ttft-ms=20000", "name=OPTION", "prometheus=OPTION", "namespace=OPTION"}},
+	{format: "inferno-models", queue: "inferno-3p", rich: true, options: []string{"physical=true"}},
+	{format: "tuner-config", queue: "inferno-3p", rich: true, options: []string{"physical=true"}},
+}
 
 // TestNamesStayNames: names of recordings and options with line ends, quotes, braces, escapes and templates do not
 // become configuration. Every file is parsed back: it has as many documents as the file of a harmless recording,
 // and the same keys.
 func TestNamesStayNames(t *testing.T) {
-	harmless := filesOfNames(t, nil, "pool")
-	hostile := filesOfNames(t, hostileNames, hostileOption)
+	harmless := filesOfNames(t, smokeNames, nil, "pool")
+	if len(harmless) < 20 {
+		t.Errorf("got %d files, want 20: %v", len(harmless), slices.Sorted(maps.Keys(harmless)))
+	}
+	compareNames(t, harmless, filesOfNames(t, smokeNames, hostileNames, hostileOption))
+}
+
+// TestEvalNamesStayNames tries texts that begin something in one of the languages of our files, in every name.
+func TestEvalNamesStayNames(t *testing.T) {
+	repo.NeedEval(t)
+	harmless := filesOfNames(t, demoNames, nil, "pool")
+	if least := len(namedExports) + 10; len(harmless) < least {
+		t.Errorf("got %d files, want %d: %v", len(harmless), least, slices.Sorted(maps.Keys(harmless)))
+	}
+	compareNames(t, harmless, filesOfNames(t, demoNames, hostileNames, hostileOption))
+	tried := 0
+	for _, text := range hostileTexts {
+		quoted, err := json.Marshal("x" + text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		names := slices.Repeat([]string{string(quoted)}, len(demoNames.keys))
+		hostile := filesOfNames(t, demoNames, names, "x"+text)
+		compareNames(t, harmless, hostile)
+		tried += len(hostile)
+	}
+	t.Logf("%d files with %d texts in their names", tried, len(hostileTexts))
+}
+
+// hostileTexts begin something in YAML, JSON, HTML, XML, Markdown, Prometheus, roff, a shell or a template.
+var hostileTexts = []string{
+	"\n---\nkind: Pod", "\r\n- a: b", ": y", " #c", "\"", "'", "\\", "{{.Values.x}}", "${HOME}$(id)`id`", "</script><b> <img src=x>",
+	"]]><x/>", "&amp;<", "|\n| a |", "](javascript:x)", "*a &b !!python/object", "%YAML 2.0", "@`>|-?[]{},", "\n.SH EVIL\n\\fB", "\u2028\u0085\u202e", "\t",
+	"\x1b[31m", "=1+1", "true", "~", "1e3", strings.Repeat("long", 500),
+}
+
+// compareNames compares the keys of files with those of files with harmless names.
+func compareNames(t *testing.T, harmless, hostile map[string][]string) {
+	t.Helper()
 	for name, want := range harmless {
 		got, written := hostile[name]
 		if !written {
@@ -45,13 +121,13 @@ func TestNamesStayNames(t *testing.T) {
 	}
 }
 
-// filesOfNames runs the smoke recording under other names, exports it in every format and returns the keys of each
+// filesOfNames runs a recording under other names, exports it in every format and returns the keys of each
 // file that was written.
-func filesOfNames(t *testing.T, names map[string]string, option string) map[string][]string {
+func filesOfNames(t *testing.T, lines namedLines, names []string, option string) map[string][]string {
 	t.Helper()
 	dir := t.TempDir()
 	traces := filepath.Join(dir, "traces")
-	if err := os.CopyFS(traces, os.DirFS(filepath.Join("..", "..", "testdata", "traces", "smoke"))); err != nil {
+	if err := os.CopyFS(traces, os.DirFS(filepath.Join("..", "..", "testdata", "traces", lines.dir))); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(traces, "run.yaml")
@@ -59,8 +135,10 @@ func filesOfNames(t *testing.T, names map[string]string, option string) map[stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	for from, to := range names {
-		changed := strings.Replace(string(text), from, to, 1)
+	for i, to := range names {
+		from := lines.keys[i]
+		key, _, _ := strings.Cut(from, ":")
+		changed := strings.Replace(string(text), from, key+": "+to, 1)
 		if changed == string(text) {
 			t.Fatalf("run.yaml has no %s", from)
 		}
@@ -70,24 +148,45 @@ func filesOfNames(t *testing.T, names map[string]string, option string) map[stri
 		t.Fatal(err)
 	}
 	out := filepath.Join(dir, "out")
-	do := func(args ...string) {
-		var stderr strings.Builder
-		if code := run(append([]string{"blis-train"}, args...), strings.NewReader(""), io.Discard, &stderr); code != exitOK && code != exitGate {
+	do := func(args ...string) string {
+		var stdout, stderr strings.Builder
+		if code := run(append([]string{"blis-train"}, args...), strings.NewReader(""), &stdout, &stderr); code != exitOK && code != exitGate {
 			t.Fatalf("%v: exit %d: %s", args, code, stderr.String())
 		}
+		return stdout.String()
 	}
-	do("run", traces, "-o", out, "--prior", "zero", "--junit", filepath.Join(dir, "junit.xml"), "-q")
+	summary := do("run", traces, "-o", out, "--prior", "zero", "--bootstraps", "50", "--junit", filepath.Join(dir, "junit.xml"), "-q", "--summary", "markdown")
+	if err := os.WriteFile(filepath.Join(dir, "summary.md"), []byte(summary), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if lines.rich {
+		do("queue", "fit", out, "-o", filepath.Join(dir, "inferno-3p"), "-q", "--flavour", "inferno-3p")
+	}
 	const force = "unlearned_value,impossible_value,poor_projection,lengths_beyond_training,bad_entry"
-	for format, options := range map[string][]string{
-		"native": nil, "blis-defaults": nil, "blis-registry-host": nil, "wva-4p": nil, "inferno-models": nil, "llmd-epp": nil,
-		"keda-token-aware": {"ttft-ms=20000", "name=" + option, "prometheus=" + option, "namespace=" + option},
-	} {
-		args := []string{"export", filepath.Join(out, "fit.json"), "--format", format, "-o", filepath.Join(dir, format+".yaml"), "-q"}
-		if format != "native" {
+	for _, e := range namedExports {
+		if e.rich && !lines.rich {
+			continue
+		}
+		input := filepath.Join(out, "fit.json")
+		if e.queue != "" {
+			input = filepath.Join(dir, e.queue, "queue.json")
+		}
+		name := e.format + ".yaml"
+		switch {
+		case e.format == "card":
+			name = "card.md"
+		case e.queue != "":
+			name = "queue-" + name
+		}
+		args := []string{"export", input, "--format", e.format, "-o", filepath.Join(dir, name), "-q"}
+		if e.queue == "" {
+			args = append(args, "--ignore-verdict")
+		}
+		if e.format != "native" {
 			args = append(args, "--force", force)
 		}
-		for _, o := range options {
-			args = append(args, "--option", o)
+		for _, o := range e.options {
+			args = append(args, "--option", strings.ReplaceAll(o, "OPTION", option))
 		}
 		do(args...)
 	}
@@ -175,6 +274,20 @@ func keysOf(t *testing.T, path string) []string {
 			}
 		}
 		found[fmt.Sprintf("%d scripts", bytes.Count(data, []byte("<script")))] = true
+	case ".md":
+		for _, line := range strings.Split(string(data), "\n") {
+			switch {
+			case strings.HasPrefix(line, "|"): // cells of a table, without those that a backslash makes text
+				found[fmt.Sprintf("table of %d", strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")-1)] = true
+			case strings.HasPrefix(line, "#"):
+				found["heading"] = true
+			}
+		}
+		for _, forbidden := range []string{"<img", "<b>", "</script>", "\x1b", "](javascript"} {
+			if bytes.Contains(data, []byte(forbidden)) {
+				found["holds "+forbidden] = true
+			}
+		}
 	default:
 		return nil
 	}
@@ -191,7 +304,7 @@ func addKeys(found map[string]bool, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
-			if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@.") != "" || strings.Contains(key, "smoke") {
+			if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@.") != "" || strings.Contains(key, "smoke") || strings.Contains(key, "b200") {
 				key = "NAME"
 			}
 			addKeys(found, path+"/"+key, value)

@@ -5,6 +5,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -226,7 +227,10 @@ func checkNumber(name, value string) error {
 	if err := option.CheckCount(name, value); err != nil {
 		return err
 	}
-	_, notFloat := strconv.ParseFloat(value, 64)
+	number, notFloat := strconv.ParseFloat(value, 64)
+	if notFloat == nil && math.IsNaN(number) {
+		return &option.Misuse{Msg: fmt.Sprintf("%s: got %q, want a number", dashed(name), value)}
+	}
 	_, notInt := strconv.ParseInt(value, 0, 64)
 	isNumber := notFloat == nil || notInt == nil
 	if isNumber && !files.IsDecimal(value) && strings.ContainsAny(value, "0123456789") {

@@ -19,6 +19,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -167,6 +168,11 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 	err = format.Read(c, &clientFile{in, how, src})
 	if c.full != nil {
 		return c.full
+	}
+	if err == nil { // the checksum of a compressed document follows its last byte
+		if _, atEnd := io.Copy(io.Discard, src.R); atEnd != nil {
+			err = src.ReadError(atEnd)
+		}
 	}
 	if err == errNoRequest {
 		return unknownFile(src.Name, head)

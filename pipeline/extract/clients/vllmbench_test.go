@@ -35,7 +35,7 @@ func TestAppendedResults(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 	c = readFiles(t, map[string]string{"run.jsonl": whole + "\n" + whole[:len(whole)-60]})
-	if len(c.Requests) != 2 || c.Acc.Dropped["unreadable"] != 1 {
+	if len(c.Requests) != 2 || c.Acc.Dropped["file_cut"] != 1 {
 		t.Errorf("got %d rows, dropped %v, want 2 and the cut result", len(c.Requests), c.Acc.Dropped)
 	}
 	c = readFiles(t, map[string]string{"run.jsonl": sglangResult + "}\n" + strings.Replace(sglangResult, "1.33", "1.34", 1) + "}\n"})
