@@ -485,5 +485,6 @@ func withPlace(err error, text []byte) error {
 
 var leadingKey = regexp.MustCompile(`^[A-Za-z_0-9.]+`)
 
-// MaxFileSize is far above any run.yaml, config.json or hardware.json.
-const MaxFileSize = 16 << 20
+// MaxFileSize is far above any run.yaml, config.json or hardware.json. A YAML parser takes about 100 times as much
+// memory for a file of empty lists.
+const MaxFileSize = 4 << 20

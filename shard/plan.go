@@ -222,11 +222,14 @@ func offerAll(job Job, pass string, tasks []Task) (ids []string, err error) {
 	return ids, job.Offer(pass, tasks)
 }
 
+// mostPlanBytes is the largest plan that is read. One of a million tasks is smaller.
+const mostPlanBytes = 256 << 20
+
 // ReadPlan returns the plan of a folder. It is an error if another build made the plan, or if the
 // file was changed since.
 func ReadPlan(dir string) (*Plan, error) {
 	path := filepath.Join(dir, planFile)
-	text, err := files.Read(path, files.MaxInput, false)
+	text, err := files.Read(path, mostPlanBytes, false)
 	if err != nil {
 		return nil, trace.Hinted(err, "blis-train plan RUN... -o "+dir)
 	}

@@ -82,7 +82,7 @@ func shareOf(list, share string) ([]string, error) {
 	}
 	var ids []string
 	for ; ; i += n {
-		text, err := files.ReadAll(filepath.Join(list, strconv.Itoa(i)))
+		text, err := files.Read(filepath.Join(list, strconv.Itoa(i)), 1<<20, false)
 		if errors.Is(err, fs.ErrNotExist) {
 			return ids, nil
 		}
