@@ -31,6 +31,7 @@ const (
 	SmallKernel         // us per kernel that no table has, on top of its bytes and launchUs
 	EagerLayer          // us that the host takes to launch a layer of a step outside CUDA graphs: the step takes at least that
 	EagerExperts        // us, on top, of a layer with routed experts
+	EagerLatent         // us, on top, of a layer with multi-head latent attention, which launches more kernels
 	EagerWhole          // us, on top, of a layer of an engine whose graphs are of decodes only: its prompts run without pieces of graphs
 	NumStep
 )
@@ -58,6 +59,7 @@ var Parameters = [NumStep + 1]Parameter{
 	SmallKernel:  {"small_kernel_us", 0.5, 0.25, 0},
 	EagerLayer:   {"eager_layer_us", 150, 100, 0},
 	EagerExperts: {"eager_experts_us", 1_500, 700, 0},
+	EagerLatent:  {"eager_latent_us", 1_000, 300, 0},
 	EagerWhole:   {"eager_whole_us", 700, 300, 0},
 	NumStep:      {"overhead_us", 8_000, 3_000, 0},
 }

@@ -138,6 +138,18 @@ func (c curve) envelope() curve {
 	return curve{x: c.x, y: y}
 }
 
+// raisedAt returns the curve with the time at a measured size raised to what its neighbours give, log-log.
+func (c curve) raisedAt(x float64) curve {
+	i, exact := slices.BinarySearch(c.x, x)
+	if !exact || i == 0 || i == len(c.x)-1 {
+		return c
+	}
+	t := math.Log(x/c.x[i-1]) / math.Log(c.x[i+1]/c.x[i-1])
+	raised := curve{x: c.x, y: slices.Clone(c.y)}
+	raised.y[i] = max(c.y[i], c.y[i-1]*math.Pow(c.y[i+1]/c.y[i-1], t))
+	return raised
+}
+
 // row is one measured time of a curve.
 type row struct {
 	x      int64

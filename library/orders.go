@@ -48,25 +48,46 @@ func allowedUs(leastUs float64) float64 { return replaceBeyond*leastUs + replace
 type orderedStep struct {
 	d *deploy.Deployment
 	o Options
+	// plans has the plans that were bound, from rows as they are.
+	plans *[]rawPlan
 }
 
-// plan returns the plan of the deployment on a GPU with tp ranks, from rows as they are.
+// rawPlan is a plan of a deployment on a GPU, as Bind returns it.
+type rawPlan struct {
+	gpu  string
+	tp   int64
+	step *Step
+	err  error
+}
+
+// plan returns the plan of the deployment on a GPU with tp ranks, from rows as they are. Plans are shared: callers do
+// not change them.
 func (r *orderedStep) plan(g *GPU, tp int64) (*Step, error) {
+	for _, p := range *r.plans {
+		if p.gpu == g.Hardware && p.tp == tp {
+			return p.step, p.err
+		}
+	}
 	on := *r.d
 	on.TP = tp
 	if g.Hardware != r.d.Hardware.Name {
 		on.Hardware = sheets()[g.Hardware]
 	}
-	return g.Bind(&on, r.o)
+	s, err := g.Bind(&on, r.o)
+	*r.plans = append(*r.plans, rawPlan{g.Hardware, tp, s, err})
+	return s, err
 }
 
 // bind returns the plan of the deployment with operators in order. A reference that lacks an operator still has the
 // others.
 func (r *orderedStep) bind(g *GPU) (*Step, error) {
-	s, err := r.plan(g, r.d.TP)
+	raw, err := r.plan(g, r.d.TP)
 	if err != nil {
-		return s, err
+		return raw, err
 	}
+	s := new(Step)
+	*s = *raw
+	s.Operators = append([]Operator(nil), raw.Operators...)
 	for tp := r.d.TP; ; tp /= 2 {
 		for _, worse := range append([]*GPU{g}, worseThan(g, s.DType)...) {
 			if worse == g && tp == r.d.TP {
@@ -91,7 +112,7 @@ func (r *orderedStep) bind(g *GPU) (*Step, error) {
 // raiseStandIns raises the times of operators that rest on rows of others to those of the rows of better GPUs that
 // rest on better evidence, as far as the order demands.
 func (r *orderedStep) raiseStandIns(s *Step, g *GPU) {
-	isStandIn := func(op Operator) bool { return op.rank > ofKernel && op.Contradicted == 0 && op.Kind != Collective }
+	isStandIn := func(op Operator) bool { return op.rank > ofKernel && op.Kind != Collective }
 	if !slices.ContainsFunc(s.Operators, isStandIn) {
 		return
 	}
@@ -230,6 +251,18 @@ func (s *Step) orderStates(e *vllm.Engine) (out []state) {
 		}
 	}
 	return out
+}
+
+// AsMeasured returns the plan with its rows as they were measured, where others replaced them.
+func (s *Step) AsMeasured() *Step {
+	raw := *s
+	raw.Operators = append([]Operator(nil), s.Operators...)
+	for i := range raw.Operators {
+		if op := &raw.Operators[i]; op.measured != nil {
+			op.us = op.measured
+		}
+	}
+	return &raw
 }
 
 // doubt returns what part of a step's time was taken away by replacing contradicted rows, at most: the size of the

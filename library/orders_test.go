@@ -53,8 +53,8 @@ func both(a, b Batch) Batch {
 	return a
 }
 
-// orderedPlan names a plan by GPU and tensor parallelism.
-type orderedPlan struct {
+// planOn names a plan by GPU and tensor parallelism.
+type planOn struct {
 	gpu string
 	tp  int64
 }
@@ -73,7 +73,8 @@ func (c *comparison) ratio() float64 { return (c.us - c.launchUs) / c.leastUs }
 
 // compareOrders compares the plans of a model on some GPUs: whole steps without collectives, and operator by operator.
 func compareOrders(t *testing.T, id string, gpus []*GPU, tps []int64) (out []comparison, replaced map[string]float64) {
-	plans := map[orderedPlan]*Step{}
+	plans := map[planOn]*Step{}
+	raw := new([]rawPlan) // each GPU and parallelism is bound once for all comparisons
 	replaced = map[string]float64{}
 	for _, g := range gpus {
 		for _, tp := range tps {
@@ -83,18 +84,21 @@ func compareOrders(t *testing.T, id string, gpus []*GPU, tps []int64) (out []com
 			if err != nil {
 				continue // the heads of the model cannot be shared so
 			}
-			if s, err := Bound(d, Options{}); err == nil {
-				plans[orderedPlan{g.Hardware, tp}] = s
-				for i := range s.Operators {
-					if op := &s.Operators[i]; op.Contradicted > 0 {
-						key := fmt.Sprintf("%s, %s %s, %s", g.Hardware, op.Table, op.DType, strings.TrimLeft(op.Note, "0123456789"))
-						replaced[key] = max(replaced[key], op.Contradicted)
-					}
+			r := orderedStep{d: d, plans: raw}
+			s, err := r.bind(g)
+			if err != nil {
+				continue
+			}
+			plans[planOn{g.Hardware, tp}] = s
+			for i := range s.Operators {
+				if op := &s.Operators[i]; op.Contradicted > 0 {
+					key := fmt.Sprintf("%s, %s %s, %s", g.Hardware, op.Table, op.DType, strings.TrimLeft(op.Note, "0123456789"))
+					replaced[key] = max(replaced[key], op.Contradicted)
 				}
 			}
 		}
 	}
-	compare := func(relation string, key orderedPlan, s, least *Step) {
+	compare := func(relation string, key planOn, s, least *Step) {
 		place := s.samePlace(least)
 		for _, b := range namedBatches {
 			own, other := s.Us(&b.batch), least.Us(&b.batch)
@@ -123,25 +127,24 @@ func compareOrders(t *testing.T, id string, gpus []*GPU, tps []int64) (out []com
 	}
 	for key, s := range plans {
 		for _, worse := range worseThan(s.GPU, s.DType) {
-			if least := plans[orderedPlan{worse.Hardware, key.tp}]; least != nil {
+			if least := plans[planOn{worse.Hardware, key.tp}]; least != nil {
 				compare("not slower than "+worse.Hardware, key, s, least)
 			}
 		}
-		if least := plans[orderedPlan{key.gpu, key.tp / 2}]; least != nil && key.tp%2 == 0 {
+		if least := plans[planOn{key.gpu, key.tp / 2}]; least != nil && key.tp%2 == 0 {
 			compare("not slower than at half the parallelism", key, s, least)
 		}
 		for _, b := range namedBatches {
 			c := comparison{relation: "not slower than twice the batch", model: id, gpu: key.gpu, tp: key.tp, batch: b.name, operator: "step"}
+			twice := s.Us(&b.twice)
 			for i, us := range s.Us(&b.batch) {
 				c.us += us
-				if twice := s.Us(&b.twice)[i]; twice > 0 {
+				c.leastUs += twice[i]
+				if twice[i] > 0 {
 					own := c
-					own.operator, own.us, own.leastUs = s.Operators[i].Name, us, twice
+					own.operator, own.us, own.leastUs = s.Operators[i].Name, us, twice[i]
 					out = append(out, own)
 				}
-			}
-			for _, us := range s.Us(&b.twice) {
-				c.leastUs += us
 			}
 			out = append(out, c)
 		}

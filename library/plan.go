@@ -144,6 +144,9 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.Mixer { return l.Mixer }) {
 		b.addMixer(c.part, c.times)
 		mixersAndFFNs += c.times
+		if c.part.Kind == model.MLA {
+			s.latentLayers += c.times
+		}
 	}
 	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.FFN { return l.FFN }) {
 		b.addFFN(c.part, c.times)

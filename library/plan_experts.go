@@ -20,9 +20,57 @@ const sharedStreamTokens = 256
 // isShared reports whether a matrix belongs to shared experts.
 func isShared(l model.Linear) bool { return strings.Contains(l.Name, "shared_expert") }
 
+// isFloatGate reports whether a matrix is a router that the engine multiplies in float32
+// (vllm/model_executor/models/minimax_m2.py: MiniMaxM2MoE).
+func (b *binder) isFloatGate(l *model.Linear) bool {
+	return strings.HasPrefix(b.d.Model.ModelType, "minimax_m2") && strings.HasSuffix(l.Name, ".gate")
+}
+
+// The time of a router in float32: no table has it. A multiplication on the cores that are not for matrices takes
+// floatGateUs for 2 tokens, 6,144 inputs and 128 experts on B200, as kernel timings say (vllm-project/vllm, pull request
+// 44343: cuBLAS); with few tokens each output is one sum over the inputs, so that the time grows with their number
+// alone. With many tokens the rate counts, floatShare of the peak.
+const (
+	floatGateUs     = 13.6
+	floatGateInputs = 6144
+	floatShare      = 0.8
+)
+
+// floatRate returns the FLOP/s in float32, by the datasheets' ratios to bfloat16.
+func (g *GPU) floatRate() float64 {
+	switch {
+	case g.SM >= 100 && g.SM < 120:
+		return g.FLOPS / 30
+	case g.SM == 80 || g.SM == 90:
+		return g.FLOPS / 15
+	}
+	return g.FLOPS / 4
+}
+
+// addFloatGate adds a router in float32 of n experts and k inputs: the cast of its input and the multiplication.
+func (b *binder) addFloatGate(n, k int64, times float64) {
+	b.addMoved("gate_cast", times, float64(k)*(b.m.DTypeBytes+4))
+	perToken := 1e6 * 2 * float64(n*k) / (floatShare * b.g.floatRate())
+	least := floatGateUs * float64(k) / floatGateInputs
+	b.addOperator(Operator{
+		Name:  "gate",
+		Count: times,
+		Shape: fmt.Sprintf("n %d, k %d", n, k),
+		DType: "float32",
+		found: found{Reached: Analytic},
+		us:    func(in *state) float64 { return max(least, in.run*perToken) },
+	})
+}
+
 // addFFN adds a dense MLP or routed experts.
 func (b *binder) addFFN(x *model.FFN, times float64) {
-	b.addLinears(slices.DeleteFunc(slices.Clone(x.Linears), isShared), 0, times)
+	isApart := func(l model.Linear) bool { return isShared(l) || b.isFloatGate(&l) }
+	b.addLinears(slices.DeleteFunc(slices.Clone(x.Linears), isApart), 0, times)
+	for i := range x.Linears {
+		if l := &x.Linears[i]; b.isFloatGate(l) {
+			b.addFloatGate(l.Rows, l.Columns, times)
+		}
+	}
 	first := len(b.s.Operators)
 	b.addLinears(slices.DeleteFunc(slices.Clone(x.Linears), func(l model.Linear) bool { return !isShared(l) }), 0, times)
 	for i := range b.s.Operators[first:] {

@@ -105,7 +105,31 @@ func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 			b.addMoved("quantize", group.times, float64(group.columns)*(b.m.DTypeBytes+bytesOf(nvfp4)))
 		}
 		b.addLinear(strings.Join(group.names, "+"), &group.quant, int64(group.rows), group.columns, group.times)
+		isOfAttention := group.isOut && kvHeads > 0
+		if b.dtypes(&group.quant)[0] == fp8 && !isOfAttention && b.d.Engine.FusesQuantization() {
+			b.quantizedBefore(&b.s.Operators[len(b.s.Operators)-1], float64(group.columns))
+		}
 	}
+}
+
+// leastOfRows is the least share of the rows' time that is left without the quantization.
+const leastOfRows = 0.5
+
+// quantizedBefore takes the kernel that quantizes the input of k values out of an fp8 layer's rows: the compiled
+// norm or activation before the layer writes fp8 values. Only attention's output has no such kernel before it.
+func (b *binder) quantizedBefore(op *Operator, k float64) {
+	perToken := k * (b.m.DTypeBytes + bytesOf(fp8)) * b.usByte
+	without := func(rows func(in *state) float64) func(in *state) float64 {
+		return func(in *state) float64 {
+			us := rows(in)
+			return max(leastOfRows*us, us-launchUs-in.run*perToken)
+		}
+	}
+	op.us = without(op.us)
+	if op.measured != nil {
+		op.measured = without(op.measured)
+	}
+	op.Note = strings.TrimPrefix(op.Note+"; without the quantization of the input", "; ")
 }
 
 // addLinear adds one layer of n outputs and k inputs.

@@ -103,6 +103,7 @@ func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 		share := p.launchShare(b)
 		x[EagerLayer] = share * p.Layers
 		x[EagerExperts] = share * p.expertLayers
+		x[EagerLatent] = share * p.latentLayers
 		if p.decodesOnly {
 			x[EagerWhole] = share * p.Layers
 		}
@@ -127,7 +128,7 @@ func (s *Step) launchShare(b *Batch) float64 {
 var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKernel}
 
 // launches are the features that are time in which the host launches kernels one by one.
-var launches = []int{EagerLayer, EagerExperts, EagerWhole}
+var launches = []int{EagerLayer, EagerExperts, EagerLatent, EagerWhole}
 
 // Slower drops from the features of a step outside CUDA graphs those of the shorter part: its
 // kernels, or the host that launches them one by one.

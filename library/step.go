@@ -31,6 +31,7 @@ type Step struct {
 	// decodesOnly: steps with prompts run without graphs
 	decodesOnly  bool
 	expertLayers float64 // of Layers
+	latentLayers float64 // of Layers
 	sync         bool    // the engine schedules synchronously
 	small        float64 // number of kernels without a table
 }
@@ -50,7 +51,7 @@ func Bound(d *deploy.Deployment, o Options) (*Step, error) {
 	if g.Hardware != d.Hardware.Name {
 		return nil, trace.Errorf(NoTables, "--library: got tables of %s, want those of %s", g.Hardware, d.Hardware.Name)
 	}
-	r := orderedStep{d: d, o: o}
+	r := orderedStep{d: d, o: o, plans: new([]rawPlan)}
 	s, err := r.bind(g)
 	if err != nil {
 		return s, err

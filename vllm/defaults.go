@@ -13,6 +13,7 @@ var (
 	fusedReduceSince    = Release{0, 17} // on by default: pull requests 34299 and 34392
 	fusedReduceSM103    = Release{0, 19} // the whole family of compute capability 10: pull request 37755
 	fusedReduceWithDP   = Release{0, 21} // also with data parallelism: pull request 41458
+	quantizationSince   = Release{0, 10} // that compilation sees the quantization to fp8: pull request 19830
 	defaultOptimization = 2.0            // --optimization-level
 )
 
@@ -33,11 +34,30 @@ func (e *Engine) FusesAllReduce(tp, pp, dp, capability int64) bool {
 	if level, isStated := Number(e.graphSetting("optimization_level")); isStated && level < defaultOptimization {
 		return false
 	}
-	if mode, isStated := Number(e.graphSetting("mode")); isStated && mode < 3 || e.Extra["enforce_eager"] == true {
-		return false // nothing is compiled
+	if !e.compiles() {
+		return false
 	}
 	hasKernel := capability == 90 || capability == 100 || capability == 103 && e.IsSince(fusedReduceSM103)
 	return hasKernel && e.IsSince(fusedReduceSince) && pp == 1 && (dp == 1 || e.IsSince(fusedReduceWithDP))
+}
+
+// compiles reports whether the engine compiles the model.
+func (e *Engine) compiles() bool {
+	mode, isStated := Number(e.graphSetting("mode"))
+	return !(isStated && mode < 3) && e.Extra["enforce_eager"] != true
+}
+
+// FusesQuantization reports whether the compiled kernel before a layer in fp8 writes its input in fp8: Inductor fuses
+// the quantization with the norm or the activation before it (vllm/model_executor/layers/quantization/input_quant_fp8.py:
+// QuantFP8.forward_native()), unless custom_ops switches the quantization kernel on.
+func (e *Engine) FusesQuantization() bool {
+	ops, _ := e.Object("compilation_config")["custom_ops"].([]any)
+	for _, op := range ops {
+		if op == "+quant_fp8" || op == "all" {
+			return false
+		}
+	}
+	return e.compiles() && e.IsSince(quantizationSince)
 }
 
 // pass returns a switch of compilation_config's pass_config.

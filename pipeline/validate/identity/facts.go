@@ -204,6 +204,7 @@ func (f *facts) pricer() func(*library.Batch) priorTime {
 		// The least time is without the host's launches outside CUDA graphs.
 		columns[library.EagerLayer] = 0
 		columns[library.EagerExperts] = 0
+		columns[library.EagerLatent] = 0
 		columns[library.EagerWhole] = 0
 		return priorTime{leastUs: sum(&columns), mostUs: mostUs}
 	}
