@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/sim"
@@ -363,7 +364,7 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	for _, g := range cfg.Engines {
 		out.Findings = append(out.Findings, simulate.WarningsOf(&g)...)
 	}
-	slices.SortFunc(out.Findings, func(a, b trace.Finding) int { return strings.Compare(a.Message, b.Message) })
+	stat.SortStable(out.Findings, func(a, b trace.Finding) int { return strings.Compare(a.Message, b.Message) })
 	out.Findings = slices.Compact(out.Findings)
 	if t, ok := p.Trees.(*trees); ok && t.Outside > 0 {
 		out.Findings = append(out.Findings, trace.Findingf(coeff.OutsideTraining,

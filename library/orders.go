@@ -253,6 +253,50 @@ func (s *Step) orderStates(e *vllm.Engine) (out []state) {
 	return out
 }
 
+// Replaced names rows of a table and dtype that others contradict, so that plans do not use them as they are.
+type Replaced struct {
+	Table, DType string
+	Most         float64 // how many times longer than others allow
+	Plans        int     // in how many plans
+}
+
+// ReplacedRows returns the rows that others contradict in plans of some models on the GPU, with 1 to 8 ranks.
+func (g *GPU) ReplacedRows(ids []string) (out []Replaced) {
+	for _, id := range ids {
+		plans := new([]rawPlan)
+		for _, tp := range []string{"1", "2", "4", "8"} {
+			d, err := deploy.LoadSettings("model.id="+id, "hardware.name="+g.Hardware, "vllm.version=0.24.0", "vllm.max_num_seqs=256",
+				"vllm.max_num_batched_tokens=8192", "vllm.max_model_len=10000", "vllm.kv_blocks_total_gpu=20000", "tensor_parallel_size="+tp)
+			if err != nil {
+				continue // the model's heads cannot be shared so
+			}
+			r := orderedStep{d: d, plans: plans}
+			s, err := r.bind(g)
+			if err != nil {
+				continue
+			}
+			for i := range s.Operators {
+				if op := &s.Operators[i]; op.Contradicted > 0 {
+					out = addReplaced(out, op)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// addReplaced counts an operator whose rows were replaced.
+func addReplaced(list []Replaced, op *Operator) []Replaced {
+	for i := range list {
+		if r := &list[i]; r.Table == op.Table && r.DType == op.DType {
+			r.Most = max(r.Most, op.Contradicted)
+			r.Plans++
+			return list
+		}
+	}
+	return append(list, Replaced{op.Table, op.DType, op.Contradicted, 1})
+}
+
 // AsMeasured returns the plan with its rows as they were measured, where others replaced them.
 func (s *Step) AsMeasured() *Step {
 	raw := *s
