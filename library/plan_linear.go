@@ -106,8 +106,10 @@ func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 		}
 		b.addLinear(strings.Join(group.names, "+"), &group.quant, int64(group.rows), group.columns, group.times)
 		isOfAttention := group.isOut && kvHeads > 0
-		if b.dtypes(&group.quant)[0] == fp8 && !isOfAttention && b.d.Engine.FusesQuantization() {
-			b.quantizedBefore(&b.s.Operators[len(b.s.Operators)-1], float64(group.columns))
+		op := &b.s.Operators[len(b.s.Operators)-1]
+		hasQuantization := op.DType == fp8 && op.rank < byBytes
+		if hasQuantization && !isOfAttention && b.d.Engine.FusesQuantization() {
+			b.quantizedBefore(op, float64(group.columns))
 		}
 	}
 }

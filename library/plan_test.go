@@ -1,0 +1,87 @@
+package library
+
+import (
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// operatorUs is the time of an operator's single run in 8 decodes; 0 where the plan has none of that name.
+func operatorUs(s *Step, name string) float64 {
+	b := decodes(8, 1000)
+	in := s.stateOf(&b)
+	for i := range s.Operators {
+		if s.Operators[i].Name == name {
+			return s.Operators[i].us(&in)
+		}
+	}
+	return 0
+}
+
+// TestFusedQuantization: an fp8 layer behind a norm or an activation is 2 us shorter where the engine compiles; attention's output, engines
+// that do not compile and GPUs without rows in fp8 keep theirs.
+func TestFusedQuantization(t *testing.T) {
+	for gpu, saved := range map[string]float64{"H100": launchUs, "A100": 0} {
+		d := deploymentOn(t, gpu, 2, fp8)
+		compiled := bound(t, d)
+		d.Engine.Extra = vllm.Values{"compilation_config": map[string]any{"custom_ops": []any{"+quant_fp8"}}}
+		apart := bound(t, d)
+		for _, name := range []string{"q_proj+k_proj+v_proj", "up_proj", "down_proj", "o_proj"} {
+			want := saved
+			if name == "o_proj" {
+				want = 0
+			}
+			got := operatorUs(apart, name) - operatorUs(compiled, name)
+			if math.Abs(got-want) > 0.3 || operatorUs(compiled, name) == 0 {
+				t.Errorf("%s %s: got %.2f us less, want %.2f", gpu, name, got, want)
+			}
+		}
+	}
+}
+
+// TestEvenDraw: where tokens choose as many experts as there are, the time is what neighbours give, log-log.
+func TestEvenDraw(t *testing.T) {
+	c := curve{x: []float64{16, 32, 64}, y: []float64{100, 120, 400}}
+	for x, want := range map[float64]float64{32: 200, 16: 100, 64: 400, 20: 100} {
+		if got := c.raisedAt(x); x != 20 && math.Abs(got.usAt(x, 1)-want) > 1e-9 || x == 20 && got.y[1] != 120 {
+			t.Errorf("raised at %g: got %v, want %g there", x, got.y, want)
+		}
+	}
+	if got := (curve{x: []float64{16, 32, 64}, y: []float64{100, 300, 400}}).raisedAt(32); got.y[1] != 300 {
+		t.Errorf("a time above its neighbours: got %g, want 300", got.y[1])
+	}
+}
+
+// TestFloatRouter: MiniMax-M2's router is multiplied in float32, in proportion to its inputs with few tokens.
+func TestFloatRouter(t *testing.T) {
+	d, err := deploy.LoadSettings("model.id=MiniMaxAI/MiniMax-M2.5", "hardware.name=B200-SXM-180GB", "vllm.version=0.19.0",
+		"vllm.max_num_seqs=256", "vllm.max_num_batched_tokens=8192", "vllm.max_model_len=10000", "vllm.kv_blocks_total_gpu=20000",
+		"tensor_parallel_size=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := bound(t, d)
+	if got, want := operatorUs(s, "gate"), floatGateUs/2; math.Abs(got-want) > 1e-9 {
+		t.Errorf("got %g us, want %g", got, want)
+	}
+	if got := operatorUs(s, "gate_cast"); got < launchUs {
+		t.Errorf("the cast of its input: got %g us", got)
+	}
+}
+
+// TestReplacedRows: a GPU's rows that others contradict are named by table and dtype.
+func TestReplacedRows(t *testing.T) {
+	g, err := For(&deploymentOn(t, "H100", 2, fp8).Hardware)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range g.ReplacedRows([]string{"Qwen/Qwen3-32B-FP8"}) {
+		if r.Table == "gemm" && strings.HasPrefix(r.DType, "fp8") && r.Most > replaceBeyond && r.Plans > 0 {
+			return
+		}
+	}
+	t.Error("got no row of an fp8 layer, want one: the small layers of Qwen3-32B-FP8 are launch-bound")
+}
