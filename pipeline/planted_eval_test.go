@@ -17,8 +17,8 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/internal/testkit/recordings"
 	"github.com/blis-train/blis-train/model"
-	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -847,17 +847,9 @@ func TestEvalPriorFindsTheWrongDevice(t *testing.T) {
 	}
 }
 
-// extractedSet are all runs of a data set beside the repository, and the folder of their tables.
+// extractedSet extracts a data set beside the repository and returns the folder of its tables.
 func extractedSet(t testing.TB, set string) (out string, doc *result.Extract) {
 	t.Helper()
-	found, err := extract.Discover([]string{repo.Shared(t, "data", set)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = t.TempDir()
-	if doc, err = extract.Run(context.Background(), found, o); err != nil {
-		t.Fatal(err)
-	}
-	return o.Out, doc
+	out = t.TempDir()
+	return out, recordings.Into(t, out, repo.Shared(t, "data", set))
 }

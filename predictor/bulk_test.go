@@ -3,7 +3,6 @@ package predictor
 import (
 	"bufio"
 	"bytes"
-	"context"
 	_ "embed"
 	"encoding/json"
 	"flag"
@@ -17,11 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/internal/testkit/recordings"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // Batches survive our own reader without loss, every entry passes the field
@@ -357,38 +354,10 @@ func TestNoRowsIsOneError(t *testing.T) {
 	}
 }
 
-// decisionRecorded is one run of a shared set.
-type decisionRecorded struct {
-	run        *trace.Run
-	deployment *deploy.Deployment
-}
-
-var sets = map[string][]decisionRecorded{} // read once
-
-// extracted are the runs of a shared set; the test is skipped without it.
-func extracted(t *testing.T, set string) []decisionRecorded {
+// extracted returns the runs of a shared set; the test is skipped without it.
+func extracted(t *testing.T, set string) []recordings.Run {
 	t.Helper()
-	if sets[set] != nil {
-		return sets[set]
-	}
-	dirs, err := extract.Discover([]string{repo.Shared(t, "data", set)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = t.TempDir()
-	ext, err := extract.Run(context.Background(), dirs, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range ext.Runs {
-		run, err := table.Read(table.RunDir(o.Out, ext.Runs[i].ID))
-		if err != nil {
-			t.Fatal(err)
-		}
-		sets[set] = append(sets[set], decisionRecorded{run, ext.Runs[i].Deployment})
-	}
-	return sets[set]
+	return recordings.Runs(t, repo.Shared(t, "data", set))
 }
 
 // On every real and composed run rows and drops add up to the requests, and where
@@ -409,12 +378,12 @@ func TestSharedRuns(t *testing.T) {
 		var all stateAgreement
 		rows := 0
 		for _, x := range extracted(t, c.set) {
-			run, o := x.run, DefaultOptions()
+			run, o := x.Run, DefaultOptions()
 			o.PrefixScore = c.score
 			if c.set == "real_stock_otlp" || c.set == "real_requests_llmservingsim" {
 				o.Shared = []string{"*prefill*=1024", "*=0"}
 			}
-			r, err := Build(source{Run: run, Deployment: x.deployment}, o)
+			r, err := Build(source{Run: run, Deployment: x.Deployment}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -446,13 +415,13 @@ func TestSharedRuns(t *testing.T) {
 func TestRebuiltKVUsage(t *testing.T) {
 	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
 		for _, x := range extracted(t, set) {
-			run, o := x.run, DefaultOptions()
+			run, o := x.Run, DefaultOptions()
 			o.PrefixScore = prefixActual
-			recorded, err := Build(source{Run: run, Deployment: x.deployment}, o)
+			recorded, err := Build(source{Run: run, Deployment: x.Deployment}, o)
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := newRowBuilder(source{Run: run, Deployment: x.deployment}, o)
+			b := newRowBuilder(source{Run: run, Deployment: x.Deployment}, o)
 			if !b.steps.complete || len(recorded.Rows) == 0 {
 				continue
 			}

@@ -1,7 +1,6 @@
 package sim_test
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"math"
@@ -18,7 +17,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/internal/testkit/recordings"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
@@ -121,26 +120,19 @@ func create(t *testing.T, dir, name string) *os.File {
 	return f
 }
 
+// extracted returns the one run of a folder, of which every record is kept.
 func extracted(t *testing.T, dir string) *trace.Run {
 	t.Helper()
-	runs, err := extract.Discover([]string{dir})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = t.TempDir()
-	doc, err := extract.Run(context.Background(), runs, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r := doc.Runs[0]; r.Records.Read != r.Records.Kept {
+	out := t.TempDir()
+	r := recordings.Into(t, out, dir).Runs[0]
+	if r.Records.Read != r.Records.Kept {
 		t.Errorf("records read %d, kept %d: %v", r.Records.Read, r.Records.Kept, r.Records.Dropped)
 	}
-	run, err := table.Read(table.RunDir(o.Out, runs[0].ID))
+	run, err := table.Read(table.RunDir(out, r.ID))
 	if err != nil {
 		t.Fatal(err)
 	}
-	run.ID = runs[0].ID
+	run.ID = r.ID
 	return run
 }
 

@@ -41,7 +41,7 @@ var layers = [][]string{
 	{"pipeline/extract/clients"},
 	{"pipeline/extract/pairing"},
 	{"pipeline/export", "pipeline/extract", "pipeline/validate"},
-	{"pipeline/fit/requestfit"},
+	{"internal/testkit/recordings", "pipeline/fit/requestfit"},
 	{"simulate"},
 	{"pipeline", "library/predict"},
 	{"shard", "library/build", "autoscale", "predictor", "cluster"},

@@ -1,7 +1,6 @@
 package rows
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -9,46 +8,15 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/internal/testkit/recordings"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
-// loaded is one extracted run.
-type loaded struct {
-	run *trace.Run
-	dep *deploy.Deployment
-}
-
-// sets keeps what extracted has read: several tests look at the same runs.
-var sets = map[string][]loaded{}
-
-// extracted runs the extract stage over a set and reads its tables.
-func extracted(t testing.TB, set string) []loaded {
+// extracted returns the runs of a set of the shared data.
+func extracted(t testing.TB, set string) []recordings.Run {
 	t.Helper()
-	if out, ok := sets[set]; ok {
-		return out
-	}
-	dirs, err := extract.Discover([]string{repo.Shared(t, "data", set)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = t.TempDir()
-	if _, err := extract.Run(context.Background(), dirs, o); err != nil {
-		t.Fatal(err)
-	}
-	var out []loaded
-	for i := range dirs {
-		run, err := table.Read(table.RunDir(o.Out, dirs[i].ID))
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, loaded{run, dirs[i].Deployment})
-	}
-	sets[set] = out
-	return out
+	return recordings.Runs(t, repo.Shared(t, "data", set))
 }
 
 // TestIssue5Batches: on every recorded run the batches rebuilt from journeys,
@@ -57,20 +25,20 @@ func extracted(t testing.TB, set string) []loaded {
 func TestIssue5Batches(t *testing.T) {
 	for _, set := range repo.Sets("real_vllm_cpu", "composed", "smoke", "smoke60") {
 		for _, l := range extracted(t, set) {
-			s := mustRebuild(t, l.run, l.dep, features.V11)
+			s := mustRebuild(t, l.Run, l.Deployment, features.V11)
 			q := s.Quality
 			share := float64(q.FromJourneys) / float64(q.Recorded)
 			fmt.Printf("batches: %-40s %5d steps, %6.2f %% known from journeys and summaries, %5d compared with snapshots, %d wrong, %d "+
 				"contradictions, %d of %d unrecorded rebuilt\n",
-				l.run.ID, q.Recorded, 100*share, q.CrossChecked, q.CrossWrong, q.Contradictions, q.Rebuilt, q.Unrecorded)
+				l.Run.ID, q.Recorded, 100*share, q.CrossChecked, q.CrossWrong, q.Contradictions, q.Rebuilt, q.Unrecorded)
 			if q.CrossWrong > 0 {
-				t.Errorf("%s: steps %v differ from their snapshots", l.run.ID, s.Wrong)
+				t.Errorf("%s: steps %v differ from their snapshots", l.Run.ID, s.Wrong)
 			}
-			if len(l.run.Snapshots) > 0 && !hasPreemption(l.run) && share < 0.95 {
-				t.Errorf("%s: %.1f %% of the steps are known, want 95: %v", l.run.ID, 100*share, q)
+			if len(l.Run.Snapshots) > 0 && !hasPreemption(l.Run) && share < 0.95 {
+				t.Errorf("%s: %.1f %% of the steps are known, want 95: %v", l.Run.ID, 100*share, q)
 			}
 			checkTokens(t, s)
-			checkBounds(t, l.run)
+			checkBounds(t, l.Run)
 		}
 	}
 }
@@ -145,10 +113,10 @@ func checkBounds(t *testing.T, run *trace.Run) {
 	t.Errorf("%s: the overhead columns differ from those of its requests", run.ID)
 }
 
-func overheadOf(t *testing.T, l loaded) *Table {
+func overheadOf(t *testing.T, l recordings.Run) *Table {
 	t.Helper()
-	s := mustRebuild(t, l.run, l.dep, features.V11)
-	table, err := s.Alpha(testSpace(t, l.dep, features.V11), Options{})
+	s := mustRebuild(t, l.Run, l.Deployment, features.V11)
+	table, err := s.Alpha(testSpace(t, l.Deployment, features.V11), Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,13 +129,13 @@ func TestOverheadOfRealRuns(t *testing.T) {
 	for _, l := range extracted(t, "real_vllm_cpu") {
 		table := overheadOf(t, l)
 		open := table.Select(func(i int) bool {
-			return !table.Exact[i] && table.Phase[i] >= 0 && l.dep.Phases[table.Phase[i]].Load == deploy.LoadOpen
+			return !table.Exact[i] && table.Phase[i] >= 0 && l.Deployment.Phases[table.Phase[i]].Load == deploy.LoadOpen
 		})
 		at, share := bestConstant(open)
 		fmt.Printf("overhead: %-20s async %-5t %4d open-loop intervals, %.0f us lies in %5.1f %% of them; %d exact rows in all\n",
-			l.run.ID, l.dep.Engine.IsAsync(), open.Kept, at, 100*share, count(table.Exact))
-		if !l.dep.Engine.IsAsync() && share < 0.94 {
-			t.Errorf("%s: the best constant holds in %.1f %% of the intervals", l.run.ID, 100*share)
+			l.Run.ID, l.Deployment.Engine.IsAsync(), open.Kept, at, 100*share, count(table.Exact))
+		if !l.Deployment.Engine.IsAsync() && share < 0.94 {
+			t.Errorf("%s: the best constant holds in %.1f %% of the intervals", l.Run.ID, 100*share)
 		}
 	}
 }
@@ -245,9 +213,9 @@ func TestOverheadOfComposedRuns(t *testing.T) {
 func TestRowsOfSharedRuns(t *testing.T) {
 	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
 		for _, l := range extracted(t, set) {
-			s := mustRebuild(t, l.run, l.dep, features.V11)
-			sp := testSpace(t, l.dep, features.V11)
-			lag := AssumedLag(l.dep)
+			s := mustRebuild(t, l.Run, l.Deployment, features.V11)
+			sp := testSpace(t, l.Deployment, features.V11)
+			lag := AssumedLag(l.Deployment)
 			table, err := s.Beta(sp, Options{Lag: lag})
 			if err != nil {
 				t.Fatal(err)
@@ -259,15 +227,15 @@ func TestRowsOfSharedRuns(t *testing.T) {
 			}
 			a := s.Audit(sp)
 			fmt.Printf("rows: %-24s read %d = kept %d + dropped %v; lag evidence %d; cadence %.1f ms, duration %.2f ms, floor %.1f ms\n",
-				l.run.ID, table.Read, table.Kept, table.Dropped, e.N(), *a.CadenceUsP50/1000, *a.DurationUsP50/1000, *a.PhysicalFloorUs/1000)
+				l.Run.ID, table.Read, table.Kept, table.Dropped, e.N(), *a.CadenceUsP50/1000, *a.DurationUsP50/1000, *a.PhysicalFloorUs/1000)
 			if a.BelowFloor() {
-				t.Errorf("%s: %s", l.run.ID, a.Verdict)
+				t.Errorf("%s: %s", l.Run.ID, a.Verdict)
 			}
-			if table.Read != len(l.run.Steps) || count(table.HoldOut) == 0 {
-				t.Errorf("%s: read %d of %d steps, %d hold-out rows", l.run.ID, table.Read, len(l.run.Steps), count(table.HoldOut))
+			if table.Read != len(l.Run.Steps) || count(table.HoldOut) == 0 {
+				t.Errorf("%s: read %d of %d steps, %d hold-out rows", l.Run.ID, table.Read, len(l.Run.Steps), count(table.HoldOut))
 			}
 			for _, f := range findings {
-				t.Errorf("%s: %v", l.run.ID, f)
+				t.Errorf("%s: %v", l.Run.ID, f)
 			}
 		}
 	}

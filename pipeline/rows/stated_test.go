@@ -14,11 +14,11 @@ import (
 // make the rows that its journeys make, although they have no stamps: the same delays, joined to the same steps.
 func TestStatedQueueDelays(t *testing.T) {
 	for _, l := range extracted(t, "smoke60") {
-		sp, err := features.New(features.V11, l.dep)
+		sp, err := features.New(features.V11, l.Deployment)
 		if err != nil {
 			t.Fatal(err)
 		}
-		journeys, err := Rebuild(l.run, l.dep, features.V11)
+		journeys, err := Rebuild(l.Run, l.Deployment, features.V11)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -26,12 +26,12 @@ func TestStatedQueueDelays(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := *l.run
+		run := *l.Run
 		run.Requests = nil
 		run.Observed = nil
 		const deliveryNs = 350_000 // of the first chunk, on the way to the client
-		for i := range l.run.Requests {
-			r := &l.run.Requests[i]
+		for i := range l.Run.Requests {
+			r := &l.Run.Requests[i]
 			if !r.FirstTokenNs.OK || !r.ScheduledNs.OK || !r.QueuedNs.OK {
 				continue
 			}
@@ -40,7 +40,7 @@ func TestStatedQueueDelays(t *testing.T) {
 				ServerTTFTUs: trace.Some(float64(r.FirstTokenNs.V-r.ScheduledNs.V) / 1e3),
 				FirstChunkNs: trace.Some(r.FirstTokenNs.V + deliveryNs)})
 		}
-		stated, err := Rebuild(&run, l.dep, features.V11)
+		stated, err := Rebuild(&run, l.Deployment, features.V11)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +49,7 @@ func TestStatedQueueDelays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got.Read != len(run.Observed) || got.Kept < want.Kept*9/10 {
-			t.Errorf("%s: %d of %d rows, %d of journeys", l.run.ID, got.Kept, got.Read, want.Kept)
+			t.Errorf("%s: %d of %d rows, %d of journeys", l.Run.ID, got.Kept, got.Read, want.Kept)
 		}
 		y := map[string]float64{}
 		for i, id := range want.ID {
@@ -62,7 +62,7 @@ func TestStatedQueueDelays(t *testing.T) {
 			}
 		}
 		if len(off) == 0 || stat.Median(off) > 1 {
-			t.Errorf("%s: %d delays, off by %.3g us in the median", l.run.ID, len(off), stat.Median(off))
+			t.Errorf("%s: %d delays, off by %.3g us in the median", l.Run.ID, len(off), stat.Median(off))
 		}
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit/recordings"
 	"github.com/blis-train/blis-train/pipeline"
-	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -36,17 +36,7 @@ func extracted(t *testing.T, set string) (string, *result.Extract) {
 	if set != demo {
 		in = repo.Shared(t, "data", set)
 	}
-	runs, err := extract.Discover([]string{in})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = out
-	ext, err := extract.Run(context.Background(), runs, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out, ext
+	return out, recordings.Into(t, out, in)
 }
 
 func fitted(t *testing.T, out string, ext *result.Extract, split float64) *result.Fit {
