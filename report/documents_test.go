@@ -3,6 +3,7 @@ package report
 import (
 	"math"
 	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/testkit"
@@ -43,11 +44,11 @@ func fromLevels() *result.RequestLevel {
 func TestReportDocuments(t *testing.T) {
 	in := made(small, plainRun)
 	in.Changes = smallChanges()
-	testkit.Document(t, "sections", Sections(in), "Help", "Key")
+	testkit.Document(t, "sections", withoutGlossary(in), "Help", "Key")
 	requests := made(small, plainRun)
 	requests.Fit.Requests = fromLevels()
 	requests.Extract, requests.Validation, requests.Inspect = nil, nil, nil
-	testkit.Document(t, "sections_requests", Sections(requests), "Help", "Key")
+	testkit.Document(t, "sections_requests", withoutGlossary(requests), "Help", "Key")
 	for _, c := range []struct {
 		name string
 		in   Input
@@ -73,7 +74,7 @@ func TestReportDocuments(t *testing.T) {
 	}
 	testkit.Document(t, "figures", drawn)
 	texts := map[string]string{}
-	for _, section := range Sections(in) {
+	for _, section := range withoutGlossary(in) {
 		for _, block := range section.Blocks {
 			if table := block.Table; table != nil && table.ID != "" {
 				texts[table.ID+" in 60 columns"] = table.Terminal(60)
@@ -82,6 +83,11 @@ func TestReportDocuments(t *testing.T) {
 		}
 	}
 	testkit.Document(t, "terminal", texts)
+}
+
+// withoutGlossary returns the sections of a page but the list of words, which has no figures.
+func withoutGlossary(in Input) []Section {
+	return slices.DeleteFunc(Sections(in), func(s Section) bool { return s.ID == "glossary" })
 }
 
 // svgTag matches an element of a figure with its coordinates.

@@ -77,7 +77,7 @@ func TestHighestLoad(t *testing.T) {
 	}
 	impossible := Targets{Limits: []Target{{TPOT, 0, 1}}, Goodput: 0.9}
 	none, err := p.searchMaxLoad(&load, 1, &impossible)
-	if err != nil || none.RateRPS != 0 || none.Breaks != "goodput 0.0 %, want at least 90 %" || none.Goodput != 0.9 {
+	if err != nil || none.RateRPS != 0 || none.Breaks != "goodput 0 %, want at least 90 %" || none.Goodput != 0.9 {
 		t.Errorf("a target no load meets: got %+v, %v", none, err)
 	}
 }
@@ -119,10 +119,10 @@ func TestBroken(t *testing.T) {
 	}
 	one := samplesOf(12)[0]
 	for want, targets := range map[string]Targets{
-		"":                                  {Limits: limit(TTFT, 12)},
-		"TTFT mean 12 ms, want at most 11":  {Limits: limit(TTFT, 11)},
-		"E2E p50 36 ms, want at most 35":    {Limits: []Target{{E2E, 0.5, 35}}},
-		"goodput 0.0 %, want at least 90 %": {Limits: limit(TTFT, 11), Goodput: 0.9},
+		"":                                 {Limits: limit(TTFT, 12)},
+		"TTFT mean 12 ms, want at most 11": {Limits: limit(TTFT, 11)},
+		"E2E p50 36 ms, want at most 35":   {Limits: []Target{{E2E, 0.5, 35}}},
+		"goodput 0 %, want at least 90 %":  {Limits: limit(TTFT, 11), Goodput: 0.9},
 	} {
 		if got := brokenText(one, &targets); got != want {
 			t.Errorf("got %q, want %q", got, want)
