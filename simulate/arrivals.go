@@ -119,6 +119,9 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 	if data, err = files.UnpackAll(data, path, files.MaxInput); err != nil {
 		return nil, nil, inputs, err
 	}
+	if rows := rowsBeside(data, path); rows != "" {
+		return ReadWorkload(rows, special) // it reads the header again
+	}
 	header, in, err := headerBeside(data, path, special)
 	switch {
 	case err != nil:
@@ -132,6 +135,23 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 		draw = g.Generate
 	}
 	return w, draw, inputs, err
+}
+
+// rowsBeside returns the CSV file of a TraceV2 header without rows: that of the same name apart from the extension;
+// "" for another file, and without such a CSV.
+func rowsBeside(data []byte, path string) string {
+	ext := filepath.Ext(path)
+	isHeader := (ext == ".yaml" || ext == ".yml") && workload.IsTraceV2(data) && !bytes.Contains(data, []byte(tracev2.FirstColumn+","))
+	if !isHeader {
+		return ""
+	}
+	stem := strings.TrimSuffix(path, ext)
+	for _, rows := range []string{stem + ".csv", stem + ".csv.gz"} {
+		if _, err := os.Stat(rows); err == nil {
+			return rows
+		}
+	}
+	return ""
 }
 
 // headerBeside returns the header of a TraceV2 CSV from the YAML file with the same name apart from

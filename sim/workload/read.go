@@ -6,6 +6,7 @@ package workload
 import (
 	"bytes"
 	"encoding/csv"
+	"encoding/json"
 	"errors"
 	"io"
 	"strings"
@@ -24,7 +25,7 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	first := strings.TrimSpace(string(head))
 	read := readTraceV2
 	switch {
-	case strings.HasPrefix(first, "{"):
+	case strings.HasPrefix(first, "{") && !isGeneratorJSON(data):
 		read = readJSON
 	case strings.HasPrefix(strings.ToUpper(first), "TIMESTAMP,"):
 		read = readAzure
@@ -43,6 +44,21 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	}
 	w, err := read(data, name)
 	return w, nil, err
+}
+
+// isGeneratorJSON reports whether a file is one JSON object with the keys of a generator or a workload-spec, which
+// are read as YAML, because JSON is a part of it.
+func isGeneratorJSON(data []byte) bool {
+	var keys map[string]json.RawMessage
+	if json.Unmarshal(data, &keys) != nil {
+		return false // several objects, or none
+	}
+	for _, key := range []string{"arrivals", "stages", "clients", "version"} {
+		if _, ok := keys[key]; ok {
+			return true
+		}
+	}
+	return false
 }
 
 // badLine returns an error in a line of a file.

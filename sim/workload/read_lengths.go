@@ -14,9 +14,9 @@ import (
 // Columns that a table of requests may have, lower case: arrival in seconds, tokens of prompt and answer.
 // The second names are Vidur's, whose tables of lengths have no arrivals.
 var (
-	arrivalColumns = []string{"arrival", "arrived_at", "arrival_s"}
-	promptColumns  = []string{"prompt_tokens", "num_prefill_tokens", "input_tokens", "input_len"}
-	outputColumns  = []string{"output_tokens", "num_decode_tokens", "output_len"}
+	arrivalColumns = []string{"arrival", "arrived_at", "arrival_s", "arrival_time"}
+	promptColumns  = []string{"prompt_tokens", "num_prefill_tokens", "input_tokens", "input_len", "prompt"}
+	outputColumns  = []string{"output_tokens", "num_decode_tokens", "output_len", "output"}
 )
 
 // isLengthTable reports whether a header line is that of a plain table of requests.
