@@ -209,3 +209,31 @@ func TestEachLieIsSeen(t *testing.T) {
 		}
 	}
 }
+
+// TestDeparturesAreMeasured: the largest departure is stated in the unit of the tolerance.
+func TestDeparturesAreMeasured(t *testing.T) {
+	run, dep := honest(t)
+	for i := range run.Requests {
+		run.Requests[i].ScheduledNs.V = run.Requests[i].FirstTokenNs.V + 3_000_000
+		run.Observed[i].E2EUs.V /= 2
+	}
+	longestMs := 0.0
+	for i := range run.Requests {
+		serverMs, _ := trace.BetweenMs(run.Requests[i].ArrivedNs, run.Requests[i].FinishedNs)
+		longestMs = max(longestMs, serverMs-run.Observed[i].E2EUs.V/1e3)
+	}
+	for _, id := range compared(t, run, dep, nil) {
+		var want float64
+		switch id.Name {
+		case "engine_order":
+			want = 3
+		case "client_encloses_server":
+			want = longestMs
+		default:
+			continue
+		}
+		if id.Status != result.IdentityViolated || id.Checked != 60 || id.Violated != 60 || *id.Largest != want {
+			t.Errorf("%s: got %s, %d of %d, %v, want all and %g ms", id.Name, id.Status, id.Violated, id.Checked, *id.Largest, want)
+		}
+	}
+}
