@@ -18,3 +18,24 @@ const codeJudgedOnTraining trace.Code = "judged_on_training"
 
 // codeOtherColumns is the warning that rows have columns which no router can provide.
 const codeOtherColumns trace.Code = "other_columns"
+
+// Reasons why a request is not a row, in the order in which they are tried.
+const (
+	noArrival          reason = "no_arrival"
+	noEngineStamps     reason = "no_engine_stamps"
+	noPromptLength     reason = "no_prompt_length"
+	aborted            reason = "request_aborted"
+	failed             reason = "request_failed"
+	noFirstToken       reason = "no_first_token"
+	noDeparture        reason = "no_departure"
+	negativeLatency    reason = "negative_latency"
+	warmUp             reason = "request_in_warm_up"
+	saturated          reason = "request_while_saturated"
+	incompleteJourneys reason = "incomplete_journeys"
+	noState            reason = "no_state_before"
+	staleState         reason = "stale_state"
+	noKVState          reason = "no_kv_state"
+	noPace             reason = "no_pace_yet"
+	noBlockHashes      reason = "no_block_hashes"
+	noCachedTokens     reason = "no_cached_tokens"
+)

@@ -83,9 +83,7 @@ type estimator func(ctx context.Context, hide []hidden) ([]estimates, error)
 type TrainOptions struct {
 	Weights string // natural, flat or sqrt
 	Seed    uint64
-	// BucketRows is the limit of rows in a bucket for growing trees: a number, none, or auto. auto
-	// chooses among 500, 2000 and none the one that is best on later training rows, by target.
-	Workers int
+	Workers int // 0: every core
 	// BucketRows is the limit of rows of a bucket that trees are grown on: a number, none, or auto.
 	// auto takes the one of 500, 2000 and none that is best on later training rows, by target.
 	BucketRows string
@@ -138,6 +136,7 @@ func (o *TrainOptions) boost() boostOptions {
 // Forests are grown on the rows before; the conformal factors of the file come from the rows held
 // out.
 func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Target, *Scores, error) {
+	// Physics estimates, with coefficients that did not see the rows held out.
 	var physics []estimates
 	why := o.PhysicsReason
 	if o.physics != nil {
@@ -186,7 +185,7 @@ func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Targe
 // rows. why is the reason if there is no physics.
 func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasPhysics bool, why string,
 	doc *Scores) (*forest.Target, error) {
-	early, test, dropped := a.byTime()
+	early, test, dropped := a.byTime() // the rows before and after the border in each run
 	if len(early) < leastPart || len(test) < leastPart {
 		doc.HoldOut = []HoldOut{{
 			Scope:   scopeAll,
@@ -199,15 +198,15 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		}}
 		return nil, nil
 	}
-	tab := a.table
-	most, err := o.rowsPerBucket(tab, early)
+	table := a.table
+	most, err := o.rowsPerBucket(table, early)
 	if err != nil {
 		return nil, err
 	}
-	rows, w := stratified(tab, early, most, o.Weights, o.Seed)
+	rows, weights := stratified(table, early, most, o.Weights, o.Seed)
 	opt := o.boost()
 	names := []string{nameTrees, nameGated}
-	j := &judged{
+	judging := &judged{
 		models: map[string]model{},
 		upper:  map[string]func(int) float64{},
 		reason: map[string]string{},
@@ -216,25 +215,26 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	if hasPhysics {
 		names = append(names, nameResidual, namePhysics)
 	} else {
-		j.reason[namePhysics] = why
-		j.reason[nameResidual] = why
+		judging.reason[namePhysics] = why
+		judging.reason[nameResidual] = why
 	}
 	out := &forest.Target{
 		Name:      target,
 		Unit:      "ms",
-		Columns:   columnsFor(tab, early),
+		Columns:   columnsFor(table, early),
 		Quantiles: []forest.LevelForest{},
 		Factors:   []forest.LevelFactors{},
 	}
-	head, tail := splitTail(tab, early, trainShare)
+	// Every model is grown on the training rows; its conformal factors come from the rows held out.
+	head, tail := splitTail(table, early, trainShare)
 	for _, name := range names {
-		m, err := newModel(name, tab, rows, w, opt)
+		m, err := newModel(name, table, rows, weights, opt)
 		if err != nil {
 			return nil, err
 		}
-		j.models[name] = m
-		if g, ok := m.(*gated); !ok || g.Idle != g.Queued {
-			if f := conformal(tab, m, test, calibratedLevel); !math.IsNaN(f.Factors[0]) {
+		judging.models[name] = m
+		if g, ok := m.(*gated); !ok || g.Idle != g.Queued { // else it is the model trees
+			if f := conformal(table, m, test, calibratedLevel); !math.IsNaN(f.Factors[0]) {
 				f.Model = name
 				out.Factors = append(out.Factors, f)
 			}
@@ -244,30 +244,32 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 		}
 		// The factors of the file come from the test rows, so their coverage is measured with a
 		// model and factors made from the training rows alone.
-		part, weights := stratified(tab, head, most, o.Weights, o.Seed)
-		before, err := newModel(name, tab, part, weights, opt)
+		part, partWeights := stratified(table, head, most, o.Weights, o.Seed)
+		before, err := newModel(name, table, part, partWeights, opt)
 		if err != nil {
 			return nil, err
 		}
-		f := conformal(tab, before, tail, calibratedLevel)
-		j.upper[name] = func(i int) float64 { return calibrated(&f, tab, before, i) }
+		f := conformal(table, before, tail, calibratedLevel)
+		judging.upper[name] = func(i int) float64 { return calibrated(&f, table, before, i) }
 	}
-	out.Trees = &j.models[nameTrees].(*boosted).Forest
-	if g := j.models[nameGated].(*gated); g.Idle != g.Queued {
+	// The forests of the file: for the mean, without and with waiting requests if those differ, for the
+	// factor on physics, and for each quantile.
+	out.Trees = &judging.models[nameTrees].(*boosted).Forest
+	if g := judging.models[nameGated].(*gated); g.Idle != g.Queued {
 		out.Idle = &g.Idle.Forest
 		out.Queued = &g.Queued.Forest
 	}
-	if m := j.models[nameResidual]; m != nil {
+	if m := judging.models[nameResidual]; m != nil {
 		out.Residual = &m.(*boosted).Forest
 	}
 	for _, opt.Quantile = range forestLevels {
-		q, err := newTrees(tab, rows, w, opt)
+		q, err := newTrees(table, rows, weights, opt)
 		if err != nil {
 			return nil, err
 		}
 		out.Quantiles = append(out.Quantiles, forest.LevelForest{Level: opt.Quantile, Forest: q.Forest})
 	}
-	a.scoreTarget(doc, target, j, test, o.Seed)
+	a.scoreTarget(doc, target, judging, test, o.Seed)
 	doc.HoldOut[0].Dropped = dropped
 	for i := range doc.HoldOut {
 		h := &doc.HoldOut[i]
@@ -295,24 +297,3 @@ func columnsFor(t *trainingColumns, train []int) []forest.Column {
 	}
 	return out
 }
-
-// Reasons in the order they are tried.
-const (
-	noArrival          reason = "no_arrival"
-	noEngineStamps     reason = "no_engine_stamps"
-	noPromptLength     reason = "no_prompt_length"
-	aborted            reason = "request_aborted"
-	failed             reason = "request_failed"
-	noFirstToken       reason = "no_first_token"
-	noDeparture        reason = "no_departure"
-	negativeLatency    reason = "negative_latency"
-	warmUp             reason = "request_in_warm_up"
-	saturated          reason = "request_while_saturated"
-	incompleteJourneys reason = "incomplete_journeys"
-	noState            reason = "no_state_before"
-	staleState         reason = "stale_state"
-	noKVState          reason = "no_kv_state"
-	noPace             reason = "no_pace_yet"
-	noBlockHashes      reason = "no_block_hashes"
-	noCachedTokens     reason = "no_cached_tokens"
-)

@@ -14,15 +14,13 @@ type difference struct {
 	P            float64 // of sign flips, two-sided
 }
 
-// Paired returns the mean of a[i] - b[i] with its interval by Student's t, and Fisher's
-// randomisation p-value: the share of all sign patterns of the differences whose mean is at least
-// as far from 0. It is exact up to 22 pairs; beyond, a million seeded patterns are drawn. All is
-// NaN without a pair.
+// maxFlips is the largest number of pairs of which all sign patterns are tried.
 const maxFlips = 22
 
-// Paired returns the mean of a[i] - b[i] with a t interval, and Fisher's randomisation p-value: the
-// share of all sign patterns whose mean is at least as far from 0. It is exact up to 22 pairs;
-// beyond, a million seeded patterns are drawn. NaN without a pair.
+// Paired returns the mean of a[i] - b[i] with its interval by Student's t, and Fisher's
+// randomisation p-value: the share of all sign patterns of the differences whose mean is at least
+// as far from 0. It is exact up to maxFlips pairs; beyond, a million seeded patterns are drawn. All
+// is NaN without a pair.
 func Paired(a, b []float64) difference {
 	n := len(a)
 	d := make([]float64, n)

@@ -48,7 +48,7 @@ type gramLagFigures struct {
 	Dropped map[string]int `json:"dropped"`
 	Min     []float64      `json:"feature_min"`
 	Max     []float64      `json:"feature_max"`
-	Within  []*float64     `json:"within_share"` // v_j inside the run; null for a column of zeros
+	Within  []*float64     `json:"within_share"` // by feature, the share of its variation that is within the run; null for a column of zeros
 	// BelowFloor is the message of a warning, see TableBelowFloor; empty if there is none.
 	BelowFloor string `json:"below_floor"`
 }
@@ -119,8 +119,8 @@ func gramsOf(src Source, o Options) (ridge.File, error) {
 	return f, err
 }
 
-// lagTables returns the cleaned rows of one run at one lag, a table for each gamma. A run that the fit
-// excludes has none.
+// lagTables returns the cleaned rows of one run at one lag (steps from schedule() to the interval
+// that the execution fills), a table for each gamma.
 func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Options) ([]*rows.Table, error) {
 	t, err := steps.Beta(space, rows.Options{Target: o.BetaTarget, Lag: lag, Gammas: features.Gammas(), Split: o.Split,
 		Saturated: p.Spans, Preempting: true})
