@@ -22,8 +22,8 @@ func admissionCompute11(s *Space, in *QueueInput) float64 {
 	return p*s.bodyS + s.headS + s.attnS*p*(p+1)/2
 }
 
-// admissionCompute10 returns the slot as 1.0 defines it: without attention, and with the head on
-// every token.
+// admissionCompute10 returns the feature admission compute as spec 1.0 defines it: without attention,
+// and with the head on every token.
 func admissionCompute10(s *Space, in *QueueInput) float64 {
 	return in.PromptTokens * s.linearFLOPs / over(s.peak)
 }

@@ -18,8 +18,9 @@ func linearCompute(s *Space, in *StepInput) float64 {
 	return s.linearS(in.ScheduledTokens, in.NumSampledSeqs)
 }
 
-// linearCompute10 returns the slot as 1.0 defines it: for prefill tokens only, with the head on
-// every token and the peak divided by tp (spec#err-tp, spec#err-head, spec#err-decode-linear).
+// linearCompute10 returns the feature linear compute as spec 1.0 defines it: for prefill tokens only,
+// with the head on every token and the peak divided by tp (spec#err-tp, spec#err-head,
+// spec#err-decode-linear).
 func linearCompute10(s *Space, in *StepInput) float64 {
 	return in.PrefillTokens * s.linearFLOPs / over(s.peak)
 }
@@ -40,8 +41,8 @@ func prefillAttention(s *Space, in *StepInput) float64 {
 	return s.attnS * in.PrefillCausalWork
 }
 
-// prefillAttention10 returns the slot as 1.0 defines it, with half the work of a late chunk
-// (spec#err-attention).
+// prefillAttention10 returns the feature prefill attention as spec 1.0 defines it, with half the work
+// of a late chunk (spec#err-attention).
 func prefillAttention10(s *Space, in *StepInput) float64 {
 	return 2 * in.SumPrefillAttnWork * s.layers * s.hidden / over(s.peak)
 }
@@ -61,7 +62,8 @@ func decodeAttention(s *Space, in *StepInput) float64 {
 	return s.attnS * in.DecodeContextTokens
 }
 
-// decodeAttention10 returns the slot as 1.0 defines it, with half the work (spec#err-attention).
+// decodeAttention10 returns the feature decode attention as spec 1.0 defines it, with half the work
+// (spec#err-attention).
 func decodeAttention10(s *Space, in *StepInput) float64 {
 	return in.DecodeContextTokens * 2 * s.layers * s.hidden / over(s.peak)
 }
@@ -81,8 +83,8 @@ func kvCacheRead11(s *Space, in *StepInput) float64 {
 	return in.KVReadTokens * s.kvReadS
 }
 
-// kvCacheRead10 returns the slot as 1.0 defines it: whole blocks of decodes, at twice their size
-// (spec#err-kv-bytes).
+// kvCacheRead10 returns the feature of KV-cache reads as spec 1.0 defines it: whole blocks of decodes,
+// at twice their size (spec#err-kv-bytes).
 func kvCacheRead10(s *Space, in *StepInput) float64 {
 	return in.SumDecodeKVBlocks * s.blockBytes / over(s.bandwidth)
 }
@@ -104,7 +106,8 @@ func weightLoad(s *Space, in *StepInput) float64 {
 	return atLeast(0, unhidden)
 }
 
-// weightLoad10 returns the slot as 1.0 defines it: the weights in full, in steps with decodes only.
+// weightLoad10 returns the feature of weight loads as spec 1.0 defines it: the weights in full, in
+// steps with decodes only.
 func weightLoad10(s *Space, in *StepInput) float64 {
 	if in.DecodeTokens <= 0 {
 		return 0
@@ -131,8 +134,8 @@ func tpCommunication(s *Space, in *StepInput) float64 {
 	return s.commLatencyS + s.commS*in.ScheduledTokens + s.gatherS*in.NumSampledSeqs
 }
 
-// tpCommunication10 returns the slot as 1.0 defines it: bytes only, over both directions of the
-// link (spec#err-sharding).
+// tpCommunication10 returns the feature of communication between tensor-parallel ranks as spec 1.0
+// defines it: bytes only, over both directions of the link (spec#err-sharding).
 func tpCommunication10(s *Space, in *StepInput) float64 {
 	return s.commBytes * in.ScheduledTokens / over(s.link)
 }
@@ -155,7 +158,8 @@ func moeActivation11(s *Space, in *StepInput) float64 {
 	return s.moeLayerShare * s.expertShare(in.ScheduledTokens)
 }
 
-// moeActivation10 returns the slot as 1.0 defines it, in which every layer is an MoE layer.
+// moeActivation10 returns the feature of activated experts as spec 1.0 defines it, in which every
+// layer is an MoE layer.
 func moeActivation10(s *Space, in *StepInput) float64 { return s.expertShare(in.ScheduledTokens) }
 
 // seqRef is the number of sequences that f6 is relative to (spec#beta-batch-utilization). It is a
@@ -225,8 +229,8 @@ func fixedStepOverhead11(s *Space, in *StepInput) float64 {
 	return 0
 }
 
-// fixedStepOverhead10 returns the slot as 1.0 defines it, which is not a fixed overhead
-// (spec#err-fixed-overhead): it is 1 in an empty step.
+// fixedStepOverhead10 returns the feature of the same name as spec 1.0 defines it. It is no fixed
+// overhead (spec#err-fixed-overhead): it is 1 in an empty step and falls with the tokens.
 func fixedStepOverhead10(_ *Space, in *StepInput) float64 { return 1 / max(1, in.ScheduledTokens) }
 
 // gqaEfficiency is step slot 10: KV heads per query head.

@@ -28,6 +28,7 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
+	// To compare: the intervals in which every lag has a row. To fit: the rows before the evidence begins.
 	test = t.Select(func(i int) bool { return e.marks[t.TimeNs[i]] == 1+evidenceLags })
 	t.Filter("", func(i int) bool { return t.TimeNs[i] < e.cut })
 	t.Read, t.Dropped = t.Kept, nil

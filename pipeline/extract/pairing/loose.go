@@ -35,13 +35,17 @@ type looseMove struct {
 	isChain         bool // all prompts of the passes are those of the client
 }
 
-// movesFrom calls use with the moves from a state. Only chains without an exception are kept in the end.
+// movesFrom calls use with the moves from the state in which the first i passes and the first j
+// prompts are done: skip a prompt, or pair a chain of passes with the prompts that end in it, of
+// which up to mostForeign belong to other clients. Only chains without an exception are kept in the
+// end.
 func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, use func(looseMove)) {
 	if j < len(prompts) {
 		use(looseMove{prompts: 1, cost: 1}) // a prompt that the log does not show
 	}
-	ends := 0
-	computed := int64(0)
+	// A chain is lengthened while its passes are full, because then a prompt may continue in the next one.
+	ends := 0            // prompts that end in the chain
+	computed := int64(0) // prompt tokens of its passes
 	for k := i; k < len(passes); k++ {
 		l := &p.promptPasses[passes[k]]
 		ends += int(l.contextReqs)
@@ -54,6 +58,7 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, use func(l
 			if j+n > len(prompts) {
 				continue
 			}
+			// The tokens that were not computed are hits in the prefix cache, of which the prompts state bounds.
 			tokens := int64(0)
 			least := int64(0)
 			most := int64(0)
