@@ -45,9 +45,9 @@ const (
 // chunk of a prompt of that length: the offset with which the chunk came at the end of the pass. The
 // offset with the most votes is used if enough passes agree.
 func (f *filler) alignClients(a *timeAudit) {
-	// The clients' requests, one for each answer. A row with several answers (N) has their sum of tokens.
 	v := &ballot{exact: map[int64][]int64{}}
 	hasStamps := false
+	// The clients' requests, one for each answer. A row with several answers (N) has their sum of tokens.
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		samples := max(1, o.N.Or(1))
@@ -115,6 +115,7 @@ func (f *filler) alignClients(a *timeAudit) {
 	if a.time != timeCadence {
 		v.window = coarseWindowNs
 	}
+	// Requests whose pass is known vote for themselves; if they are few, all first chunks vote instead.
 	offset, share := f.countVotes(v)
 	switch isPaired := len(v.paired)*2 >= len(f.requests); {
 	case share >= voteShare || len(v.paired) == 0:

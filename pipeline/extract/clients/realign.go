@@ -179,6 +179,8 @@ func findTokens(blocks []metricBlock, concurrency, outcomes int) (in, out int, o
 // streaming iterations, TTFT, TPOT, ITL (ms), each successful first. miss is how far the identities
 // are from being exact.
 func findLatencies(blocks []metricBlock, output float64, outcomes int) (ttft, itl int, miss float64, ok bool) {
+	// Try all places. In the right one the mean ITL times the gaps of an answer, and the mean TPOT times its
+	// tokens (by the time from the first token or, in other versions, from the start), give the latency.
 	miss = math.Inf(1)
 	latencyMs := blocks[0].mean * 1000
 	for ttftAt := 2; ttftAt <= 2*outcomes && ttftAt < len(blocks); ttftAt++ { // behind latency and streaming iterations

@@ -193,8 +193,9 @@ func (r *reading) goesWithOwn(times, values []float64, what string) {
 	r.goesWith(times[:n-1], values[:n-1], values[1:], fmt.Sprintf(what, "after"))
 }
 
-// goesWith adds to the reading a comparison of the rank correlation of times with their own values and with other
-// ones. The largest difference decides.
+// goesWith adds to the reading whether times go with the values of their own column (own), as they
+// must, or rather with those of another (other): the difference of the two rank correlations. The
+// largest difference of all calls decides whether columns are mixed up.
 func (r *reading) goesWith(times, own, other []float64, what string) {
 	times = ranks(times)
 	with, without := correlation(times, ranks(other)), correlation(times, ranks(own))
@@ -202,6 +203,7 @@ func (r *reading) goesWith(times, own, other []float64, what string) {
 		return
 	}
 	r.largest = with - without
+	// A difference beyond the margin and beyond chance.
 	if r.largest > math.Max(rankMargin, rankDeviations*math.Sqrt(2/float64(r.checked))) {
 		r.broken = true
 		r.violated = r.checked
