@@ -5,7 +5,6 @@ package library
 import (
 	"bytes"
 	"embed"
-	_ "embed"
 	"encoding/json"
 	"fmt"
 	"io"

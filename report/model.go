@@ -4,7 +4,6 @@ package report
 // which the template escapes; only inline and proseHTML make template.HTML.
 
 import (
-	_ "embed"
 	"fmt"
 	"html/template"
 	"slices"

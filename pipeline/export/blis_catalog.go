@@ -3,7 +3,6 @@ package export
 // This file writes a BLIS catalog of models.
 
 import (
-	_ "embed"
 	"slices"
 	"strings"
 

@@ -3,7 +3,6 @@ package export
 // This file writes the command by which BLIS simulates a deployment with the coefficients.
 
 import (
-	_ "embed"
 	"strconv"
 	"strings"
 

@@ -4,7 +4,6 @@ package export
 
 import (
 	"cmp"
-	_ "embed"
 
 	"gopkg.in/yaml.v3"
 

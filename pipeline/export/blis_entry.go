@@ -5,7 +5,6 @@ package export
 
 import (
 	"cmp"
-	_ "embed"
 	"fmt"
 	"math"
 	"strings"

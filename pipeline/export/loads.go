@@ -3,7 +3,6 @@ package export
 // This file compares a format with the model that it was made of, under load.
 
 import (
-	_ "embed"
 	"math"
 
 	"github.com/blis-train/blis-train/coeff"

@@ -3,7 +3,6 @@ package export
 // This file refuses exports that would mislead their reader.
 
 import (
-	_ "embed"
 	"fmt"
 	"math"
 	"slices"

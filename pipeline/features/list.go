@@ -6,7 +6,6 @@ package features
 import (
 	"cmp"
 	"crypto/sha256"
-	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"math/bits"

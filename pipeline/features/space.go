@@ -4,7 +4,6 @@ package features
 // computes all features of one step or arrival.
 
 import (
-	_ "embed"
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
