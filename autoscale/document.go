@@ -186,7 +186,7 @@ type queueNoise struct {
 
 // queueTrack is the result of one online estimator over the windows.
 type queueTrack struct {
-	Estimator    string      `json:"estimator"` // replica:wva, replica:model-tuner, robust, sliding
+	Estimator    string      `json:"estimator"` // replica:wva, replica:model-tuner, replica:wva-4p, robust, sliding
 	Flavour      string      `json:"flavour"`
 	Names        []string    `json:"names"`
 	Final        []float64   `json:"final"`
@@ -198,6 +198,9 @@ type queueTrack struct {
 	Unpredicted  int         `json:"unpredicted"`
 	Whiteness    [2]*float64 `json:"whiteness"`  // lag-1 correlation of innovations, TTFT and ITL
 	LockedOut    int         `json:"locked_out"` // number of windows at the end that were all rejected
+	// Condition is the condition number of the windows' latencies by log parameters: above 1,000 the loads do not tell
+	// the parameters apart. Null where a direction has no effect at all.
+	Condition *float64 `json:"condition"`
 	// Drift is the typical relative change of each parameter from window to window.
 	Drift   []float64 `json:"drift_per_window"`
 	Verdict string    `json:"verdict"` // in words

@@ -55,6 +55,18 @@ var modelTuner = replicaOptions{
 	UnboundedRate:  true,
 }
 
+// foundingTuner is the tuner of the autoscaler's first proposal, workload-variant-autoscaler's pull request 248: four
+// states, alpha, beta, gamma and delta, of the model of v0.0.1 to v0.4.2. The targets that it takes as z in R are not
+// in a recording, so z is the window's observation.
+var foundingTuner = replicaOptions{
+	Name:       "wva-4p",
+	Flavour:    wvA4P,
+	Percent:    0.05,
+	ErrorLevel: 0.05,
+	Low:        0.1,
+	High:       10,
+}
+
 // maxNIS is the 97.5 % quantile of chi-squared with two degrees of freedom, above which the
 // autoscalers reject a window. (Their comments call it 95 %, which would be 5.991.)
 const maxNIS = 7.378

@@ -7,7 +7,10 @@ import (
 	"fmt"
 	"math"
 
+	"gonum.org/v1/gonum/mat"
+
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 )
 
 // run is one online estimator and its steps over a server's windows.
@@ -39,7 +42,11 @@ func Track(f *Calibrated, o *Options) []WindowRow {
 // queueing model predicts.
 func (f *Calibrated) estimatorRuns(o *Options) []run {
 	var out []run
-	for _, replica := range []replicaOptions{wvaTuner, modelTuner} {
+	replicas := []replicaOptions{wvaTuner, modelTuner}
+	if o.Flavour == wvA4P {
+		replicas = append(replicas, foundingTuner)
+	}
+	for _, replica := range replicas {
 		out = append(out, run{"replica:" + replica.Name, replica.Flavour, asTuned, Replica(f.Windows, replica)})
 	}
 	robust := defaultRobust(o.Flavour)
@@ -59,8 +66,37 @@ func (f *Calibrated) trackDoc(r run) queueTrack {
 	s.Names = r.flavour.Parameters()
 	s.Final = last.X
 	s.Covariance = last.P
-	s.Drift, s.Verdict = medianDrift(r.steps), trackVerdict(&s)
+	s.Drift = medianDrift(r.steps)
+	condition := r.condition(f.Windows)
+	s.Condition = result.OrNull(condition)
+	s.Verdict = trackVerdict(&s)
+	if condition > maxCondition && s.Accepted > 0 {
+		s.Verdict = fmt.Sprintf("the parameters are not identified: the loads of the windows do not tell all %d apart (condition number %.3g, at most "+
+			"%g), so the estimates follow the first ones; %s", len(s.Names), condition, maxCondition, s.Verdict)
+	}
 	return s
+}
+
+// condition returns the condition number of the observations of all windows by log parameters, at the last
+// estimate; +Inf if a direction of the parameters has no effect on them.
+func (r *run) condition(windows []window) float64 {
+	x := r.steps[len(r.steps)-1].X
+	var rows []float64
+	for i := range windows {
+		observe := func(theta []float64) ([]float64, bool) {
+			ttft, itl, _, ok := solveWindow(r.flavour, &windows[i], expsOf(theta), r.as)
+			return []float64{ttft, itl}, ok
+		}
+		if _, h, failed := logJacobian(observe, logsOf(x)); failed == "" {
+			rows = append(rows, h.RawMatrix().Data...)
+		}
+	}
+	n := len(x)
+	var svd mat.SVD
+	if len(rows) == 0 || !svd.Factorize(mat.NewDense(len(rows)/n, n, rows), mat.SVDNone) {
+		return math.Inf(1)
+	}
+	return condition(svd.Values(nil), n)
 }
 
 // medianDrift returns the median relative change of each parameter from one accepted window to the

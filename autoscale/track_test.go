@@ -435,3 +435,154 @@ func BenchmarkFit(b *testing.B) {
 		})
 	}
 }
+
+// naiveReplica is the filter of a replica in the plain covariance form: matrices written out with loops, S inverted by
+// its determinant, and (I - KH)P as it stands. It returns the state and the covariance after each window.
+func naiveReplica(windows []window, o replicaOptions, x []float64) (xs [][]float64, ps [][][]float64) {
+	n := len(x)
+	p := make([][]float64, n)
+	for i := range p {
+		p[i] = make([]float64, n)
+		p[i][i] = o.Percent * x[i] * o.Percent * x[i]
+	}
+	for k := range windows {
+		w := &windows[k]
+		start := append([]float64(nil), x...)
+		clamp := func(x []float64) {
+			for i := range x {
+				x[i] = math.Min(math.Max(x[i], o.Low*start[i]), o.High*start[i])
+			}
+		}
+		predict := func(x []float64) [2]float64 {
+			ttft, itl, _, _ := solveWindow(o.Flavour, w, x, asTuned)
+			return [2]float64{ttft, itl}
+		}
+		var h [2][]float64
+		for c := range 2 {
+			h[c] = make([]float64, n)
+		}
+		for i := range n {
+			step := replicaStep * math.Abs(x[i])
+			up, down := append([]float64(nil), x...), append([]float64(nil), x...)
+			up[i] += step
+			down[i] -= step
+			a, b := predict(up), predict(down)
+			for c := range 2 {
+				h[c][i] = (a[c] - b[c]) / (2 * step)
+			}
+		}
+		for i := range n {
+			p[i][i] += o.Percent * x[i] * o.Percent * x[i]
+		}
+		z := [2]float64{w.TTFTMs, w.ITLMs}
+		hx := predict(x)
+		var s [2][2]float64
+		ph := make([][2]float64, n) // P H'
+		for i := range n {
+			for c := range 2 {
+				for j := range n {
+					ph[i][c] += p[i][j] * h[c][j]
+				}
+			}
+		}
+		for a := range 2 {
+			for b := range 2 {
+				for i := range n {
+					s[a][b] += h[a][i] * ph[i][b]
+				}
+			}
+			r := o.ErrorLevel / tunerPercentile * z[a]
+			s[a][a] += r * r
+		}
+		det := s[0][0]*s[1][1] - s[0][1]*s[1][0]
+		inv := [2][2]float64{{s[1][1] / det, -s[0][1] / det}, {-s[1][0] / det, s[0][0] / det}}
+		gain := make([][2]float64, n)
+		for i := range n {
+			for c := range 2 {
+				gain[i][c] = ph[i][0]*inv[0][c] + ph[i][1]*inv[1][c]
+			}
+			x[i] += gain[i][0]*(z[0]-hx[0]) + gain[i][1]*(z[1]-hx[1])
+		}
+		next := make([][]float64, n)
+		for i := range n {
+			next[i] = make([]float64, n)
+			for j := range n {
+				next[i][j] = p[i][j]
+				for m := range n {
+					next[i][j] -= (gain[i][0]*h[0][m] + gain[i][1]*h[1][m]) * p[m][j]
+				}
+			}
+		}
+		p = next
+		clamp(x)
+		xs = append(xs, append([]float64(nil), x...))
+		stored := make([][]float64, n)
+		for i := range p {
+			stored[i] = append([]float64(nil), p[i]...)
+		}
+		ps = append(ps, stored)
+	}
+	return xs, ps
+}
+
+// TestFoundingTunerIsThePlainFilter: the filter of four states, alpha, beta, gamma and delta, has on 20 tracks with
+// planted parameters and changing loads the state and the covariance of the plain covariance form.
+func TestFoundingTunerIsThePlainFilter(t *testing.T) {
+	for track := range 20 {
+		rng := rand.New(rand.NewPCG(60, uint64(track)))
+		planted := append([]float64(nil), truth[wvA4P]...)
+		for i := range planted {
+			planted[i] *= math.Exp(0.1 * rng.NormFloat64())
+		}
+		o := foundingTuner
+		o.FreeUpdates = math.MaxInt // the plain filter has no gate
+		for _, x := range planted {
+			o.Start = append(o.Start, x*math.Exp(0.05*rng.NormFloat64()))
+		}
+		windows := multiLoadAs(t, wvA4P, 40, constant(planted), 0.02, rng, asTuned)
+		steps := Replica(windows, o)
+		xs, ps := naiveReplica(windows, o, append([]float64(nil), o.Start...))
+		for k := range steps {
+			if steps[k].Verdict != accepted {
+				t.Fatalf("track %d, window %d: %s", track, k, steps[k].Verdict)
+			}
+			for i := range xs[k] {
+				if d := math.Abs(steps[k].X[i]/xs[k][i] - 1); d > 1e-9 {
+					t.Fatalf("track %d, window %d, state %d: got %.17g, want %.17g", track, k, i, steps[k].X[i], xs[k][i])
+				}
+				for j := range xs[k] {
+					scale := math.Sqrt(ps[k][i][i] * ps[k][j][j])
+					if d := math.Abs(steps[k].P[i][j]-ps[k][i][j]) / scale; d > 1e-9 {
+						t.Fatalf("track %d, window %d, covariance %d, %d: got %.17g, want %.17g", track, k, i, j, steps[k].P[i][j], ps[k][i][j])
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestFixedLoadIdentifiesNothing: at one load the document of a track says that the parameters are not identified,
+// and with changing loads it does not.
+func TestFixedLoadIdentifiesNothing(t *testing.T) {
+	rng := rand.New(rand.NewPCG(60, 60))
+	varied := multiLoadAs(t, wvA4P, 40, constant(truth[wvA4P]), 0.02, rng, asTuned)
+	fixed := make([]window, len(varied))
+	for i := range fixed {
+		fixed[i] = varied[5*(i/5)]
+		fixed[i].Shape, fixed[i].RateRPS = varied[0].Shape, varied[0].RateRPS
+		fixed[i].TTFTMs, fixed[i].ITLMs = varied[0].TTFTMs*(1+0.01*rng.NormFloat64()), varied[0].ITLMs*(1+0.01*rng.NormFloat64())
+	}
+	for name, windows := range map[string][]window{"varied": varied, "fixed": fixed} {
+		f := &Calibrated{Server: &Server{Windows: windows}}
+		o := foundingTuner
+		o.Start = truth[wvA4P]
+		doc := f.trackDoc(run{"replica:wva-4p", wvA4P, asTuned, Replica(windows, o)})
+		says := strings.Contains(doc.Verdict, "not identified")
+		if says != (name == "fixed") || strings.Join(doc.Names, " ") != "alpha beta gamma delta" {
+			t.Errorf("%s: got %q of %v, want whether they are not identified", name, doc.Verdict, doc.Names)
+		}
+		if doc.Whiteness[0] == nil || doc.Whiteness[1] == nil {
+			t.Errorf("%s: got no whiteness of the innovations", name)
+		}
+	}
+}

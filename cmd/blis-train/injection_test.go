@@ -80,7 +80,8 @@ func TestNamesStayNames(t *testing.T) {
 // TestEvalNamesStayNames tries texts that begin something in one of the languages of our files, in every name.
 func TestEvalNamesStayNames(t *testing.T) {
 	repo.NeedEval(t)
-	harmless := filesOfNames(t, demoNames, nil, "pool")
+	// Unknown names, so that no document has more for a model that the program knows.
+	harmless := filesOfNames(t, demoNames, slices.Repeat([]string{`"xpool"`}, len(demoNames.keys)), "pool")
 	if least := len(namedExports) + 10; len(harmless) < least {
 		t.Errorf("got %d files, want %d: %v", len(harmless), least, slices.Sorted(maps.Keys(harmless)))
 	}
@@ -115,8 +116,10 @@ func compareNames(t *testing.T, harmless, hostile map[string][]string) {
 			t.Errorf("%s: not written with hostile names", name)
 			continue
 		}
-		if got != nil && !slices.Equal(want, got) {
-			t.Errorf("%s: got the keys\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		for _, key := range got {
+			if !slices.Contains(want, key) {
+				t.Errorf("%s: got the key %s, want one of\n%s", name, key, strings.Join(want, "\n"))
+			}
 		}
 	}
 }
@@ -311,7 +314,7 @@ func addKeys(found map[string]bool, path string, v any) {
 	switch v := v.(type) {
 	case map[string]any:
 		for key, value := range v {
-			if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@.") != "" || strings.Contains(key, "smoke") || strings.Contains(key, "b200") {
+			if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@.") != "" || strings.Contains(key, "smoke") || key[0] == 'x' {
 				key = "NAME"
 			}
 			addKeys(found, path+"/"+key, value)
