@@ -7,6 +7,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -83,6 +84,52 @@ func learnFrom(t *testing.T, dir string, dep *deploy.Deployment) (l learnedFrom)
 	}
 	l.stepsUs = stepTimes(t, l.set, dep)
 	return l
+}
+
+// TestEvalQueueByMetrics: the queueing delay that is learned from vLLM's metrics of each request, with the log, predicts
+// the held-out requests of a planted server with queues as well as the one learned from the server's spans.
+func TestEvalQueueByMetrics(t *testing.T) {
+	repo.NeedEval(t)
+	errorBy := map[string]float64{} // mean relative error of the held-out delays
+	for _, source := range []string{"spans", "metrics"} {
+		dir, dep := plantedDir(t)
+		run := strings.Replace(plantedRun, "max_num_seqs: 128", "max_num_seqs: 16", 1)
+		repo.Write(t, run, dir, "run.yaml")
+		dep.Engine.MaxNumSeqs = 16
+		load := stockLoad
+		load.n = 1200
+		load.rate = 7
+		recording := recordPlanted(t, dep, load)
+		if source == "spans" {
+			repo.Write(t, recording.spans, dir, "traces.jsonl")
+		} else {
+			repo.Write(t, strings.ReplaceAll(recording.log, "'max_num_seqs': 128", "'max_num_seqs': 16"), dir, "server.log")
+			as := recordedAs{usage: true, metrics: true}
+			repo.Write(t, writeGuideLLM(recording.view(as), as), dir, "benchmarks.json")
+		}
+		eo := DefaultExtractOptions()
+		eo.Out = t.TempDir()
+		if _, err := Extract(context.Background(), []string{dir}, eo); err != nil {
+			t.Fatal(err)
+		}
+		o := DefaultFitOptions()
+		o.AlphaTargets = []string{coeff.Queue, coeff.Overhead}
+		doc, err := Fit(context.Background(), eo.Out, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range doc.Alpha {
+			if m := &doc.Alpha[i]; m.Name == coeff.Queue && m.TargetErrors != nil {
+				errorBy[source] = *m.TargetErrors.MAPE
+				fmt.Printf("  %-8s %d rows, %d held out: error %.2f %%, of the sum %.2f %%, a constant's %.1f %%\n", source, m.Rows.Kept, m.TargetErrors.Rows,
+					100**m.TargetErrors.MAPE, 100**m.TargetErrors.WAPE, 100**m.TargetErrors.MAPEConst)
+			}
+		}
+	}
+	// The log counts who waits when a step begins, the spans who still waits after its admissions: the former tells more.
+	if got, want := errorBy["metrics"], errorBy["spans"]; !(got < 1.05*want) {
+		t.Errorf("got an error of %.4f by metrics and %.4f by spans, want at most 5 %% more", got, want)
+	}
 }
 
 // TestEvalSixClients: of one planted server that six clients record, with its log and without, the coefficients are those

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -56,6 +57,7 @@ type plantedRequest struct {
 // plantedRecording is what a planted server logged and what it did to each request.
 type plantedRecording struct {
 	log      string
+	spans    string // the same requests and steps as the tracing fork writes them
 	requests []plantedRequest
 }
 
@@ -83,6 +85,19 @@ func (l *stockLog) Step(v *sim.StepView) {
 }
 
 func (l *stockLog) Event(*sim.Event) {}
+
+// bothRecorders are the log and the spans of one server.
+type bothRecorders struct {
+	log  *stockLog
+	dump *sim.Dump
+}
+
+func (b bothRecorders) Step(v *sim.StepView) {
+	b.log.Step(v)
+	b.dump.Step(v)
+}
+
+func (b bothRecorders) Event(e *sim.Event) { b.dump.Event(e) }
 
 // stockLogHead is what the planted server logs as it starts.
 const stockLogHead = "(APIServer pid=7) INFO 10-09 08:53:20 [api_server.py:1] vLLM API server version 0.24.0\n" +
@@ -139,11 +154,19 @@ func recordPlanted(t *testing.T, dep *deploy.Deployment, load plantedLoad) *plan
 	q := []sim.Quantile{{Q: 0, Ratio: 1 - half}, {Q: 1, Ratio: 1 + half}}
 	cfg.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
 	log := &stockLog{tokens: map[int][]int64{}}
-	res, err := sim.Run(cfg, requests, log)
+	var spans bytes.Buffer
+	dump, err := sim.NewDump(&spans, nil, dep, requests, sim.DefaultDumpOptions(dep))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &plantedRecording{}
+	res, err := sim.Run(cfg, requests, bothRecorders{log, dump})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dump.Close(res.Steps); err != nil {
+		t.Fatal(err)
+	}
+	out := &plantedRecording{spans: spans.String()}
 	for i := range requests {
 		done := &res.Requests[i]
 		p := plantedRequest{
