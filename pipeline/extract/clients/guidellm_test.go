@@ -2,6 +2,7 @@ package clients
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -55,19 +56,28 @@ func TestGuideLLMIsStreamed(t *testing.T) {
 // read before it.
 func TestBrokenGuideLLM(t *testing.T) {
 	const good = `{"guidellm_version":"1","benchmarks":[{"requests":{"successful":[{"request_id":"a","request_start_time":1},{"request_id":"b","request_start_time":1}]}}]}`
-	for text, rows := range map[string]int{
-		good: 2, good[:len(good)-10]: 1, strings.Replace(good, `[{"request_id":"a","request_start_time":1},`, `[7,`, 1): 0, strings.Replace(good, `{"successful"`, `[{"successful"`, 1): 0,
-		strings.Replace(good, `"benchmarks":[`, `"benchmarks":null,"x":[`, 1): 0,
+	type lost = map[string]int64
+	for _, c := range []struct {
+		text string
+		rows int
+		lost lost
+	}{
+		{good, 2, lost{}},
+		{good[:len(good)-10], 1, lost{"file_cut": 1}},
+		{strings.Replace(good, `[{"request_id":"a","request_start_time":1},`, `[7,`, 1), 0, lost{"unreadable": 1}},
+		{strings.Replace(good, `{"successful"`, `[{"successful"`, 1), 0, lost{"unreadable": 1}},
+		{strings.Replace(good, `"benchmarks":[`, `"benchmarks":null,"x":[`, 1), 0, lost{"unknown_client_file": 1}},
 	} {
 		path := filepath.Join(t.TempDir(), "g.json")
-		repo.Write(t, text, path)
+		repo.Write(t, c.text, path)
 		in := []source.Input{{Path: path, Name: "g.json"}}
-		c := &Reader{Names: in, Acc: source.NewAccount(nil)}
-		if err := c.ReadFile(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+		r := &Reader{Names: in, Acc: source.NewAccount(nil)}
+		if err := r.ReadFile(&in[0], source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
 			t.Fatal(err)
 		}
-		if lost := c.Acc.Records().Dropped["unreadable"]; len(c.Requests) != rows || (lost == 1) != (rows < 2 && !strings.Contains(text, "null")) {
-			t.Errorf("%s: got %d rows and %d lost, want %d", text, len(c.Requests), lost, rows)
+		dropped := r.Acc.Records().Dropped
+		if len(r.Requests) != c.rows || !maps.Equal(dropped, c.lost) {
+			t.Errorf("%s: got %d rows and %v lost, want %d and %v", c.text, len(r.Requests), dropped, c.rows, c.lost)
 		}
 	}
 }
