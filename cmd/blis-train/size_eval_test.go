@@ -151,10 +151,10 @@ func TestEvalSizedRows(t *testing.T) {
 }
 
 // TestEvalSizedWorkloads: the first row for an Azure trace, for lengths of ShareGPT and for sessions of five turns
-// whose prompts grow, recomputed by simulate: the trace as it is, the others with other arrivals.
+// whose prompts grow, recomputed by simulate: trace and sessions as they are recorded, the lengths with other arrivals.
 func TestEvalSizedWorkloads(t *testing.T) {
 	repo.NeedEval(t)
-	const drawings = 6
+	const drawings = 8
 	dir := t.TempDir()
 	rng := rand.New(rand.NewPCG(62, 1))
 	server := []string{"--model", "Qwen/Qwen3-8B", "--hardware", "H100", "--tp", "1", "--slo", "ttft.p95=800ms,tpot.mean=20ms"}
@@ -186,7 +186,7 @@ func TestEvalSizedWorkloads(t *testing.T) {
 	check("azure", sized(t, append(server, "--workload", azure)...), []string{azure})
 
 	lengths := table("sharegpt", "sharegpt_val_10k_llama2.csv.gz")[:4001]
-	const rate = 30.0
+	const rate = 25.0
 	answer := sized(t, append(server, "--workload", write("lengths.csv", lengths), "--rate", fmt.Sprint(rate))...)
 	var loads []string
 	for k := range drawings {
@@ -216,13 +216,7 @@ func TestEvalSizedWorkloads(t *testing.T) {
 		return b.String()
 	}
 	repo.Write(t, sessionRows(sessionRate), dir, "sessions.csv")
-	loads = nil
-	for k := range drawings {
-		name := fmt.Sprintf("sessions-%d.csv", k)
-		repo.Write(t, sessionRows(sessionRate), dir, name)
-		loads = append(loads, filepath.Join(dir, name))
-	}
 	repo.Write(t, "simulate: {session-mode: closed-loop}\n", dir, "closed.yaml")
-	check("sessions", sized(t, append(server, "--workload", filepath.Join(dir, "sessions.csv"), "--rate", fmt.Sprint(turns*sessionRate))...),
-		loads, "--config", filepath.Join(dir, "closed.yaml"))
+	recorded := filepath.Join(dir, "sessions.csv")
+	check("sessions", sized(t, append(server, "--workload", recorded)...), []string{recorded}, "--config", filepath.Join(dir, "closed.yaml"))
 }
