@@ -35,6 +35,9 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 	n = int(math.Ceil(asked / alone.highest))
 	if n > 1 && c.q.Load.Clients == 0 { // a server behind a router gets smoother arrivals and serves more load
 		own, err := c.highestLoad(ctx, n, math.Max(alone.highest, asked/float64(n)), fineRatio)
+		for err == nil && own.isAtLeast && own.highest < asked { // smoother arrivals more than double it
+			own, err = c.highestLoad(ctx, n, own.highest, fineRatio)
+		}
 		if err != nil {
 			return 0, "", err
 		}

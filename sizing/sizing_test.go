@@ -77,6 +77,18 @@ func TestFewestReplicas(t *testing.T) {
 	}
 }
 
+// TestSmoothArrivals: a server behind a router may carry several times what it does alone with Poisson arrivals, and
+// no more servers are needed for it: what a row has to spare is less than one server.
+func TestSmoothArrivals(t *testing.T) {
+	q := question(predict.Load{RateRPS: 30, InputTokens: 800, OutputTokens: 60}, "ttft.p99=500ms", 4)
+	q.Server.Model = "meta-llama/Llama-3.1-8B"
+	q.Hardware = []string{"L40S"}
+	r := answered(t, q).Best()
+	if r == nil || r.Replicas < 2 || r.Headroom > 1/float64(r.Replicas)+0.03 {
+		t.Errorf("got %+v, want less to spare than one of the replicas", r)
+	}
+}
+
 // TestCertainRow: where the fewest replicas meet the targets by the estimate only, the fewest that meet them at the
 // upper end of the stated error are a row too.
 func TestCertainRow(t *testing.T) {

@@ -191,9 +191,15 @@ func TestEvalSizedWorkloads(t *testing.T) {
 	var loads []string
 	for k := range drawings {
 		arrivals := [][]string{{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}}
+		var gaps []float64
+		spanS := 0.0
+		for range len(lengths) - 1 {
+			gaps = append(gaps, rng.ExpFloat64())
+			spanS += gaps[len(gaps)-1]
+		}
 		atS := 0.0
-		for _, i := range rng.Perm(len(lengths) - 1) {
-			atS += rng.ExpFloat64() / rate
+		for k, i := range rng.Perm(len(lengths) - 1) { // at exactly the rate
+			atS += gaps[k] / spanS * float64(len(gaps)) / rate
 			arrivals = append(arrivals, []string{fmt.Sprintf("2023-11-16 %02d:%02d:%09.6f", int(atS)/3600, int(atS)/60%60, atS-60*float64(int(atS)/60)),
 				lengths[i+1][0], lengths[i+1][1]})
 		}
