@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -153,7 +154,7 @@ func checkFinite(path string, v reflect.Value) error {
 		}
 	case reflect.Map:
 		keys := v.MapKeys()
-		slices.SortFunc(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
+		stat.SortStable(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
 		for i := 0; i < len(keys) && err == nil; i++ {
 			err = checkPart("."+keys[i].String(), v.MapIndex(keys[i]))
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // shortFlags are short names that some releases have and flags.txt lacks.
@@ -95,7 +97,7 @@ var flagsRead = sync.OnceValue(func() *flagTable {
 			}
 		}
 	}
-	slices.SortStableFunc(t.flags, func(a, b Flag) int { return strings.Compare(a.Name, b.Name) })
+	stat.SortStable(t.flags, func(a, b Flag) int { return strings.Compare(a.Name, b.Name) })
 	return t
 })
 

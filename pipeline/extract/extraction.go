@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
@@ -227,7 +228,7 @@ func (x *extraction) readInputs(ctx context.Context) error {
 // setPhases makes a phase of each load that a client offered, if run.yaml has no phases and the
 // loads do not overlap. Then it sets the phase of each client request by its send time.
 func (x *extraction) setPhases(loads []clients.Load) {
-	slices.SortStableFunc(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	stat.SortStable(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
 		return
 	}

@@ -4,9 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // records is what a decoder finds in one batch. Before each message Mark is called, and after it
@@ -69,7 +69,7 @@ func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
 	default:
 		out.parseMessages(d)
 	}
-	slices.SortStableFunc(out.faults, func(a, b fault) int { return cmp.Compare(a.line, b.line) })
+	stat.SortStable(out.faults, func(a, b fault) int { return cmp.Compare(a.line, b.line) })
 	out.numbers = out.lines + b.lost
 	b.data = nil // the worker reuses the buffer
 	return out
