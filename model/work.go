@@ -4,6 +4,8 @@ package model
 
 import (
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // Work is the work of a step on the GPUs of one engine, added up over the layers (spec#layer-work). A
@@ -94,7 +96,7 @@ func (d *Decoder) Work(p Parallel) Work {
 	values := float64(d.Hidden * d.Vocab)
 	w.HeadFLOPs = values + values
 	w.HeadBytes = values * d.Head.Quant.BytesPerWeight
-	slices.SortFunc(w.Attention, func(a, b AttentionWork) int { return a.Reach.compare(b.Reach) })
+	stat.SortStable(w.Attention, func(a, b AttentionWork) int { return a.Reach.compare(b.Reach) })
 	return w
 }
 

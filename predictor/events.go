@@ -5,8 +5,8 @@ package predictor
 
 import (
 	"cmp"
-	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -54,7 +54,7 @@ func eventsOf(lives []requestLife) []event {
 		add(i, evFinished, l.finished)
 		add(i, evDeparted, l.departed)
 	}
-	slices.SortFunc(out, func(a, b event) int {
+	stat.SortStable(out, func(a, b event) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.kind, b.kind), cmp.Compare(a.life, b.life))
 	})
 	return out

@@ -4,9 +4,9 @@ package predictor
 
 import (
 	"cmp"
-	"slices"
 	"sort"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,7 +49,7 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 			s.anchors = append(s.anchors, stepAnchor{e.TsNs.V, e.Step.V})
 		}
 	}
-	slices.SortFunc(s.anchors, func(a, b stepAnchor) int {
+	stat.SortStable(s.anchors, func(a, b stepAnchor) int {
 		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step))
 	})
 	for i := 1; i < len(s.anchors); i++ { // the stamps of one step may be out of order

@@ -5,7 +5,6 @@ package reconstruct
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -141,7 +140,7 @@ func (c *chunkClusters) listChunks() bool {
 	// Chunks of one step arrive closer together than half of a short step.
 	shortStepNs := stat.Quantile(stat.Sorted(gapsNs), shortStepQuantile)
 	c.maxGapNs = max(stampResolutionNs, int64(clusterGapShare*shortStepNs))
-	slices.SortFunc(c.chunks, func(a, b clientChunk) int {
+	stat.SortStable(c.chunks, func(a, b clientChunk) int {
 		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.row, b.row), cmp.Compare(a.number, b.number))
 	})
 	return true
@@ -226,7 +225,7 @@ func (c *chunkClusters) placePrompts() {
 				ended = append(ended, chunk.row)
 			}
 		}
-		slices.SortStableFunc(ended, func(a, b int) int {
+		stat.SortStable(ended, func(a, b int) int {
 			return cmp.Compare(c.rows[a].SendNs.V, c.rows[b].SendNs.V)
 		})
 		for _, row := range ended {

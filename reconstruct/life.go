@@ -4,8 +4,8 @@ package reconstruct
 
 import (
 	"cmp"
-	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -96,7 +96,7 @@ func Lives(requests []trace.Request, e *vllm.Engine, lastStep int64) []Life {
 			all = append(all, scheduledLife{l, requests[i].ScheduledNs.Or(0)})
 		}
 	}
-	slices.SortStableFunc(all, func(a, b scheduledLife) int {
+	stat.SortStable(all, func(a, b scheduledLife) int {
 		return cmp.Or(cmp.Compare(a.FirstStep(), b.FirstStep()), cmp.Compare(a.ns, b.ns))
 	})
 	out := make([]Life, len(all))

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -119,7 +120,7 @@ func (e *Engine) Speculation() (*Speculation, error) {
 			return nil, e
 		}
 	}
-	slices.SortFunc(s.ByBatchSize, func(a, b [3]int64) int { return cmp.Compare(a[0], b[0]) })
+	stat.SortStable(s.ByBatchSize, func(a, b [3]int64) int { return cmp.Compare(a[0], b[0]) })
 	s.infer()
 	if err := s.check(); err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -249,7 +250,7 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, 
 			isWhole = false
 		}
 	}
-	slices.SortStableFunc(keys, func(a, b requestKey) int {
+	stat.SortStable(keys, func(a, b requestKey) int {
 		order := cmp.Or(cmp.Compare(a.arrived, b.arrived), cmp.Compare(a.queued, b.queued), cmp.Compare(a.start, b.start))
 		if order != 0 || err != nil {
 			return order

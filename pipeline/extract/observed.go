@@ -5,9 +5,9 @@ package extract
 import (
 	"bytes"
 	"cmp"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -46,7 +46,7 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 			}
 		}
 	}
-	slices.SortStableFunc(rows, func(a, b trace.ObservedRequest) int {
+	stat.SortStable(rows, func(a, b trace.ObservedRequest) int {
 		return cmp.Or(cmp.Compare(sendTime(&a), sendTime(&b)), cmp.Compare(a.ID, b.ID))
 	})
 	return nil

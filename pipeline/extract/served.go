@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -57,7 +58,7 @@ func (x *extraction) assignServed() {
 			all[phase], phase, unknown[phase]))
 	}
 	for _, rows := range x.served {
-		slices.SortStableFunc(rows, func(a, b trace.ObservedRequest) int {
+		stat.SortStable(rows, func(a, b trace.ObservedRequest) int {
 			return cmp.Or(cmp.Compare(sendTime(&a), sendTime(&b)), cmp.Compare(a.ID, b.ID))
 		})
 	}

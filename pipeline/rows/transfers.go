@@ -2,8 +2,8 @@ package rows
 
 import (
 	"cmp"
-	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -67,6 +67,6 @@ func sumByStep(keys []transferKey, ok []bool) []stepTransfers {
 			sums[j].in += k.blocks
 		}
 	}
-	slices.SortFunc(sums, func(a, b stepTransfers) int { return cmp.Compare(a.step, b.step) })
+	stat.SortStable(sums, func(a, b stepTransfers) int { return cmp.Compare(a.step, b.step) })
 	return sums
 }

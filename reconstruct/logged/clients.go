@@ -86,10 +86,10 @@ func (f *filler) alignClients(a *timeAudit) {
 	if !hasStamps {
 		// Results without start times: the counts alone say which passes a request was in, and the passes keep
 		// their own clock.
-		slices.SortStableFunc(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.ended.V, b.ended.V) })
+		stat.SortStable(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.ended.V, b.ended.V) })
 		return
 	}
-	slices.SortStableFunc(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.firstNs, b.firstNs) })
+	stat.SortStable(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.firstNs, b.firstNs) })
 	if f.isFromChunks {
 		return
 	}
@@ -110,7 +110,7 @@ func (f *filler) alignClients(a *timeAudit) {
 		}
 		v.paired = append(v.paired, o)
 	}
-	slices.SortStableFunc(v.paired, func(a, b clientRequest) int { return cmp.Compare(a.ended.V, b.ended.V) })
+	stat.SortStable(v.paired, func(a, b clientRequest) int { return cmp.Compare(a.ended.V, b.ended.V) })
 	v.window = voteWindowNs
 	if a.time != timeCadence {
 		v.window = coarseWindowNs
@@ -160,7 +160,7 @@ func (f *filler) placeWholeAnswers() {
 			}
 		}
 	}
-	slices.SortStableFunc(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.firstNs, b.firstNs) })
+	stat.SortStable(f.requests, func(a, b clientRequest) int { return cmp.Compare(a.firstNs, b.firstNs) })
 }
 
 // ballot has the first chunks that passes vote for, see alignClients.

@@ -5,7 +5,6 @@ package logged
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -90,7 +89,7 @@ func (d *clientDelays) delaysUs() []float64 {
 	if len(d.idle) >= idleRequests || len(d.bounds) == 0 {
 		return d.idle
 	}
-	slices.SortStableFunc(d.bounds, func(a, b delayBound) int { return cmp.Compare(a.at, b.at) })
+	stat.SortStable(d.bounds, func(a, b delayBound) int { return cmp.Compare(a.at, b.at) })
 	open := 0
 	most := 0
 	from := 0.0

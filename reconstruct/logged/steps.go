@@ -5,7 +5,6 @@ package logged
 import (
 	"cmp"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -146,7 +145,7 @@ func (f *filler) countWaiting() {
 	if hasDepth || !f.out.OffsetNs.OK || float64(stated) < statedShare*float64(len(f.run.Observed)) || stated == 0 {
 		return
 	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
 	waiting := int64(0)
 	next := 0
 	for k := range f.run.Steps {

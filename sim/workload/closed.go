@@ -130,7 +130,7 @@ func (w *Workload) calls(run *trace.Run) []Call {
 		c.SentNs = min(c.SentNs, sent)
 		c.EndNs = max(c.EndNs, end)
 	}
-	slices.SortStableFunc(calls, func(a, b Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
+	stat.SortStable(calls, func(a, b Call) int { return cmp.Compare(a.SentNs, b.SentNs) })
 	return calls
 }
 
