@@ -41,9 +41,10 @@ const (
 // worse model has no more noise. The mean ratio of each regime is 1: noise does not make a replay slower.
 type stepNoise struct {
 	ratio    []float64
-	steps    []int32               // engine steps of a row
-	byRegime [rows.Mixed + 1][]int // positions of a regime's rows, ascending
-	block    int                   // steps that are drawn together
+	steps    []int32                 // engine steps of a row
+	byRegime [rows.Mixed + 1][]int   // positions of a regime's rows, ascending
+	before   [rows.Mixed + 1][]int32 // by position: how many of the regime's rows come before it
+	block    int                     // steps that are drawn together
 }
 
 // stepNoiseOf returns the noise in the rows of [fromNs, toNs): those of one step, or all of them if
@@ -72,6 +73,9 @@ func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise
 	stepsPerRow := 0.0
 	for row, i := range all {
 		noise.steps[row] = int32(max(1, t.Steps[i]))
+		for regime, ofRegime := range noise.byRegime {
+			noise.before[regime] = append(noise.before[regime], int32(len(ofRegime)))
+		}
 		noise.byRegime[t.Regime[i]] = append(noise.byRegime[t.Regime[i]], row)
 		stepsPerRow += float64(noise.steps[row]) / float64(len(all))
 	}
@@ -138,7 +142,7 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 		return us, nil
 	}
 	if m.next[regime] == unplaced {
-		m.next[regime], _ = slices.BinarySearch(members, m.start)
+		m.next[regime] = int(m.noise.before[regime][m.start])
 	}
 	// A row that is the mean of several steps gives its ratio to as many steps.
 	row := members[m.next[regime]%len(members)]
@@ -178,6 +182,8 @@ func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, fresh fu
 				draw.sim[metric][n] *= of[i]
 			}
 		}
+		// Of a long recording these are most of the memory, and they are no longer needed.
+		draw.real, draw.request = nil, nil
 		draws[k] = draw
 		return nil
 	}, nil)
