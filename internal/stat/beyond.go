@@ -15,17 +15,30 @@ import (
 func DistanceBeyond(a, b []float64, d float64) float64 {
 	n, m := float64(len(a)), float64(len(b))
 	most := 0.0
+	above, below := 0, 0 // of the last searches: their values ascend
 	// F_a rises at its values only, and between two of them F_b(t) is largest just before the next: one
 	// search of b for each value of a and direction finds the supremum.
 	for i, v := range a {
 		if i+1 == len(a) || a[i+1] != v {
-			below, _ := slices.BinarySearch(b, math.Nextafter(v*(1+d), math.Inf(1)))
-			most = max(most, float64(i+1)/n-float64(below)/m)
+			above = searchFrom(b, above, math.Nextafter(v*(1+d), math.Inf(1)))
+			most = max(most, float64(i+1)/n-float64(above)/m)
 		}
 		if i == 0 || a[i-1] != v {
-			below, _ := slices.BinarySearch(b, v/(1+d))
+			below = searchFrom(b, below, v/(1+d))
 			most = max(most, float64(below)/m-float64(i)/n)
 		}
 	}
 	return most
+}
+
+// searchFrom returns the position of the first value >= x; those before from are smaller. It is fast when
+// that position is near.
+func searchFrom(sorted []float64, from int, x float64) int {
+	step := 1
+	for from+step < len(sorted) && sorted[from+step] < x {
+		from += step
+		step *= 2
+	}
+	k, _ := slices.BinarySearch(sorted[from:min(from+step, len(sorted))], x)
+	return from + k
 }
