@@ -191,7 +191,7 @@ func furtherLies() []lie {
 				}
 			})(r)
 		}},
-		{what: "journeys' engine stamps 3 s late", kinds: traced, causes: "engine_order departure_order step_order", run: eachRequest(func(q *trace.Request) {
+		{what: "journeys' engine stamps 3 s late", kinds: traced, causes: "engine_order departure_order step_order api_delays client_encloses_server", run: eachRequest(func(q *trace.Request) {
 			for _, at := range []*trace.Opt[int64]{&q.QueuedNs, &q.ScheduledNs, &q.FirstTokenNs, &q.FinishedNs} {
 				at.V += 3e9
 			}
@@ -217,6 +217,21 @@ func furtherLies() []lie {
 			n := len(r.Iterations)
 			for i := range n - 1 {
 				r.Iterations[i].ElapsedUs = r.Iterations[i+1].ElapsedUs
+			}
+		}},
+		{what: "client: TTFT in s taken for ms", kinds: client + stock, causes: "client_encloses_server request_prior client_limits", run: eachObserved(func(o *trace.ObservedRequest) { o.TTFTUs.V /= 1000 })},
+		{what: "client: E2E in us taken for ms", kinds: client + stock, causes: "client_encloses_server request_prior client_limits", run: eachObserved(func(o *trace.ObservedRequest) { o.E2EUs.V *= 1000 })},
+		{what: "journeys: arrivals 2 s early", kinds: traced, causes: "api_delays client_encloses_server", run: eachRequest(func(q *trace.Request) { q.ArrivedNs.V -= 2e9 })},
+		{what: "journeys: departures 2 s late", kinds: traced, causes: "api_delays", run: eachRequest(func(q *trace.Request) { q.DepartedNs.V += 2e9 })},
+		{what: "journeys: first tokens 1 s late", kinds: traced, causes: "step_order client_encloses_server", run: eachRequest(func(q *trace.Request) {
+			q.FirstTokenNs.V = min(q.FirstTokenNs.V+1e9, q.FinishedNs.V)
+		})},
+		{what: "steps: one more preemption each", kinds: traced, causes: "finished_requests", run: eachStep(func(s *trace.Step) { s.NumPreempted++ })},
+		{what: "passes: prefill and decode swapped", kinds: stock, causes: "client_tokens clients_complete", run: func(r *trace.Run) {
+			for i := range r.Iterations {
+				it := &r.Iterations[i]
+				it.ContextTokens, it.GenerationTokens = it.GenerationTokens, it.ContextTokens
+				it.ContextReqs, it.GenerationReqs = it.GenerationReqs, it.ContextReqs
 			}
 		}},
 		{what: "levels: rate a GPU", kinds: levels, causes: "level_concurrency", run: eachLevel(func(p *trace.LoadPoint) { p.RateRPS.V /= 2 })},

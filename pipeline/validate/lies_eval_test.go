@@ -120,7 +120,7 @@ func siliconDeployment(t *testing.T, r []string, flags map[string]any) *deploy.D
 	return dep
 }
 
-// everyHonest are the recordings of shared data.
+// everyHonest are the recordings of shared data, the traced ones of GPUs also as their clients saw them.
 func everyHonest(t *testing.T) []*honest {
 	t.Helper()
 	all := bundled(t)
@@ -129,6 +129,11 @@ func everyHonest(t *testing.T) []*honest {
 		{"real_vllm_stock2", stock}, {"real_step_summaries", "steps"}, {"real_stock_otlp", "spans"}, {"real_requests_llmservingsim", client},
 		{"smoke60", "steps"}} {
 		all = append(all, honestRuns(t, set.kind, filepath.Join(data, set.name))...)
+	}
+	for _, h := range all {
+		if h.kind == traced && h.isGPU {
+			all = append(all, asClients(h))
+		}
 	}
 	return append(all, siliconLevels(t)...)
 }

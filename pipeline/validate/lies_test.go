@@ -115,14 +115,14 @@ func lies() []lie {
 			dep: func(d *deploy.Deployment) { d.Model.ID = "mistralai/Ministral-3B" }},
 
 		// stamps
-		{what: "every monotonic stamp x1000", kinds: traced, causes: "clock_rates step_prior", run: func(r *trace.Run) { scaleStamps(r, 1000, false) }},
+		{what: "every monotonic stamp x1000", kinds: traced, causes: "clock_rates step_prior api_delays client_limits", run: func(r *trace.Run) { scaleStamps(r, 1000, false) }},
 		{what: "every stamp x1000", kinds: traced, gpu: true, causes: "step_prior", run: func(r *trace.Run) { scaleStamps(r, 1000, true) }},
 		{what: "every stamp / 1000", kinds: traced, causes: "step_floor step_prior", run: func(r *trace.Run) { scaleStamps(r, 1e-3, true) }},
 		{what: "step stamps x1000", kinds: traced, causes: "clock_rates step_prior", run: func(r *trace.Run) { scaleSteps(r, 1000) }},
 		{what: "step stamps / 10", kinds: traced, causes: "clock_rates step_floor step_prior", run: func(r *trace.Run) { scaleSteps(r, 0.1) }},
 		{what: "API spans 50 ms early", kinds: traced, gpu: true, causes: "departure_order", run: func(r *trace.Run) { shiftAPI(r, -50e6) }},
-		{what: "API spans 5 s early", kinds: traced, causes: "departure_order", run: func(r *trace.Run) { shiftAPI(r, -5e9) }},
-		{what: "API spans 5 s late", kinds: traced, causes: "engine_order", run: func(r *trace.Run) { shiftAPI(r, 5e9) }},
+		{what: "API spans 5 s early", kinds: traced, causes: "departure_order api_delays client_encloses_server", run: func(r *trace.Run) { shiftAPI(r, -5e9) }},
+		{what: "API spans 5 s late", kinds: traced, causes: "engine_order api_delays client_encloses_server", run: func(r *trace.Run) { shiftAPI(r, 5e9) }},
 		{what: "first token before it was scheduled", kinds: traced, causes: "engine_order", run: eachRequest(func(q *trace.Request) {
 			if q.FirstTokenNs.OK && q.ScheduledNs.OK {
 				q.FirstTokenNs.V = q.ScheduledNs.V - 50e6
@@ -166,7 +166,7 @@ func lies() []lie {
 				eachRequest(func(q *trace.Request) { q.CachedTokens = trace.Some(q.PromptTokens.V * 11 / 10) })(r)
 				eachObserved(func(o *trace.ObservedRequest) { o.CachedTokens = trace.Some(o.PromptTokens.V * 11 / 10) })(r)
 			}},
-		{what: "journeys of another run", kinds: traced, causes: "journey_tokens running_requests waiting_requests journeys_complete snapshot_requests",
+		{what: "journeys of another run", kinds: traced, causes: "journey_tokens running_requests waiting_requests journeys_complete snapshot_requests step_order chunk_reason",
 			run: eachRequest(func(q *trace.Request) {
 				for _, at := range []*trace.Opt[int64]{&q.QueuedStep, &q.ScheduledStep, &q.FirstTokenStep, &q.FinishedStep} {
 					at.V += 97

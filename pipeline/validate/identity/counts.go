@@ -343,8 +343,8 @@ func waitingDepth(f *facts) reading {
 	return r
 }
 
-// finishedCounts compares the requests that steps count as finished with the journeys that
-// finished, and returns the reading.
+// finishedCounts compares the requests that steps count as finished and as preempted with the journeys that
+// finished and with their preemptions, and returns the reading.
 func finishedCounts(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no journeys beside step summaries")
@@ -353,13 +353,15 @@ func finishedCounts(f *facts) reading {
 		return notChecked("journeys are sampled")
 	}
 	steps := f.run.Steps
-	var counted int64
+	var counted, preempted int64
 	for i := range steps {
 		counted += steps[i].NumFinished
+		preempted += steps[i].NumPreempted
 	}
-	finished := int64(0)
+	var finished, interrupted int64
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
+		interrupted += q.Preemptions.V
 		if q.CoreID.OK && q.FinishedNs.OK {
 			finished++
 		}
@@ -369,13 +371,23 @@ func finishedCounts(f *facts) reading {
 		return notChecked("%d steps have no summary, and may have counted some", lost)
 	}
 	r := reading{checked: int(finished)}
-	over := counted - finished
+	r.compareCounts("finished requests where %d journeys finished", counted, finished)
+	if !r.broken {
+		r.compareCounts("preemptions where journeys have %d", preempted, interrupted)
+	}
+	return r
+}
+
+// compareCounts adds to the reading a comparison of what steps count with what journeys have.
+func (r *reading) compareCounts(what string, counted, known int64) {
+	over := counted - known
+	if float64(max(over, -over)) <= math.Max(3, mostOffSteps*float64(known)) {
+		return
+	}
 	r.violated = int(max(over, -over))
 	r.largest = float64(over)
-	limit := math.Max(3, mostOffSteps*float64(finished))
-	r.broken = math.Abs(float64(over)) > limit
-	r.sentence = fmt.Sprintf("steps count %d finished requests where %d journeys finished: one of the two is wrong", counted, finished)
-	return r
+	r.broken = true
+	r.sentence = fmt.Sprintf("steps count %d "+what+": one of the two is wrong", counted, known)
 }
 
 // snapshotTokens compares complete snapshots with the summary of their step, and returns the

@@ -24,6 +24,7 @@ const (
 	mostOffLevels   = 0.2  // share of load levels whose E2E may be another sum
 	wholeTolerance  = 1e-3 // between E2E and the time per token times all tokens, which are not equal
 	fewestLevels    = 3
+	queuedTimes     = 5   // times of its prompt that a request waits for the first token if it was queued
 	mostEarly       = 0.1 // share of load levels whose first token may come earlier than the prompt's kernels take
 )
 
@@ -131,12 +132,18 @@ func priorOfRequests(f *facts) reading {
 		load := &f.loads[i]
 		if load.itlUs > 0 && load.output >= 8 {
 			// Other requests' prompts delay the decodes; as many as arrive in the mean are allowed for.
-			prompt := f.prefillTime(load.prompt - load.cached)
+			context := load.prompt + load.output/2
+			prompt := f.promptBeside(load.prompt-load.cached, load.decoding, context)
 			promptsPerUs := 0.0 // such prompts in a us
 			if load.prompt > load.cached {
 				promptsPerUs = tokens / span / (load.prompt - load.cached)
 			}
-			itlRatios = append(itlRatios, prompt.decodeRatio(load.itlUs, promptsPerUs, f.decodeTime(load.decoding, load.prompt+load.output/2)))
+			decode := f.decodeTime(load.decoding, context)
+			if load.ttftUs > queuedTimes*prompt.mostUs { // others waited too: any step may have been full of prompts
+				full := math.Max(1, float64(f.dep.Engine.MaxNumBatchedTokens)-load.decoding)
+				decode.mostUs = math.Max(decode.mostUs, f.mixedTime(full, load.decoding, context).mostUs)
+			}
+			itlRatios = append(itlRatios, prompt.decodeRatio(load.itlUs, promptsPerUs, decode))
 		}
 		if load.prompt > load.cached {
 			ttftRatios = append(ttftRatios, load.ttftUs/f.prefillTime(load.prompt-load.cached).leastUs)
@@ -195,6 +202,28 @@ func (f *facts) decodeTime(n, context float64) priorTime {
 func (f *facts) prefillTime(prompt float64) priorTime {
 	prompt = math.Max(1, prompt)
 	return f.price(&library.Batch{Tokens: prompt, Sequences: 1, Prefills: 1, PrefillTokens: prompt, PrefillPairs: prompt * (prompt + 1) / 2})
+}
+
+// promptBeside returns the library's time of one prompt: at most as alone, and at least what it adds to a step of n
+// decodes, whose weights it shares. Of a mixture of experts that is next to nothing.
+func (f *facts) promptBeside(prompt, n, context float64) priorTime {
+	p := f.prefillTime(prompt)
+	p.leastUs = math.Max(0, math.Min(p.leastUs, f.mixedTime(prompt, n, context).leastUs-f.decodeTime(n, context).leastUs))
+	return p
+}
+
+// mixedTime returns the library's time of a step of n decodes and one prompt.
+func (f *facts) mixedTime(prompt, n, context float64) priorTime {
+	n = math.Max(1, n)
+	return f.price(&library.Batch{
+		Tokens:        n + prompt,
+		Sequences:     n + 1,
+		Decodes:       n,
+		DecodeContext: n * context,
+		Prefills:      1,
+		PrefillTokens: prompt,
+		PrefillPairs:  prompt * (prompt + 1) / 2,
+	})
 }
 
 // levelSums compares E2E of each load level with TTFT plus the time of the other tokens, and

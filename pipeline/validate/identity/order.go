@@ -79,7 +79,7 @@ func (f *facts) inOrder(what string, stamps func(*trace.Request) []trace.Opt[int
 // stepSlackNs is how far an event of a journey may be outside of its step and the two beside it.
 const stepSlackNs = 20_000_000
 
-// stepOrder compares the stamps of scheduling and of the end of each request with those of the steps that the events
+// stepOrder compares the stamps of scheduling, of the first token and of the end of each request with those of the steps that the events
 // name, and returns the reading.
 func stepOrder(f *facts) reading {
 	steps := f.run.Steps
@@ -90,7 +90,9 @@ func stepOrder(f *facts) reading {
 	var r reading
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
-		for _, event := range []struct{ ns, step trace.Opt[int64] }{{q.ScheduledNs, q.ScheduledStep}, {q.FinishedNs, q.FinishedStep}} {
+		for _, event := range []struct{ ns, step trace.Opt[int64] }{
+			{q.ScheduledNs, q.ScheduledStep}, {q.FirstTokenNs, q.FirstTokenStep}, {q.FinishedNs, q.FinishedStep},
+		} {
 			k := event.step.V - first // where no summary was lost
 			if !event.ns.OK || !event.step.OK || k < 1 || k+2 >= int64(len(steps)) || steps[k+2].ID != event.step.V+2 || steps[k-1].ID != event.step.V-1 {
 				continue
@@ -150,6 +152,50 @@ func clientOrder(f *facts) reading {
 	return r
 }
 
+// Tolerances of the delays outside the engine.
+const (
+	fewestDelays   = 20   // requests of which the shortest delay is taken
+	longestOfLeast = 0.25 // s
+)
+
+// apiDelays compares the shortest time from arrival to the queue, and from the last token to the departure, with what a
+// front end takes for one request, and returns the reading.
+func apiDelays(f *facts) reading {
+	var r reading
+	for _, delay := range []struct {
+		what     string
+		from, to func(*trace.Request) trace.Opt[int64]
+	}{
+		{"to be queued after its arrival", func(q *trace.Request) trace.Opt[int64] { return q.ArrivedNs },
+			func(q *trace.Request) trace.Opt[int64] { return q.QueuedNs }},
+		{"to depart after its last token", func(q *trace.Request) trace.Opt[int64] { return q.FinishedNs },
+			func(q *trace.Request) trace.Opt[int64] { return q.DepartedNs }},
+	} {
+		n := 0
+		least := math.Inf(1) // s
+		for i := range f.run.Requests {
+			q := &f.run.Requests[i]
+			if ms, ok := trace.BetweenMs(delay.from(q), delay.to(q)); ok && q.Source != trace.SourceStock {
+				n++
+				least = math.Min(least, ms/1e3)
+			}
+		}
+		if n < fewestDelays {
+			continue
+		}
+		r.checked += n
+		if least > longestOfLeast {
+			r.violated += n
+			r.broken = true
+		}
+		if least > r.largest {
+			r.largest = least
+			r.sentence = fmt.Sprintf("each of %d requests takes at least %.3g s %s: the clocks of API server and engine differ", n, least, delay.what)
+		}
+	}
+	return r
+}
+
 // clientEncloses compares the times of a client with those of the server for the same requests, and
 // returns the reading: the time that the client waited includes that of the server. Only durations
 // are compared, so that the two may have different clocks.
@@ -175,6 +221,9 @@ func clientEncloses(f *facts) reading {
 		}
 		r.checked++
 		missing := serverMs*1e3 - o.E2EUs.V
+		if ms, known := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); known && o.TTFTUs.OK {
+			missing = math.Max(missing, ms*1e3-o.TTFTUs.V)
+		}
 		worst = math.Max(worst, missing)
 		if missing > clientSlackUs {
 			short++

@@ -30,8 +30,14 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: replayAlone, compare: departures,
 	},
 	{
+		Name: "api_delays", Kind: "order", Streams: "API spans and journeys",
+		Holds:     "the quickest request is queued soon after its arrival and departs soon after its last token",
+		Tolerance: "0.25 s, of at least 20 requests",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: apiDelays,
+	},
+	{
 		Name: "step_order", Kind: "order", Streams: "journeys and step summaries",
-		Holds:     "a request is scheduled and finishes at the time of the steps that its events name",
+		Holds:     "a request is scheduled, gets its first token and finishes at the time of the steps that its events name",
 		Tolerance: "one step before to two after, 20 ms, and 2 % of the events",
 		Effect:    result.IdentityFails, Harms: everyPurpose, compare: stepOrder,
 	},
@@ -121,8 +127,8 @@ var identities = []Identity{
 	},
 	{
 		Name: "finished_requests", Kind: "requests", Streams: "step summaries and journeys",
-		Holds:     "the steps count as many finished requests as journeys finish",
-		Tolerance: "3 requests, and 2 %",
+		Holds:     "the steps count as many finished requests and preemptions as journeys have",
+		Tolerance: "3, and 2 %",
 		Effect:    result.IdentityNamed, Harms: replayAndWaits, compare: finishedCounts,
 	},
 	{
