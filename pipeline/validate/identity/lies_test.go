@@ -28,7 +28,8 @@ func honest(t *testing.T) (*trace.Run, *deploy.Deployment) {
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		e2eNs := r.DepartedNs.V - r.ArrivedNs.V + 2e6
-		run.Observed = append(run.Observed, trace.ObservedRequest{E2EUs: trace.Some(float64(e2eNs) / 1e3), TTFTUs: trace.Some(1.0),
+		ttftNs := r.FirstTokenNs.V - r.ArrivedNs.V + 2e6
+		run.Observed = append(run.Observed, trace.ObservedRequest{E2EUs: trace.Some(float64(e2eNs) / 1e3), TTFTUs: trace.Some(float64(ttftNs) / 1e3),
 			ID: r.CoreID.V, CoreID: r.CoreID, Source: "client", SendNs: trace.Some(r.ArrivedNs.V - 1e6),
 			FirstChunkNs: trace.Some(r.FirstTokenNs.V + 1e6), LastChunkNs: trace.Some(r.DepartedNs.V + 1e6), EndNs: trace.Some(r.DepartedNs.V + 2e6),
 			PromptTokens: r.PromptTokens, OutputTokens: r.OutputTokens, Success: trace.Some(true)})

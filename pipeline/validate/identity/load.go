@@ -122,7 +122,7 @@ func priorOfRequests(f *facts) reading {
 	if f.speculates() {
 		return notChecked("steps verify drafted tokens")
 	}
-	var itlRatios, ttftRatios []float64
+	var itlRatios, queuedRatios, ttftRatios []float64
 	span := f.loadSpanUs()
 	tokens := 0.0
 	for i := range f.loads {
@@ -139,15 +139,20 @@ func priorOfRequests(f *facts) reading {
 				promptsPerUs = tokens / span / (load.prompt - load.cached)
 			}
 			decode := f.decodeTime(load.decoding, context)
+			ratios := &itlRatios
 			if load.ttftUs > queuedTimes*prompt.mostUs { // others waited too: any step may have been full of prompts
 				full := math.Max(1, float64(f.dep.Engine.MaxNumBatchedTokens)-load.decoding)
 				decode.mostUs = math.Max(decode.mostUs, f.mixedTime(full, load.decoding, context).mostUs)
+				ratios = &queuedRatios
 			}
-			itlRatios = append(itlRatios, prompt.decodeRatio(load.itlUs, promptsPerUs, decode))
+			*ratios = append(*ratios, prompt.decodeRatio(load.itlUs, promptsPerUs, decode))
 		}
 		if load.prompt > load.cached {
 			ttftRatios = append(ttftRatios, load.ttftUs/f.prefillTime(load.prompt-load.cached).leastUs)
 		}
+	}
+	if len(itlRatios) < fewestPriced {
+		itlRatios = append(itlRatios, queuedRatios...)
 	}
 	return f.requestReading("request", fewestPriced, itlRatios, ttftRatios)
 }
