@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -173,5 +174,70 @@ func TestEvalInterrupts(t *testing.T) {
 		for _, id := range open {
 			interrupted("task", job, id)
 		}
+	}
+}
+
+// clientBomb is a file of one gigabyte that a client or an engine might have written: a beginning, a piece many times,
+// and an end.
+type clientBomb struct {
+	name, key, file   string // key is that of `files` in run.yaml
+	head, piece, tail string
+}
+
+const benchHead = `{"completed":9,"total_input_tokens":1,"input_lens":[1],"output_lens":[1],"ttfts":[0.1],`
+
+var clientBombs = []clientBomb{
+	{"requests", "client_requests", "c.jsonl", "", `{"id":"a","send_ns":1,"usage":{}}` + "\n", ""},
+	{"chunks", "client_requests", "c.jsonl", "", `{"id":"a","send_ns":1,"usage":{},"itl_us":[` + strings.Repeat("1,", 50_000) + "1]}\n", ""},
+	{"empty objects", "client_requests", "c.jsonl", `{"id":"a","send_ns":1,"usage":{}}` + "\n", "{}\n", ""},
+	{"blank lines", "client_requests", "c.jsonl", `{"id":"a","send_ns":1,"usage":{}}` + "\n", "\n", ""},
+	{"AIPerf", "client_requests", "c.jsonl", "", `{"metadata":{"x_request_id":"a","request_start_ns":1},"metrics":{}}` + "\n", ""},
+	{"GuideLLM", "client_requests", "c.json", `{"guidellm_version":"1","benchmarks":[{"requests":{"successful":[{"request_start_time":1}`,
+		`,{"request_start_time":1}`, "]}}]}"},
+	{"inference-perf", "client_requests", "c.json", `[{"start_time":1,"end_time":2,"request":"","info":{}}`,
+		`,{"start_time":1,"end_time":2,"info":{}}`, "]"},
+	{"numbers", "client_requests", "c.json", `{"completed":9,"total_input_tokens":1,"input_lens":[1`, ",1", "]}"},
+	{"empty lists", "client_requests", "c.json", benchHead + `"itls":[[0.1]`, ",[]", "]}"},
+	{"one text", "client_requests", "c.json", benchHead + `"x":"`, "x", `"}`},
+	{"TraceV2", "client_requests", "c.csv", "request_id,input_tokens\n", "r,1\n", ""},
+	{"load levels", "client_requests", "c.csv", "input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms\n", "122,52,1,30,4\n", ""},
+	{"lines of a log", "iterations", "s.log", "INFO 11-21 23:01:02 [core.py:452] Iteration(7): 1 context requests, 2 context tokens, " +
+		"0 generation requests, 0 generation tokens, iteration elapsed time: 26.08 ms\n", "INFO a\n", ""},
+	{"blank lines of a log", "iterations", "s.log", "INFO 11-21 23:01:02 [core.py:452] Iteration(7): 1 context requests, 2 context tokens, " +
+		"0 generation requests, 0 generation tokens, iteration elapsed time: 26.08 ms\n", "\n", ""},
+}
+
+// TestEvalClientBombs: extract takes at most 600 MiB for a gigabyte of any form, whether it reads or refuses it.
+func TestEvalClientBombs(t *testing.T) {
+	s := newProcesses(t)
+	for _, b := range clientBombs {
+		dir := t.TempDir()
+		smoke := filepath.Join(repo.Root(t), "testdata", "traces", "smoke")
+		repo.Write(t, repo.Read(t, smoke, "config.json"), dir, "config.json")
+		repo.Write(t, "name: r\nmodel: {id: m, config: config.json, dtype: bfloat16}\nhardware: {name: H100-SXM-80GB}\ntensor_parallel_size: 1\n"+
+			"vllm: {version: 0.15.1, max_model_len: 4096, max_num_seqs: 64, max_num_batched_tokens: 2048, block_size: 16, kv_blocks_total_gpu: 20000}\n"+
+			"files: {"+b.key+": "+b.file+"}\n", dir, "run.yaml")
+		f, err := os.Create(filepath.Join(dir, b.file))
+		noErr(t, err)
+		_, err = f.WriteString(b.head)
+		noErr(t, err)
+		block := strings.Repeat(b.piece, max(1, 1<<16/len(b.piece)))
+		for n := 0; n < 1e9; n += len(block) {
+			_, err = f.WriteString(block)
+			noErr(t, err)
+		}
+		_, err = f.WriteString(b.tail)
+		noErr(t, errors.Join(err, f.Close()))
+		cmd := exec.Command(s.exe, "extract", dir, "-o", filepath.Join(t.TempDir(), "out"), "-q", "--max-bad-frac", "1")
+		var said bytes.Buffer
+		cmd.Stderr = &said
+		cmd.Run()
+		mib := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
+		code := cmd.ProcessState.ExitCode()
+		fmt.Printf("%s: exit %d, %d MiB, %.1f CPU-s\n", b.name, code, mib, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
+		if mib > 600 || code != 0 && code != 1 {
+			t.Errorf("%s: exit %d, %d MiB, want at most 600: %.300s", b.name, code, mib, said.String())
+		}
+		noErr(t, os.RemoveAll(dir))
 	}
 }
