@@ -285,6 +285,7 @@ func keysOf(t *testing.T, path string) []string {
 		}
 		found[fmt.Sprintf("%d scripts", bytes.Count(data, []byte("<script")))] = true
 	case ".md":
+		plain := bytes.ReplaceAll(data, []byte(`\]`), nil) // a backslash makes it text
 		for _, line := range strings.Split(string(data), "\n") {
 			switch {
 			case strings.HasPrefix(line, "|"): // cells of a table, without those that a backslash makes text
@@ -294,7 +295,7 @@ func keysOf(t *testing.T, path string) []string {
 			}
 		}
 		for _, forbidden := range []string{"<img", "<b>", "</script>", "\x1b", "](javascript"} {
-			if bytes.Contains(data, []byte(forbidden)) {
+			if bytes.Contains(plain, []byte(forbidden)) {
 				found["holds "+forbidden] = true
 			}
 		}
