@@ -78,13 +78,13 @@ func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 	return plain, out
 }
 
-// shortName returns the name by which clusters label a device: "H100" for "H100-SXM-80GB".
+// shortName returns the name by which clusters label a device: "H100" for "H100-SXM-80GB". A device
+// without such a label keeps its whole name.
 func shortName(hw string) string {
 	if name, ok := deploy.SpelledBy(deploy.Cluster, hw); ok {
 		return name
 	}
-	name, _, _ := strings.Cut(hw, "-")
-	return name
+	return hw
 }
 
 // renamedNote returns a remark for an accelerator whose name in the file is that of several

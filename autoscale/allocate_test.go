@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -407,5 +408,17 @@ func TestBestEffortLast(t *testing.T) {
 		if got := [2]int{p.Servers[0].Replicas, p.Servers[1].Replicas}; got != want {
 			t.Errorf("%s: got batch %d, chat %d, want %d and %d", rule, got[0], got[1], want[0], want[1])
 		}
+	}
+}
+
+// TestShortNames: a known device has the label of clusters, another keeps its whole name.
+func TestShortNames(t *testing.T) {
+	for device, want := range map[string]string{"H100-SXM-80GB": "H100", "xeon-amx-1core": "xeon-amx-1core", "my-gpu-96gb": "my-gpu-96gb"} {
+		if got := shortName(device); got != want {
+			t.Errorf("%s: got %q, want %q", device, got, want)
+		}
+	}
+	if got := askedFor(0).Text; got != report.Unknown {
+		t.Errorf("a target that was not given: got %q, want %q", got, report.Unknown)
 	}
 }

@@ -169,12 +169,9 @@ func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Fi
 func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	cost := o.Float("unit-cost")
 	version := o.Settings["version"]
-	if cost > 0 && version != "" {
-		v, err := releaseOf(version)
-		if err == nil && slices.Compare(v, []int{0, 0, 5}) < 0 {
-			return nil, nil, trace.Errorf(export.BadEntry,
-				"--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or later", cost, version)
-		}
+	if cost > 0 && !hasVariantCost(version) {
+		return nil, nil, trace.Errorf(export.BadEntry,
+			"--option unit-cost: got %g for %s, which has no spec.variantCost, want v0.0.5 or later", cost, version)
 	}
 	var file resourceFile
 	for _, s := range servers {
@@ -197,8 +194,16 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 			r.Spec.VariantCost = exactDigits(cost * float64(s.AccCount))
 		}
 	}
-	data, err := file.encode()
-	return data, nil, err
+	warnings := file.unpriced(version, "state it with --option unit-cost=CENTS")
+	data, err := file.encode(version)
+	return data, warnings, err
+}
+
+// hasVariantCost reports whether resources of this version of the autoscaler have the field
+// variantCost, as those from v0.0.5 on and those of an unknown version have.
+func hasVariantCost(version string) bool {
+	v, err := releaseOf(version)
+	return version == "" || err != nil || slices.Compare(v, []int{0, 0, 5}) >= 0
 }
 
 // namesServiceClass reports whether resources of this version of the autoscaler have the field

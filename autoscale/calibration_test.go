@@ -233,6 +233,13 @@ func TestRoundTrip(t *testing.T) {
 	if text := render(wvA4P, QueueWVA4P, "unit-cost=412.5"); !bytes.Contains(text, []byte("variantCost: \"825\"")) {
 		t.Errorf("a unit cost without a version is not written:\n%s", text)
 	}
+	for version, missing := range map[string]int{"": 1, "v0.0.4": 0, "v0.0.5": 1} {
+		text, warnings, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version="+version))
+		said := bytes.Count(text, []byte("spec.variantCost (cents per replica and hour) is missing"))
+		if err != nil || said != missing || len(warnings) != missing {
+			t.Errorf("%q without a price: got %d comments and warnings %v (%v), want %d", version, said, warnings, err, missing)
+		}
+	}
 	_, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "unit-cost=412.5", "version=v0.0.4"))
 	if trace.CodeOf(err) != export.BadEntry {
 		t.Errorf("a unit cost for a version without one: got %v, want it refused", err)

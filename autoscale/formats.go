@@ -101,7 +101,7 @@ var (
 	}
 	unitCostSetting = export.Setting{
 		Key:     "unit-cost",
-		Usage:   "CENTS per device and hour",
+		Usage:   "CENTS per device and hour, for spec.variantCost; without it the field is missing",
 		Default: "0",
 		Number:  true,
 	}

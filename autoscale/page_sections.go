@@ -212,7 +212,7 @@ func sizeSection(q *Queue) report.Section {
 		Nav:   "Sizes",
 		Title: "The largest rate that meets the targets",
 		Lead: "Targets are means, as the autoscalers' are. The simulator ran at the rate with the same parameters. " +
-			"Replicas are those that the target TPS needs, seats the fewest near the peak; 0: none asked for.",
+			"Replicas are those that the target TPS needs, seats (max_num_seqs) the fewest near the peak; –: not asked for.",
 	}
 	cols := report.ColumnsOf("Server", "# Target TTFT ms", "# Target ITL ms", "# Target TPS", "# Requests/s",
 		"Binding", "# Replicas",
@@ -223,9 +223,10 @@ func sizeSection(q *Queue) report.Section {
 			if z == nil {
 				return
 			}
-			row := []report.Cell{report.Name(s.ID), report.Num(z.TargetTTFTMs), report.Num(z.TargetITLMs),
-				report.Num(z.TargetTPS),
-				report.Num(z.RateRPS), report.Plain(z.Binding), report.Count(z.Replicas), report.Count(z.Concurrency),
+			row := []report.Cell{report.Name(s.ID), askedFor(z.TargetTTFTMs), askedFor(z.TargetITLMs),
+				askedFor(z.TargetTPS),
+				report.Num(z.RateRPS), report.Plain(z.Binding), askedFor(float64(z.Replicas)),
+				askedFor(float64(z.Concurrency)),
 				report.Num(z.TTFTMs), report.Num(z.ITLMs)}
 			if p := z.Simulated; p != nil {
 				add(append(row, report.Num(p.TTFTMs), report.Num(p.ITLMs), report.Num(p.TTFTP95Ms),
@@ -235,6 +236,14 @@ func sizeSection(q *Queue) report.Section {
 			}
 		})
 	return x
+}
+
+// askedFor returns the cell of a target, or of a number found for one; 0 is none.
+func askedFor(v float64) report.Cell {
+	if v == 0 {
+		return report.Number(nil)
+	}
+	return report.Num(v)
 }
 
 // planSection returns the greedy and the best allocation.

@@ -77,7 +77,8 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 			"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to the simulated "+
 				"steady state:")
 	}
-	data, err := file.encode()
+	warn = append(warn, file.unpriced(opt.Settings["version"], "set it in the file")...)
+	data, err := file.encode(opt.Settings["version"])
 	if err != nil {
 		return nil, err
 	}
@@ -261,11 +262,24 @@ type perfParm struct {
 	Prefill map[string]string `yaml:"prefillParms"`
 }
 
+// unpriced returns a warning for each resource without the field variantCost that the version of
+// the autoscaler would have; remedy is what the user can do.
+func (f *resourceFile) unpriced(version, remedy string) (warnings []trace.Finding) {
+	for _, r := range f.resources {
+		if r.Spec.VariantCost == "" && hasVariantCost(version) {
+			warnings = append(warnings, trace.Findingf(export.AssumedValue,
+				"%s: spec.variantCost (cents per replica and hour) is missing, because no price is known: %s",
+				r.Spec.ModelID, remedy))
+		}
+	}
+	return warnings
+}
+
 // wvaReadBy describes the reader of the resources for the sidecar and the comments.
 const wvaReadBy = "workload-variant-autoscaler v0.0.1 to v0.4.2; v0.5.0 removed these fields from the CRD"
 
 // encode returns the resources as one YAML file of several documents, each after its comments.
-func (f *resourceFile) encode() ([]byte, error) {
+func (f *resourceFile) encode(version string) ([]byte, error) {
 	var buf bytes.Buffer
 	for i, r := range f.resources {
 		if i > 0 {
@@ -275,6 +289,9 @@ func (f *resourceFile) encode() ([]byte, error) {
 		last := "The label names the accelerator in use: edit it."
 		if r.Spec.SLOClassRef != nil {
 			last = "The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both."
+		}
+		if r.Spec.VariantCost == "" && hasVariantCost(version) {
+			last += " spec.variantCost (cents per replica and hour) is missing, because no price is known: add it."
 		}
 		for _, line := range append(f.comments[i], last) {
 			fmt.Fprintf(&buf, "# %s\n", files.Line(line))

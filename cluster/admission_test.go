@@ -459,3 +459,29 @@ func TestLeavingByHand(t *testing.T) {
 		}
 	}
 }
+
+// TestReasonText: an admission carries its estimate and its budget, a rejection its code.
+func TestReasonText(t *testing.T) {
+	cases := []struct {
+		d    Decision
+		want string
+	}{
+		{admit(), ""},
+		{reject(reasonTokens), "insufficient_tokens"},
+		{Decision{Admit: true, BoundUs: 41_234, BudgetUs: 50_000}, "estimate 41.2 ms, budget 50.0 ms"},
+		{Decision{Admit: true, BoundUs: 41_234}, "estimate 41.2 ms, no budget"},
+		{Decision{Admit: true, Reason: reasonFloor, BoundUs: 80_000, BudgetUs: 50_000}, "floor: estimate 80.0 ms, budget 50.0 ms"},
+		{Decision{Reason: reasonPredicted, BoundUs: 80_000, BudgetUs: 50_000}, "predicted_miss"},
+	}
+	for _, c := range cases {
+		if got := reasonText(&c.d); got != c.want {
+			t.Errorf("%+v: got %q, want %q", c.d, got, c.want)
+		}
+	}
+	r := requestOfClass("standard")
+	for _, p := range []Policy{&predictive{Estimate: fixed{us: 1000}}, &Seed{Headroom: 1, BudgetUs: map[string]float64{"standard": float64(r.SLOTTFTUs)}}} {
+		if d, err := p.Decide(r, eight(0), 0); err != nil || !d.Admit || d.BudgetUs != float64(r.SLOTTFTUs) {
+			t.Errorf("%T: got %+v, %v, want a budget of %d us", p, d, err, r.SLOTTFTUs)
+		}
+	}
+}

@@ -18,6 +18,7 @@ type Decision struct {
 	// compared with the target, P90Us the bound at 90 %, and RawUs the estimate before calibration.
 	// All are NaN without an estimate.
 	PredictedUs, BoundUs, P90Us, RawUs float64
+	BudgetUs                           float64 // time left for the first token, that BoundUs is compared with; 0: none
 	Queued                             bool    // there was work ahead of the request
 	MeetShare                          float64 // estimated probability of meeting the target, NaN without one
 }
@@ -314,6 +315,7 @@ func (l *latencySLO) Decide(r *Request, v *View, _ int) (Decision, error) {
 	decision.PredictedUs = best
 	decision.BoundUs = best
 	decision.P90Us = best
+	decision.BudgetUs = float64(r.SLOTTFTUs - r.WaitedUs)
 	if math.IsInf(best, 0) || math.IsNaN(best) || idle || best+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return decision, nil
 	}
@@ -359,6 +361,7 @@ func (s *Seed) Decide(r *Request, v *View, _ int) (Decision, error) {
 	d.P90Us = d.PredictedUs
 	limit, ok := s.BudgetUs[r.ClassName]
 	limit = limit * s.Headroom
+	d.BudgetUs = limit
 	switch {
 	case !ok, d.PredictedUs <= limit, critical:
 	case s.AdmitUnmatched && slices.Max(v.Match) <= 0:

@@ -117,6 +117,9 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 		P90Us:       upper * p.quantile(ratios, 0.9),
 		BoundUs:     upper * p.carefulQuantile(ratios, wide, 1-eps),
 	}
+	if r.SLOTTFTUs > 0 {
+		decision.BudgetUs = float64(r.SLOTTFTUs - r.WaitedUs)
+	}
 	decision.MeetShare = math.NaN()
 	if ratios != nil && r.SLOTTFTUs > 0 {
 		decision.MeetShare = ratios.share((float64(r.SLOTTFTUs) - float64(r.WaitedUs)) / likelyUs)

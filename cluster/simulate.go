@@ -8,6 +8,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"path/filepath"
@@ -296,7 +297,7 @@ type decisionRow struct {
 	SLOClass        string             `col:"slo_class" doc:"service class"`
 	Priority        int64              `col:"priority" doc:"of the class; below 0 it may be shed"`
 	Admitted        bool               `col:"admitted" doc:"the gateway let it in"`
-	Reason          string             `col:"reason" doc:"why it was rejected, or which exception let it in"`
+	Reason          string             `col:"reason" doc:"why it was rejected; of an admitted one the estimate and its budget, after the exception that let it in"`
 	Instance        trace.Opt[int64]   `col:"instance" doc:"where it went; null when it was rejected"`
 	PrefillInstance trace.Opt[int64]   `col:"prefill_instance" doc:"where its prompt was computed, of prefill and decode instances"`
 	PredictedTTFTMs trace.Opt[float64] `col:"predicted_ttft_ms" unit:"ms" doc:"estimate from the decision on; null without one"`
@@ -317,7 +318,7 @@ func rowOfDecision(r *record) decisionRow {
 		SLOClass:        r.Class,
 		Priority:        int64(r.Priority),
 		Admitted:        r.Admitted(),
-		Reason:          r.Decision.Reason,
+		Reason:          reasonText(&r.Decision),
 		PredictedTTFTMs: known(r.Decision.PredictedUs),
 		BoundTTFTMs:     known(r.Decision.BoundUs),
 		ExpectedTokens:  r.Expected,
@@ -331,6 +332,22 @@ func rowOfDecision(r *record) decisionRow {
 		row.ShadowTTFTMs = trace.Some(float64(r.Shadow.V) / 1e3)
 	}
 	return row
+}
+
+// reasonText returns the code of a rejection. Of an admission with an estimate it returns the
+// estimate and its budget, after the code of the exception by which it was admitted, if any.
+func reasonText(d *Decision) string {
+	if !d.Admit || math.IsNaN(d.BoundUs) {
+		return d.Reason
+	}
+	text := fmt.Sprintf("estimate %.1f ms, no budget", d.BoundUs/1e3)
+	if d.BudgetUs != 0 {
+		text = fmt.Sprintf("estimate %.1f ms, budget %.1f ms", d.BoundUs/1e3, d.BudgetUs/1e3)
+	}
+	if d.Reason != "" {
+		text = d.Reason + ": " + text
+	}
+	return text
 }
 
 // runReplication simulates one seed and returns its figures and warnings. For the first seed it

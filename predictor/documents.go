@@ -111,7 +111,7 @@ type modelScore struct {
 	MAPE         *float64    `json:"mape"`
 	MAPEBand     *[2]float64 `json:"mape_ci95"`
 	MAPEConst    *float64    `json:"mape_const"` // of the median of the run's training rows
-	MAPEFloor    *float64    `json:"mape_floor"` // of the ten nearest test rows
+	MAPEFloor    *float64    `json:"mape_floor"` // least of the ten nearest test rows and of the models
 	WAPE         *float64    `json:"wape"`
 	MedianAPE    *float64    `json:"median_ape"`
 	P95APE       *float64    `json:"p95_ape"`

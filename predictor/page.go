@@ -72,7 +72,7 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 func scoreTable(s *Scores) *report.Table {
 	t := report.NewTable("scores", "Models", "Scope", "Target", "Model", "# Rows", "# MAPE",
 		"95 % ? block bootstrap", "# Constant",
-		"# Floor ? the ten nearest test rows", "# Median APE", "# P95 APE", "# WAPE", "# Bias",
+		"# Floor ? the least error of the ten nearest test rows and of the models", "# Median APE", "# P95 APE", "# WAPE", "# Bias",
 		"# Above max ? MAPE of the rows above the largest training target", "# P90 coverage", "95 %", "Why not")
 	for _, c := range s.Models {
 		t.Put(report.Prose(c.Scope), report.Plain(targetWords[c.Target]), report.Name(c.Model), report.Count(c.Rows),

@@ -119,6 +119,8 @@ func TestTrainIsDeterministic(t *testing.T) {
 		for _, c := range doc.Models {
 			if c.MAPE == nil || c.MAPEConst == nil || c.MAPEFloor == nil || c.Coverage == nil || c.Rows == 0 {
 				t.Errorf("%s %s %s: a figure is missing", c.Scope, c.Target, c.Model)
+			} else if *c.MAPE < *c.MAPEFloor {
+				t.Errorf("%s %s %s: MAPE %.3f is below the floor %.3f", c.Scope, c.Target, c.Model, *c.MAPE, *c.MAPEFloor)
 			}
 			if c.Model == namePhysics && c.Target == targetTTFT && (*c.Coverage < 0.8 || *c.MAPE > 0.12) {
 				t.Errorf("%s: physics with MAPE %.3f covers %.3f", c.Scope, *c.MAPE, *c.Coverage)

@@ -216,8 +216,8 @@ func (o *TrainOptions) rowsPerBucket(tab *trainingColumns, early []int) (int, er
 }
 
 // nearestOf returns for each test row the median latency of its ten nearest other test rows, with
-// columns standardised. The error of this prediction is a noise floor: a model of these columns
-// cannot be expected to be much better.
+// columns standardised. The error of this prediction is a noise floor, where no model has a smaller
+// one: a model of these columns cannot be expected to be much better.
 func nearestOf(t *trainingColumns, rows []int) []float64 {
 	points := make([]float64, len(rows)*len(t.X))
 	for c := range t.X {

@@ -115,6 +115,26 @@ func (a *rowSet) scoreTarget(doc *Scores, target string, j *judged, test []int, 
 			}
 			doc.Models = append(doc.Models, c)
 		}
+		lowerFloors(doc.Models[len(doc.Models)-len(scored):])
+	}
+}
+
+// lowerFloors sets the floor of the models of one target to the least error of any of them, where
+// that is below the error of the ten nearest test rows: an error that was reached can be reached.
+func lowerFloors(models []modelScore) {
+	var least *float64
+	for i := range models {
+		for _, e := range []*float64{models[i].MAPE, models[i].MAPEFloor} {
+			if e != nil && (least == nil || *e < *least) {
+				least = e
+			}
+		}
+	}
+	for i := range models {
+		if models[i].MAPEFloor != nil {
+			floor := *least
+			models[i].MAPEFloor = &floor
+		}
 	}
 }
 
