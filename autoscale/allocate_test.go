@@ -10,8 +10,8 @@ import (
 
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
-	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
