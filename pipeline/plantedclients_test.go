@@ -252,11 +252,14 @@ func (v *clientView) metrics() map[string]any {
 	return m
 }
 
-// plantedClients are the clients that record a planted server: the name of the file and its text.
-var plantedClients = []struct {
+// plantedClient is a client that records a planted server: the name of its file and the text.
+type plantedClient struct {
 	name, file string
 	write      func(views []clientView, as recordedAs) string
-}{
+}
+
+// plantedClients are the clients of autumn 2026.
+var plantedClients = []plantedClient{
 	{"vllm bench", "openai-4.0qps-m.json", writeVLLMBench},
 	{"GuideLLM 0.8", "benchmarks.json", writeGuideLLM},
 	{"AIPerf 0.13", "profile_export.jsonl", writeAIPerf},
