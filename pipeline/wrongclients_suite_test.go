@@ -188,10 +188,11 @@ func TestSkewedPhases(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		client string
-		sizes  []int // requests of each load; a load starts 30 s after its phase
+		sizes  []int // requests of each load; a load starts 5 s after its phase
 		skewS  float64
 	}{
 		{"an hour ahead, three loads", "vllm bench", []int{12, 28, 20}, 3600},
+		{"a day ahead, one load", "vllm bench", []int{60}, 86_400},
 		{"two minutes behind, two loads", "inference-perf", []int{25, 35}, -120},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -168,6 +168,8 @@ func TestStampAnywhere(t *testing.T) {
 		"Nov 01 00:00:00.123456 host vllm[77]: INFO 11-01 00:00:00 [l.py:1] ":                         {stepNs: 1000},
 		"web.1: 2026/11/01 00:00:00.123456 INFO 11-01 00:00:00 [l.py:1] ":                             {stepNs: 1000},
 		"[1793491200.123456, {\"log\": \"INFO 11-01 00:00:00 [l.py:1] ":                               {ns: wall + 456000, stepNs: 1000, isWall: true},
+		"2026-11-01T00:00:00.123456789Z stdout F INFO 11-01 00:00:00 [l.py:1] ":                       {ns: wall + 456789, stepNs: 1, isWall: true},
+		"node-3 k8s_vllm <2026-11-01T00:00:00.123Z> INFO 11-01 00:00:00 [l.py:1] ":                    {ns: wall, stepNs: 1e6, isWall: true},
 		"level=info ts=1793491200.123 ":                                                               {ns: wall, stepNs: 1e6, isWall: true},
 		"INFO 11-01 00:00:00 [l.py:1] request cmpl-1793491200.5x-2 ":                                  {stepNs: 1e9},
 		"INFO [l.py:1] build 2026-11-01 ":                                                             {},
