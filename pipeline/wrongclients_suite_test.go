@@ -48,6 +48,7 @@ func TestWrongRecordings(t *testing.T) {
 	_, dep := plantedDir(t)
 	recording := recordPlanted(t, dep, load)
 	whole := func(v *clientView) { v.chunksUs = v.chunksUs[len(v.chunksUs)-1:] }
+	early := func(v *clientView) { v.chunksUs = append([]int64{v.sentUs + 100}, v.chunksUs[1:]...) }
 	all := extractedTotals{Requests: 40, Sent: 40, Paired: 40, TTFTs: 40, Gaps: 40, E2Es: 40}
 	ownGaps := all
 	ownGaps.Gaps = 0 // TraceV2 and SGLang's rows have no time of each chunk
@@ -94,6 +95,12 @@ func TestWrongRecordings(t *testing.T) {
 			},
 			finding: `30 of 40 answers of several tokens came in one chunk`,
 			want:    extractedTotals{Requests: 40, Sent: 40, Paired: 40, TTFTs: 10, E2Es: 40}},
+		{name: "one chunk, not counted", client: "AIPerf 0.13", as: recordedAs{usage: true}, change: whole,
+			finding: `40 of 40 answers of several tokens came in one chunk`, want: ended},
+		{name: "first chunks of the role alone", client: "vllm bench", as: recordedAs{usage: true}, change: early,
+			finding: `40 of 40 answers have a TTFT, and 0 an ITL, below`, want: ended},
+		{name: "first chunks of the role alone, another client", client: "GuideLLM 0.8", as: recordedAs{usage: true}, change: early,
+			finding: `40 of 40 answers have a TTFT, and 0 an ITL, below`, want: ended},
 		{name: "encoder in every fourth prompt", client: "AIPerf 0.13", as: recordedAs{usage: true},
 			log:     func(s string) string { return withEncoder(s, ", encoder inputs: 1, encoder output embeddings: 256", 4) },
 			finding: `of 40 requests ran while 9 passes ran a multimodal encoder`, want: all},

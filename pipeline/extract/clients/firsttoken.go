@@ -46,12 +46,15 @@ func (c *Reader) dropWholeAnswers(drafts bool) {
 	answers := 0
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		if !r.Success.Or(true) || r.OutputTokens.V < 2 || !r.Chunks.OK {
+		hasTimes := r.TTFTUs.OK && r.E2EUs.OK
+		if !r.Success.Or(true) || r.OutputTokens.V < 2 || !r.Chunks.OK && !hasTimes {
 			continue
 		}
 		answers++
 		isOnePass := drafts && r.OutputTokens.V <= mostPerPass
-		if r.Chunks.V == 1 && !isOnePass {
+		// A file without a number of chunks shows one chunk by a first that is the last.
+		isWhole := r.Chunks.V == 1 || !r.Chunks.OK && r.TTFTUs.V >= r.E2EUs.V
+		if isWhole && !isOnePass {
 			dropFirstToken(r)
 			whole++
 		}
@@ -316,7 +319,7 @@ func (c *Reader) dropUncounted() {
 	}
 	slope, explained := slopeOf(tokens, ttfts)
 	stepUs := stat.Median(steps)
-	if !(explained > uncountedFit) || slope < hiddenSlope*stepUs {
+	if !(explained > uncountedFit) || !(stepUs > 0) || slope < hiddenSlope*stepUs {
 		return
 	}
 	for _, r := range answers {
@@ -356,6 +359,7 @@ func (c *Reader) dropImpossible(dep *deploy.Deployment) {
 	}
 	shortTTFT := 0
 	shortITL := 0
+	shortE2E := 0 // answers whose tokens are too quick even over all their time
 	answers := 0
 	var firsts, itls []*trace.ObservedRequest
 	for i := range c.Requests {
@@ -364,19 +368,24 @@ func (c *Reader) dropImpossible(dep *deploy.Deployment) {
 			continue
 		}
 		answers++
+		n := r.OutputTokens.V
+		if !r.E2EUs.OK || !dep.Engine.SpeculativeDecoding && r.E2EUs.V < leastUs*float64(n) {
+			shortE2E++
+		}
 		if r.TTFTUs.V < leastUs {
 			shortTTFT++
 			firsts = append(firsts, r)
 			continue
 		}
-		if n := r.OutputTokens.V; n > 1 && r.E2EUs.OK && !dep.Engine.SpeculativeDecoding &&
+		if n > 1 && r.E2EUs.OK && !dep.Engine.SpeculativeDecoding &&
 			(r.E2EUs.V-r.TTFTUs.V)/float64(n-1) < leastUs {
 			shortITL++
 			itls = append(itls, r)
 		}
 	}
-	// Where most are impossible the unit is wrong, or run.yaml is of another server: checkTimeUnit reports it.
-	if 2*(shortTTFT+shortITL) > answers {
+	// Where most are impossible, and so is the time of the whole answer, the unit is wrong, or run.yaml is of another
+	// server: checkTimeUnit reports it. With a plausible E2E all first chunks may be without a token (the role alone).
+	if 2*(shortTTFT+shortITL) > answers && 2*shortE2E > answers {
 		return
 	}
 	for _, r := range firsts {
