@@ -133,6 +133,7 @@ func (s *Set) Save(w io.Writer) error {
 		return fmt.Errorf("encode coefficients: %w", err)
 	}
 	layOutNode(&doc)
+	doc.HeadComment = s.heading()
 	var text bytes.Buffer
 	enc := yaml.NewEncoder(&text)
 	enc.SetIndent(2)

@@ -1,6 +1,7 @@
 package coeff
 
 import (
+	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
@@ -23,5 +24,28 @@ func TestWithPoints(t *testing.T) {
 	var back []any
 	if err := n.Decode(&back); err != nil || back[0] != in[0] || back[2] != in[2] || back[6] != in[6] {
 		t.Errorf("read back: got %v (%v), want %v", back, err, in)
+	}
+}
+
+// TestFileExplainsItself: the head of a file states its terms against the founding spec's, and a
+// value outside of the spread over the folds has a comment.
+func TestFileExplainsItself(t *testing.T) {
+	for terms, want := range map[int]string{16: "16 terms of an engine step, those of the founding spec (16 + 11)",
+		20: "20 terms of an engine step.\nThe founding spec has 16 + 11. Terms 17 to 20 are for"} {
+		s := Set{SpecVersion: "1.1", Beta: make([]Coefficient, terms)}
+		if got := s.heading(); !strings.Contains(got, want) {
+			t.Errorf("%d terms: got %q, want %q in it", terms, got, want)
+		}
+	}
+	for value, outside := range map[float64]bool{0.5: true, 1: false, 3: true} {
+		var n yaml.Node
+		if err := n.Encode([]Coefficient{{Name: "a", Value: value, Unit: "us", FoldSpread: &[2]float64{1, 2}}}); err != nil {
+			t.Fatal(err)
+		}
+		layOutNode(&n)
+		text, err := yaml.Marshal(&n)
+		if got := strings.Contains(string(text), "# value lies outside of fold_spread"); err != nil || got != outside {
+			t.Errorf("%g: got a comment %v (%v), want %v:\n%s", value, got, err, outside, text)
+		}
 	}
 }

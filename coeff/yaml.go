@@ -33,8 +33,22 @@ func layOutNode(n *yaml.Node) {
 		if isUnknown {
 			*c = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
 		}
+		if i%2 == 0 && c.Value == "fold_spread" && n.Kind == yaml.MappingNode && isOutside(n, n.Content[i+1]) {
+			c.HeadComment = "value lies outside of fold_spread: it is refitted on all measurements, each fold on a part"
+		}
 		layOutNode(c)
 	}
+}
+
+// isOutside reports whether the value of a coefficient lies outside of its spread over the folds.
+func isOutside(coefficient, foldSpread *yaml.Node) bool {
+	var value float64
+	var spread []float64
+	at := childNode(coefficient, "value")
+	if at == nil || at.Decode(&value) != nil || foldSpread.Decode(&spread) != nil || len(spread) != 2 {
+		return false
+	}
+	return value < spread[0] || value > spread[1]
 }
 
 // MarshalYAML returns a coefficient in the order of the file's keys: the fields of the value, then
@@ -58,6 +72,30 @@ func (c Coefficient) MarshalYAML() (any, error) {
 	}
 	n.Content = slices.Concat(value, estimate, evidence)
 	return &n, nil
+}
+
+// heading returns the comment at the head of a coefficient file: how many terms it has, why so many,
+// and the units of its figures.
+func (s *Set) heading() string {
+	text := fmt.Sprintf("Coefficients of spec %s: %d terms of an engine step", s.SpecVersion, len(s.Beta))
+	if len(s.Alpha) > 0 {
+		text += fmt.Sprintf(" and %d of each delay of a request", len(s.Alpha[0].Coefficients))
+	}
+	const founding = 16 // step terms of spec 1.0 and 1.1
+	if len(s.Beta) > founding {
+		text += ".\nThe founding spec has 16 + 11. Terms 17 to 20 are for weight loads hidden behind prompt work, activations," +
+			"\nall-reduces and experts that a step loads: with 16 terms the median error against published kernel times" +
+			"\nis 11 %, with 20 it is 2 % (docs/decisions/0015)"
+	} else {
+		text += ", those of the founding spec (16 + 11)"
+	}
+	return text + `.
+Units: a term's value, ci95, estimate, estimate_ci95 and fold_spread have its unit: us, or us/s (us of time per second
+of the feature: 1.0e+6 is the nominal time). range: the feature itself, s where the unit is us/s, else a number.
+covariance: products of the terms' units. hold_out_rmse: us. deployment, prompt and hardware factors,
+residual_quantiles, lambda and gamma: ratios. Numbers have every digit, so that predictions can be reproduced;
+ci95 states how many of them the data support.
+fold_spread: least and largest value over the folds. value is refitted on all measurements and can lie outside.`
 }
 
 // UnmarshalYAML reads a coefficient, in spec 1.0's flat form a bare value.
