@@ -117,10 +117,7 @@ func printCoverage(t *testing.T, line func(format string, args ...any), left []j
 		"band of shares in which 95 of 100\nright intervals lie.\n")
 	line("| family | rows | band | TPOT | TTFT | E2E | throughput | of other families: TPOT | TTFT | E2E | throughput |\n" +
 		"|---|---|---|---|---|---|---|---|---|---|---|")
-	var known []judged
-	for _, j := range inGroup(left, "") {
-		known = append(known, j)
-	}
+	known := inGroup(left, "")
 	var own, foreign, widths, foreignWidths [4][]float64
 	for _, g := range goals {
 		l := inGroup(known, g.group)
