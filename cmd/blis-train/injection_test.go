@@ -93,7 +93,8 @@ func TestEvalNamesStayNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		names := slices.Repeat([]string{string(quoted)}, len(demoNames.keys))
-		hostile := filesOfNames(t, demoNames, names, "x"+text)
+		option := strings.ReplaceAll("x"+text, ",", "") // a comma separates options
+		hostile := filesOfNames(t, demoNames, names, option)
 		compareNames(t, harmless, hostile)
 		tried += len(hostile)
 	}
@@ -104,7 +105,7 @@ func TestEvalNamesStayNames(t *testing.T) {
 var hostileTexts = []string{
 	"\n---\nkind: Pod", "\r\n- a: b", ": y", " #c", "\"", "'", "\\", "{{.Values.x}}", "${HOME}$(id)`id`", "</script><b> <img src=x>",
 	"]]><x/>", "&amp;<", "|\n| a |", "](javascript:x)", "*a &b !!python/object", "%YAML 2.0", "@`>|-?[]{},", "\n.SH EVIL\n\\fB", "\u2028\u0085\u202e", "\t",
-	"\x1b[31m", "=1+1", "true", "~", "1e3", strings.Repeat("long", 500),
+	"\x1b[31m", "=1+1", "true", "~", "1e3", strings.Repeat("long", 40),
 }
 
 // compareNames compares the keys of files with those of files with harmless names.

@@ -105,5 +105,8 @@ func card(src Source, _ Options) (*Output, error) {
 
 // markdownText returns a text of a recording as one line that is no markup in a table's cell.
 func markdownText(s string) string {
-	return strings.NewReplacer(`\`, `\\`, "|", `\|`, "<", "&lt;", ">", "&gt;", "`", "'", "[", `\[`, "*", `\*`, "_", `\_`, "#", `\#`).Replace(files.Line(s))
+	return cardEscapes.Replace(files.Line(s))
 }
+
+var cardEscapes = strings.NewReplacer(`\`, `\\`, "|", `\|`, "&", "&amp;", "<", "&lt;", ">", "&gt;", "`", "'", "[", `\[`, "]", `\]`,
+	"*", `\*`, "_", `\_`, "#", `\#`, "@", "&#64;")
