@@ -51,7 +51,7 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 		return nil, err
 	}
 	var doc document
-	if err = files.DecodeYAML(text, file, &doc); err == nil && len(bytes.TrimSpace(text)) == 0 {
+	if err = files.DecodeYAML(text, file, &doc); err == nil && isBlank(text) {
 		err = io.EOF
 	}
 	if err != nil {
@@ -110,6 +110,17 @@ func (s *Set) addFlat(alpha []Coefficient) error {
 	s.Alpha = []AlphaModel{{Target: Queue, Lambda: s.TrainedOn.Lambda, Coefficients: alpha}}
 	s.BetaTarget = cmp.Or(s.BetaTarget, Duration)
 	return nil
+}
+
+// isBlank reports whether a YAML file has nothing but blanks and comments.
+func isBlank(text []byte) bool {
+	for line := range bytes.Lines(text) {
+		line = bytes.TrimSpace(line)
+		if len(line) > 0 && line[0] != '#' {
+			return false
+		}
+	}
+	return true
 }
 
 // Save checks the set and writes it as YAML. Floats are written with the fewest digits that read
