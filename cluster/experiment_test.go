@@ -455,8 +455,10 @@ func TestEvalPredictionFitted(t *testing.T) {
 			if live.Coverage90 < 0.87 || live.Coverage90 > 0.93 {
 				t.Errorf("got coverage %.3f of %d, want 0.87 to 0.93", live.Coverage90, live.N)
 			}
-			if shadow.N >= 100 && (shadow.Coverage90 < at.shadows || shadow.Coverage90 > 0.93) {
-				t.Errorf("shadows: got coverage %.3f of %d, want %g to 0.93", shadow.Coverage90, shadow.N, at.shadows)
+			// Shadows are few: 99 of 100 right shares lie within 2.6 standard errors of 0.9.
+			highest := 0.9 + max(0.03, 2.6*math.Sqrt(0.9*0.1/float64(shadow.N)))
+			if shadow.N >= 100 && (shadow.Coverage90 < at.shadows || shadow.Coverage90 > highest) {
+				t.Errorf("shadows: got coverage %.3f of %d, want %g to %.3f", shadow.Coverage90, shadow.N, at.shadows, highest)
 			}
 			if seed.MedianAPE < live.MedianAPE {
 				t.Errorf("predictive-seed: got a median error of %.3f, less than %.3f", seed.MedianAPE, live.MedianAPE)
