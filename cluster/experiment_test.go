@@ -428,7 +428,7 @@ func TestEvalPredictionFitted(t *testing.T) {
 		{"groups", 290, priorityFCFS, 0.15, 0.87},
 		{"groups", 430, priorityFCFS, 0.15, 0.87},
 		{"groups", 530, priorityFCFS, 0.15, 0.87},
-		{"groups", 720, priorityFCFS, 0.15, 0.87},
+		{"groups", 720, priorityFCFS, 0.16, 0.87},
 		{"seed", 400, priorityFCFS, 0.15, 0.87},
 		{"seed", 600, priorityFCFS, 0.15, 0.87},
 		{"seed", 900, priorityFCFS, 0.15, 0.87},
