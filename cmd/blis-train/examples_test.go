@@ -409,7 +409,7 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 	}
 }
 
-// TestReadme: the README is short, and its commands do what stands beside them. Those that start a server, and the real
+// TestReadme: the README's commands run and print the lines that it shows. Those that start a server, and the real
 // runs, which have tests of their own, are only looked up.
 func TestReadme(t *testing.T) {
 	root := repo.Root(t)
@@ -417,6 +417,7 @@ func TestReadme(t *testing.T) {
 	inDemoWorld(t, "testdata")
 	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 	seen := 0
+	printed := ""
 	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
 			line, comment, _ := strings.Cut(line, " #")
@@ -431,13 +432,27 @@ func TestReadme(t *testing.T) {
 			if strings.Contains(comment, "exit 3") {
 				want = "[exit 3]"
 			}
-			if said := walked(t, strings.TrimPrefix(line, "./")); strings.Contains(said, "[exit") != (want != "") {
+			said := walked(t, strings.TrimPrefix(line, "./"))
+			if strings.Contains(said, "[exit") != (want != "") {
 				t.Errorf("%s: %s", line, said)
 			}
+			printed += said
 		}
 	}
 	if seen < 8 {
 		t.Errorf("got %d commands, want 8 or more", seen)
+	}
+	// Every line of output that the README shows is printed by its commands.
+	outputs := pageBlock.FindAllStringSubmatch(string(text), -1)
+	for _, block := range outputs {
+		if block[1] != "" {
+			continue
+		}
+		for _, line := range strings.Split(strings.TrimSpace(block[3]), "\n") {
+			if line != "..." && !strings.Contains(printed, strings.TrimSpace(line)) {
+				t.Errorf("README.md shows a line that no command prints: %s", line)
+			}
+		}
 	}
 }
 
