@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 
+	gonum "gonum.org/v1/gonum/stat"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -333,20 +335,12 @@ func (c *Reader) dropUncounted() {
 		"numbers of tokens are not used; record with usage (stream_options.include_usage)", len(answers), slope/stepUs)
 }
 
-// slopeOf returns the slope of y over x by least squares, and the share of the variance of y that it explains.
+// slopeOf returns the slope of y over x by least squares, and the share of the variance of y that it explains; NaN
+// where x or y is constant.
 func slopeOf(x, y []float64) (slope, explained float64) {
-	meanX := stat.Mean(x)
-	meanY := stat.Mean(y)
-	var covariance, varianceX, varianceY float64
-	for i := range x {
-		covariance += (x[i] - meanX) * (y[i] - meanY)
-		varianceX += (x[i] - meanX) * (x[i] - meanX)
-		varianceY += (y[i] - meanY) * (y[i] - meanY)
-	}
-	if varianceX == 0 || varianceY == 0 {
-		return 0, 0
-	}
-	return covariance / varianceX, covariance * covariance / (varianceX * varianceY)
+	_, slope = gonum.LinearRegression(x, y, nil, false)
+	r := gonum.Correlation(x, y, nil)
+	return slope, r * r
 }
 
 // dropImpossible finds times that no server of this deployment can have: a TTFT shorter than half of reading

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 
+	gonum "gonum.org/v1/gonum/stat"
+
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -229,16 +231,11 @@ func ranks(values []float64) []float64 {
 	return out
 }
 
-// correlation returns the correlation of two columns of mean 0; 0 if one is constant.
+// correlation returns the correlation of two columns; 0 if one is constant.
 func correlation(a, b []float64) float64 {
-	var aa, ab, bb float64
-	for i := range a {
-		aa += a[i] * a[i]
-		ab += a[i] * b[i]
-		bb += b[i] * b[i]
-	}
-	if aa == 0 || bb == 0 {
+	r := gonum.Correlation(a, b, nil)
+	if math.IsNaN(r) {
 		return 0
 	}
-	return ab / math.Sqrt(aa*bb)
+	return r
 }
