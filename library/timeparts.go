@@ -14,7 +14,7 @@ const (
 	ExpertsTime                    // routed experts
 	CollectiveTime                 // between GPUs
 	SmallTime                      // kernels that no table has
-	LaunchTime                     // what the host launches a step outside CUDA graphs longer than its kernels run
+	LaunchTime                     // by which launching kernels outside CUDA graphs takes longer than running them
 	HostTime                       // between steps
 	NumTimeParts
 )

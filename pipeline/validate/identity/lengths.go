@@ -1,5 +1,8 @@
 package identity
 
+// This file compares the lengths that a recording states for requests and passes with the steps and times that they
+// took, to find columns that are mixed up, of other rows, or not in tokens.
+
 import (
 	"fmt"
 	"math"
