@@ -83,7 +83,7 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 		}
 		side.Configs = append(side.Configs, c)
 	}
-	return side.Beside(warnings, export.File{Data: data})
+	return side.OutputWith(warnings, export.File{Data: data})
 }
 
 // formatsCalibration returns the content of the file, and warnings.

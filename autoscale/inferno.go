@@ -86,7 +86,7 @@ func lineWriter(
 			return nil, err
 		}
 		side.Warnings = append(src.ValidationWarnings(), warn...)
-		return side.Beside(warn, export.File{Data: data})
+		return side.OutputWith(warn, export.File{Data: data})
 	}
 }
 

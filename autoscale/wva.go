@@ -83,7 +83,7 @@ func wvaOf(src export.Source, opt export.Options, steady steadyState) (*export.O
 		return nil, err
 	}
 	side.Warnings = append(src.ValidationWarnings(), warn...)
-	return side.Beside(warn, export.File{Data: data})
+	return side.OutputWith(warn, export.File{Data: data})
 }
 
 // resourceFile is one resource for each model, and the comment lines before each.

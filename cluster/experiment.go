@@ -17,6 +17,8 @@ import (
 	"math"
 	"slices"
 
+	gonum "gonum.org/v1/gonum/stat"
+
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 )
@@ -277,17 +279,16 @@ func backlogSlope(recs []record, w window) float64 {
 			}
 		}
 	}
-	backlog, count := 0.0, float64(moments)
-	var sx, sy, sxx, sxy float64
+	seconds := make([]float64, moments)
+	backlogs := make([]float64, moments)
+	backlog := 0.0
 	for k := range moments {
 		backlog += diff[k]
-		x := float64(k) / count * span / 1e6
-		sx += x
-		sy += backlog
-		sxx += x * x
-		sxy += x * backlog
+		seconds[k] = float64(k) / moments * span / 1e6
+		backlogs[k] = backlog
 	}
-	return (count*sxy - sx*sy) / (count*sxx - sx*sx)
+	_, perSecond := gonum.LinearRegression(seconds, backlogs, nil, false)
+	return perSecond
 }
 
 // capacityOf returns the capacity of the engines for the lab's load: requests completed per second

@@ -244,7 +244,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}
 	}
-	if out, err = side.Beside(out.Warnings, out.Files...); err != nil {
+	if out, err = side.OutputWith(out.Warnings, out.Files...); err != nil {
 		return err
 	}
 	return con.writeExport(o, out)

@@ -134,7 +134,7 @@ func forwardPasses(src export.Source, opt export.Options) (*export.Output, error
 	}
 	side.Warnings = src.ValidationWarnings()
 	at := "/data/" + system + "/vllm/" + release + "/fpm_forward_perf"
-	return side.Beside(nil, export.File{Suffix: at + ".parquet", Data: data}, export.File{Suffix: at + ".metadata.json", Data: meta})
+	return side.OutputWith(nil, export.File{Suffix: at + ".parquet", Data: data}, export.File{Suffix: at + ".metadata.json", Data: meta})
 }
 
 // parquetOf returns the bytes of a Parquet table.

@@ -93,7 +93,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 		}
 	}
 	side.Warnings = append(src.ValidationWarnings(), warn...)
-	out, err := side.Beside(warn, append(files, File{".hardware.json", hw})...)
+	out, err := side.OutputWith(warn, append(files, File{".hardware.json", hw})...)
 	if err == nil {
 		out.Projections = projections
 	}

@@ -329,7 +329,7 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	config.Note = strings.TrimPrefix(config.Note+"; KV blocks come from the kernel's own memory terms", "; ")
 	side.Configs = []SideConfig{config}
 	side.Warnings = append(append(src.ValidationWarnings(), warn...), forced...)
-	out, err := side.Beside(append(warn, forced...), File{Data: scenario},
+	out, err := side.OutputWith(append(warn, forced...), File{Data: scenario},
 		File{".registry/coefficients/" + name + ".yaml", set})
 	if err == nil {
 		out.Projections = []Projected{e.projected()}

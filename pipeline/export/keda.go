@@ -158,7 +158,7 @@ func keda(src Source, opt Options) (*Output, error) {
 			if err := s.compareReplicas(&src, &c.Deployment, lengths, rateRPS); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Label, err)
 			}
-			config.Note = strings.Join(s.Says, "; ")
+			config.Note = strings.Join(s.Notes, "; ")
 		}
 		side.Configs = append(side.Configs, config)
 		side.Values = append(side.Values, rate.sideValue(c.Label+".V_P"))
@@ -170,7 +170,7 @@ func keda(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	side.Warnings = append(src.ValidationWarnings(), warn...)
-	return side.Beside(warn, File{Data: data})
+	return side.OutputWith(warn, File{Data: data})
 }
 
 // scaler has the numbers from which a ScaledObject is made.
@@ -185,7 +185,7 @@ type scaler struct {
 	Name       string
 	Prometheus string
 	Selector   string   // of the metrics
-	Says       []string // comments
+	Notes      []string // comments of the generated file
 	statistic  string
 }
 
@@ -213,12 +213,12 @@ func (s *scaler) object() *scaledObject {
 // comments returns the lines of the comment that explains the thresholds.
 func (s *scaler) comments() []string {
 	lines := []string{
-		fmt.Sprintf("%s: %s.", s.Label, s.Rate.Said()),
+		fmt.Sprintf("%s: %s.", s.Label, s.Rate.Sentence()),
 		"prefill: replicas = ceil(sum(llm_d_epp_inflight_tokens) / V_P / threshold), s;",
 		fmt.Sprintf("threshold = %s x (TTFT target %s ms - %.0f uncached tokens / V_P)", number(s.Share), number(s.TTFTMs), s.Uncached),
 		fmt.Sprintf("decode: replicas = ceil(sum(vllm:kv_cache_usage_perc) / %s)", number(s.Decode)),
 	}
-	return append(lines, s.Says...)
+	return append(lines, s.Notes...)
 }
 
 // number returns a value as text, as consumers' files have it.
@@ -290,7 +290,7 @@ func (s *scaler) compareReplicas(src *Source, d *deploy.Deployment, l Lengths, r
 		return err
 	}
 	x, err := loadWith(formula)
-	s.Says = append(s.Says, fmt.Sprintf("%g requests/s of %.0f + %.0f tokens: the formula keeps %d replicas "+
+	s.Notes = append(s.Notes, fmt.Sprintf("%g requests/s of %.0f + %.0f tokens: the formula keeps %d replicas "+
 		"(simulated %s TTFT %.0f ms); our simulator needs %d for the target", rateRPS, l.Prompt, l.Output, formula,
 		s.statistic, x.ttftMs, simulated))
 	return err

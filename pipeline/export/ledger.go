@@ -11,6 +11,8 @@ import (
 	"io"
 	"os"
 
+	gonum "gonum.org/v1/gonum/stat"
+
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -212,17 +214,13 @@ func Trends(entries []Entry) []Trend {
 
 // slope returns the least-squares slope of v over its index; 0 for one value.
 func slope(v []float64) float64 {
-	n := float64(len(v))
-	if n < 2 {
+	if len(v) < 2 {
 		return 0
 	}
-	var sx, sy, sxx, sxy float64
-	for i, y := range v {
-		x := float64(i)
-		sx += x
-		sy += y
-		sxx += x * x
-		sxy += x * y
+	index := make([]float64, len(v))
+	for i := range index {
+		index[i] = float64(i)
 	}
-	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
+	_, perEntry := gonum.LinearRegression(index, v, nil, false)
+	return perEntry
 }

@@ -116,11 +116,11 @@ func endpointPicker(src Source, opt Options) (*Output, error) {
 				Origin: "least squares over eight prompt lengths up to a chunk",
 				Effect: "what a block costs to compute that another pod could send"})
 	}
-	data, err := resourceYAML([][]string{{fmt.Sprintf("%s: %s.", c.Label, r.Said())}}, chain(source, peak, p2p, r.SlopeUs))
+	data, err := resourceYAML([][]string{{fmt.Sprintf("%s: %s.", c.Label, r.Sentence())}}, chain(source, peak, p2p, r.SlopeUs))
 	if err != nil {
 		return nil, err
 	}
 	lines, assumed := regions([]result.FitConfig{*c}, opt)
 	side.Configs, side.Warnings = lines, src.ValidationWarnings()
-	return side.Beside(assumed, File{Data: data})
+	return side.OutputWith(assumed, File{Data: data})
 }

@@ -94,8 +94,8 @@ func (src *Source) rateInterval(d *deploy.Deployment, t StepTimer, tokens, us fl
 	return &[2]float64{tokens / (us + half) * 1e6, tokens / math.Max(1, us-half) * 1e6}, nil
 }
 
-// Said returns the sentence about the rate that stands in the comment of a file.
-func (r *prefillRate) Said() string {
+// Sentence returns the sentence about the rate for the comment of a generated file.
+func (r *prefillRate) Sentence() string {
 	s := fmt.Sprintf("V_P %.0f tokens/s", r.PerS)
 	if r.CI95 != nil {
 		s += fmt.Sprintf(" (95 %%: %.0f to %.0f, of the step time's coefficients)", r.CI95[0], r.CI95[1])

@@ -197,7 +197,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	side.Configs = lines
 	warn = append(warn, assumed...)
 	side.Warnings = append(src.ValidationWarnings(), warn...)
-	return side.Beside(warn, File{"", data})
+	return side.OutputWith(warn, File{"", data})
 }
 
 // completion returns the entry of the median egress with the interval of the egress constant around

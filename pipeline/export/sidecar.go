@@ -134,8 +134,8 @@ func regions(cfgs []result.FitConfig, opt Options) (out []SideConfig, warn []tra
 	return out, warn
 }
 
-// Beside returns the export: the files, and this sidecar as a further file.
-func (s *Sidecar) Beside(warn []trace.Finding, files ...File) (*Output, error) {
+// OutputWith returns the files of an export, followed by this sidecar.
+func (s *Sidecar) OutputWith(warn []trace.Finding, files ...File) (*Output, error) {
 	if s.Warnings == nil {
 		s.Warnings = []trace.Finding{}
 	}

@@ -217,8 +217,12 @@ func (x *extraction) unreadFiles(r *result.ExtractRun, engine int) (out []trace.
 		out = append(out, x.empty...)
 	}
 	if n := r.Losses.TruncatedMessages; n > 0 {
-		out = append(out, trace.Findingf(source.CodeUnreadable, "%d lines or messages were unreadable (%.3f %% of what was read)%s",
-			n, 100*r.Records.BadFrac, firstUnreadable(r.Examples)))
+		what := "lines or messages were"
+		if n == 1 {
+			what = "line or message was"
+		}
+		out = append(out, trace.Findingf(source.CodeUnreadable, "%d %s unreadable (%.3f %% of what was read)%s",
+			n, what, 100*r.Records.BadFrac, firstUnreadable(r.Examples)))
 	}
 	return out
 }

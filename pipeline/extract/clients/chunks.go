@@ -74,9 +74,9 @@ func (c *Reader) readChunkFile(file *clientFile) error {
 		}
 		id := strings.Clone(fields[0]) // the CSV reader reuses the record
 		if set.chunks[id] == nil {
-			c.hold(src, chunkListBytes+int64(len(id)))
+			c.countMemory(src, chunkListBytes+int64(len(id)))
 		}
-		c.hold(src, chunkBytes)
+		c.countMemory(src, chunkBytes)
 		set.chunks[id] = append(set.chunks[id], chunk{index, us * 1000})
 	}
 }

@@ -15,7 +15,7 @@ import (
 // newWalker returns a walker over the JSON of a file, which counts its bytes and its line.
 func (c *Reader) newWalker(f *clientFile) walker {
 	c.Acc.Lines++
-	return newWalkerOf(&countingReader{c, f.src.R}, func(n int64) { c.hold(f.src, n) })
+	return newWalkerOf(&countingReader{c, f.src.R}, func(n int64) { c.countMemory(f.src, n) })
 }
 
 // walker walks a JSON document.

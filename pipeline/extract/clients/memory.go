@@ -30,8 +30,8 @@ const (
 // requestBytes is the memory of a request without its texts and chunks.
 const requestBytes = int64(unsafe.Sizeof(trace.ObservedRequest{}))
 
-// hold counts memory that the records of a file take, and ends the reading beyond the limit.
-func (c *Reader) hold(src *source.Source, bytes int64) {
+// countMemory counts memory that the records of a file take, and ends the reading beyond the limit.
+func (c *Reader) countMemory(src *source.Source, bytes int64) {
 	c.held += bytes
 	if c.Memory == 0 || c.held <= c.Memory || c.full != nil {
 		return
@@ -42,12 +42,12 @@ func (c *Reader) hold(src *source.Source, bytes int64) {
 	c.full = e
 }
 
-// holdRequest counts the memory of a request, and makes room for it. The last time that the list grows it gets
+// countRequest counts the memory of a request, and makes room for it. The last time that the list grows it gets
 // its final size at once, so that a list near the limit is never in memory twice.
-func (c *Reader) holdRequest(src *source.Source, r *trace.ObservedRequest) {
+func (c *Reader) countRequest(src *source.Source, r *trace.ObservedRequest) {
 	texts := len(r.ID) + len(r.Error.V) + len(r.FinishReason.V) + len(r.PrefixGroup.V) + len(r.SLOClass.V) +
 		len(r.Session.V) + len(r.Phase.V) + len(r.Route.V)
-	c.hold(src, requestBytes+int64(8*cap(r.ChunkGapsUs)+texts))
+	c.countMemory(src, requestBytes+int64(8*cap(r.ChunkGapsUs)+texts))
 	if most := int(c.Memory / requestBytes); len(c.Requests) == cap(c.Requests) && 2*len(c.Requests) > most {
 		c.Requests = slices.Grow(c.Requests, max(1, most+1-len(c.Requests)))
 	}

@@ -35,7 +35,7 @@ func (c *Reader) addRequest(src *source.Source, r trace.ObservedRequest) {
 		return
 	}
 	c.Acc.Keep(1)
-	c.holdRequest(src, &r)
+	c.countRequest(src, &r)
 	c.Requests = append(c.Requests, r)
 }
 

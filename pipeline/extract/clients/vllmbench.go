@@ -63,7 +63,7 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 	lists := int64(0) // bytes of the lists of the current result
 	w := newWalkerOf(text, func(n int64) {
 		lists += n
-		c.hold(f.src, n)
+		c.countMemory(f.src, n)
 	})
 	for number := int64(1); ; number++ {
 		result, err := readBenchResult(w)
