@@ -47,6 +47,11 @@ const configEnding = "_config.json"
 // fileOf returns the name of a model's config.json among the built-in files.
 func fileOf(id string) string { return strings.Replace(id, "/", "--", 1) + configEnding }
 
+// quantFileOf returns the name of a model's hf_quant_config.json among the built-in files.
+func quantFileOf(id string) string {
+	return strings.Replace(id, "/", "--", 1) + "_hf_quant" + configEnding
+}
+
 // BuiltInIDs returns the Hugging Face ids of the built-in models, sorted.
 func BuiltInIDs() (ids []string) {
 	for name := range builtIn() {
@@ -96,7 +101,8 @@ var familyNumber = regexp.MustCompile(`^([a-z]+)-?([0-9])`)
 // shortName returns what tells a model from others: its name in small letters without the publisher and
 // endings that every model of a kind has.
 func shortName(id string) string {
-	name := strings.ReplaceAll(strings.TrimPrefix(Name(id), "meta-"), "_", "-")
+	name := strings.TrimPrefix(strings.TrimPrefix(Name(id), "meta-"), "c4ai-")
+	name = strings.ReplaceAll(name, "_", "-")
 	for _, ending := range []string{"-hf", "-instruct", "-chat", "-it"} {
 		name = strings.TrimSuffix(name, ending)
 	}
@@ -128,8 +134,7 @@ func rootShape(id string) string { return cmp.Or(SameShapeAs(id), id) }
 
 // BuiltInConfig returns the config.json and hf_quant_config.json of a built-in model; quant may be nil.
 func BuiltInConfig(id string) (config, quant []byte) {
-	name := strings.Replace(id, "/", "--", 1)
-	return builtIn()[name+configEnding], builtIn()[name+"_hf_quant"+configEnding]
+	return builtIn()[fileOf(id)], builtIn()[quantFileOf(id)]
 }
 
 // LoadBuiltIn returns the built-in model opts.ID.
@@ -142,9 +147,9 @@ func LoadBuiltIn(opts Options) (Model, error) {
 // mostHints is how many models a hint names.
 const mostHints = 3
 
-// NoSuchModel returns the error for a name that is no built-in model, with the nearest of the same
-// family as hint, or those that the name begins: another family has other layers, whatever its name
-// looks like. Code: config_missing.
+// NoSuchModel returns the error for a name that is no built-in model. The hint is the nearest of the same family,
+// generation and size, or the models that the name begins, or some of its generation: another family, generation
+// or size has other layers, whatever its name looks like. Code: config_missing.
 func NoSuchModel(name string) error {
 	e := trace.Errorf(MissingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
 	ids := BuiltInIDs()
@@ -171,7 +176,8 @@ func NoSuchModel(name string) error {
 		byName := map[string]string{}
 		var names []string
 		for _, id := range ids {
-			if short := shortName(id); familyOf(id) == family && byName[short] == "" {
+			if short := shortName(id); familyOf(id) == family && byName[short] == "" && hasFigures(short, shortName(name)) &&
+				(quantized.MatchString(short) || !quantized.MatchString(name)) {
 				byName[short] = id
 				names = append(names, short)
 			}
@@ -181,8 +187,53 @@ func NoSuchModel(name string) error {
 	if hint != "" {
 		return e.WithHint("did you mean " + hint + "?")
 	}
-	return e.WithHint("download the model's config.json from Hugging Face and give its path; " +
-		"the built-in ones: blis-train predict")
+	if quantization := quantized.FindString(name); quantization != "" {
+		unquantized := strings.Replace(name, quantization, "", 1)
+		if id, ok := BuiltInID(unquantized); ok {
+			return e.WithHint(id + " is built in with other weights: give that name, with --vllm '--quantization fp8' for fp8")
+		}
+	}
+	const download = "download the model's config.json from Hugging Face and give its path"
+	if same := ofGeneration(name); len(same) > 0 {
+		return e.WithHint(download + "; built in of this generation: " + strings.Join(same, ", "))
+	}
+	return e.WithHint(download + "; the built-in ones: blis-train predict")
+}
+
+// figures are the numbers in a model's name: its generation, its size, its release.
+var figures = regexp.MustCompile(`[0-9]+`)
+
+// hasFigures reports whether a model's name has all numbers of another name. A model of another generation or size
+// is another model, however alike the names are.
+func hasFigures(short, asked string) bool {
+	has := figures.FindAllString(short, -1)
+	for _, figure := range figures.FindAllString(asked, -1) {
+		if !slices.Contains(has, figure) {
+			return false
+		}
+	}
+	return true
+}
+
+// ofGeneration returns some of the built-in models with the family and the generation of a name, such as gemma-3-1b,
+// the one with the nearest name first.
+func ofGeneration(name string) []string {
+	words := strings.Split(shortName(name), "-")
+	if len(words) < 3 || !figures.MatchString(words[1]) {
+		return nil
+	}
+	generation := words[0] + "-" + words[1] + "-"
+	var ids, shorts []string
+	for _, id := range BuiltInIDs() {
+		if short := shortName(id); strings.HasPrefix(short, generation) && !quantized.MatchString(short) {
+			ids = append(ids, id)
+			shorts = append(shorts, short)
+		}
+	}
+	if nearest := slices.Index(shorts, files.Nearest(shortName(name), shorts)); nearest > 0 {
+		ids[0], ids[nearest] = ids[nearest], ids[0]
+	}
+	return ids[:min(len(ids), mostHints)]
 }
 
 // isMisspelt reports whether a word is the name of a family with a letter more or less, or with two letters

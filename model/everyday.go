@@ -16,6 +16,15 @@ type sameShape struct {
 // context returns the change of the longest context alone.
 func context(tokens int) map[string]any { return map[string]any{"max_position_embeddings": tokens} }
 
+// blockFP8 is the quantization of Qwen3's FP8 checkpoints (config.json of Qwen/Qwen3-30B-A3B-FP8): blocks of 128 x 128
+// weights with a scale each, activations quantized as they come.
+var blockFP8 = map[string]any{"quantization_config": map[string]any{
+	"activation_scheme": "dynamic",
+	"fmt":               "e4m3",
+	"quant_method":      "fp8",
+	"weight_block_size": []int{128, 128},
+}}
+
 // sameShapes are trained anew, distilled or prolonged, with the layers of the model they name.
 var sameShapes = []sameShape{
 	{"Qwen/Qwen2.5-Coder-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct", nil},
@@ -54,6 +63,28 @@ var sameShapes = []sameShape{
 	{"moonshotai/Kimi-K2-Thinking", "moonshotai/Kimi-K2.5", nil},
 	{"zai-org/GLM-4.5", "zai-org/GLM-4.7", context(131072)},
 	{"zai-org/GLM-4.6", "zai-org/GLM-4.7", nil},
+	{"Qwen/Qwen2-0.5B-Instruct", "Qwen/Qwen2.5-0.5B-Instruct", nil},
+	{"Qwen/Qwen2-1.5B-Instruct", "Qwen/Qwen2.5-1.5B-Instruct", nil},
+	{"Qwen/Qwen2-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct", nil},
+	{"Qwen/Qwen2-72B-Instruct", "Qwen/Qwen2.5-72B-Instruct", nil},
+	{"Qwen/Qwen3-4B-FP8", "Qwen/Qwen3-4B", blockFP8},
+	{"Qwen/Qwen3-8B-FP8", "Qwen/Qwen3-8B", blockFP8},
+	{"Qwen/Qwen3-14B-FP8", "Qwen/Qwen3-14B", blockFP8},
+	{"Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "Qwen/Qwen3-30B-A3B-FP8", context(262144)},
+	{"Qwen/Qwen3-30B-A3B-Thinking-2507-FP8", "Qwen/Qwen3-30B-A3B-FP8", context(262144)},
+	{"Qwen/Qwen3-Coder-30B-A3B-Instruct-FP8", "Qwen/Qwen3-30B-A3B-FP8", context(262144)},
+	{"Qwen/Qwen3-235B-A22B-Instruct-2507-FP8", "Qwen/Qwen3-235B-A22B-FP8", context(262144)},
+	{"Qwen/Qwen3-235B-A22B-Thinking-2507-FP8", "Qwen/Qwen3-235B-A22B-FP8", context(262144)},
+	{"01-ai/Yi-34B-Chat", "01-ai/Yi-1.5-34B-Chat", nil},
+	{"MiniMaxAI/MiniMax-M2", "MiniMaxAI/MiniMax-M2.5", nil},
+	{"NousResearch/Hermes-3-Llama-3.1-8B", "meta-llama/Meta-Llama-3.1-8B", nil},
+	{"NousResearch/Hermes-3-Llama-3.1-70B", "meta-llama/Meta-Llama-3.1-70B", nil},
+	{"deepseek-ai/DeepSeek-Coder-V2-Lite-Instruct", "deepseek-ai/DeepSeek-V2-Lite-Chat", nil},
+	{"deepseek-ai/DeepSeek-V2-Chat", "deepseek-ai/DeepSeek-V2.5", nil},
+	{"lmsys/vicuna-7b-v1.5", "meta-llama/Llama-2-7b-hf", nil},
+	{"lmsys/vicuna-13b-v1.5", "meta-llama/Llama-2-13b-hf", nil},
+	{"microsoft/Phi-3-mini-128k-instruct", "microsoft/Phi-3.5-mini-instruct", nil},
+	{"nvidia/Llama-3.3-70B-Instruct-FP8", "nvidia/Llama-3.1-70B-Instruct-FP8", nil},
 }
 
 // SameShapeAs returns the built-in model whose layers are used for those of another built-in one;
@@ -71,6 +102,9 @@ func SameShapeAs(id string) string {
 func addSameShapes(configs map[string][]byte) {
 	for _, s := range sameShapes {
 		configs[fileOf(s.id)] = changedKeys(configs[fileOf(s.as)], s.changed)
+		if quant := configs[quantFileOf(s.as)]; quant != nil {
+			configs[quantFileOf(s.id)] = quant
+		}
 	}
 }
 

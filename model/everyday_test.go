@@ -64,21 +64,26 @@ func TestEverydayNames(t *testing.T) {
 		"mixtral-8x7b": "mistralai/Mixtral-8x7B-v0.1", "mistral-7b": "mistralai/Mistral-7B-Instruct-v0.3", "llama3-8b": "meta-llama/Meta-Llama-3-8B-Instruct",
 		"mistral-small-3.2": "mistralai/Mistral-Small-3.2-24B-Instruct-2506", "qwen-3-32b": "Qwen/Qwen3-32B", "phi4": "microsoft/phi-4",
 		"gemma3-27b": "google/gemma-3-27b-it", "kimi-k2": "moonshotai/Kimi-K2-Instruct", "nemotron-h": "nvidia/Nemotron-H-56B-Base-8K",
+		"minimax-m2": "MiniMaxAI/MiniMax-M2", "deepseek-v2-lite": "deepseek-ai/DeepSeek-V2-Lite-Chat", "command-r-plus": "CohereLabs/c4ai-command-r-plus",
+		"tinyllama-1.1b": "TinyLlama/TinyLlama-1.1B-Chat-v1.0", "vicuna-13b": "lmsys/vicuna-13b-v1.5", "granite-3.3-8b": "ibm-granite/granite-3.3-8b-instruct",
+		"ministral-8b": "mistralai/Ministral-8B-Instruct-2410", "starcoder2-15b": "bigcode/starcoder2-15b", "gemma-3-1b": "google/gemma-3-1b-it",
+		"opt-125m": "facebook/opt-125m", "qwen3-8b-fp8": "Qwen/Qwen3-8B-FP8", "llama-3.3-70b-instruct-fp8": "nvidia/Llama-3.3-70B-Instruct-FP8",
 	} {
 		if id, ok := BuiltInID(name); !ok || id != want {
 			t.Errorf("%s: got %q, %v, want %s", name, id, ok, want)
 		}
 	}
 	for name, want := range map[string]string{
-		"lama-3.1-8b": "Llama-3.1-8B", "deepsek-v3": "DeepSeek-V3", "gema-3-27b": "gemma-3-27b-it", "gpt-oss": "gpt-oss-120b", "minimax-m2": "MiniMax-M", "nemotron-super-49b": "Nemotron-Super-49B",
+		"lama-3.1-8b": "Llama-3.1-8B", "deepsek-v3": "DeepSeek-V3", "gema-3-27b": "gemma-3-27b-it", "gpt-oss": "gpt-oss-120b", "minimax-m": "MiniMax-M", "nemotron-super-49b": "Nemotron-Super-49B",
+		"llama-3.1-8b-fp8": "Meta-Llama-3.1-8B is built in with other weights", "gemma-3-2b": "built in of this generation: google/gemma-3-12b-it",
 		"deepseek-v4": "DeepSeek-V4-Flash", "gemma-4-31b": "Gemma-4-31B-IT-NVFP4", "mistral-smal-3.2": "Mistral-Small-3.2",
 	} {
 		if id, ok := BuiltInID(name); ok || !strings.Contains(trace.HintOf(NoSuchModel(name)), want) {
 			t.Errorf("%s: got %q, hint %q, want %s", name, id, trace.HintOf(NoSuchModel(name)), want)
 		}
 	}
-	for _, name := range []string{"llava-1.5-7b", "pixtral-12b", "ministral-8b", "phi", "qwen", "llama", "nemo", "gemini-2", "Qwen2.5-8B", "gemma-5-27b", "phi-9", "Mistral-Smal-24B", "GLM-9", "gpt-4o", "claude-4", "Llama-3.3-71B", "falcon-7b",
-		"starcoder2-15b"} {
+	for _, name := range []string{"llava-1.5-7b", "pixtral-12b", "ministral-3b", "phi", "qwen", "llama", "nemo", "gemini-2", "Qwen2.5-8B", "gemma-5-27b", "phi-9", "Mistral-Smal-24B", "GLM-9", "gpt-4o", "claude-4", "Llama-3.3-71B", "falcon-7b",
+		"starcoder2-7b", "minimax-m1", "qwen1.5-7b", "smollm2-360m", "qwen2-vl-7b", "gemma-2-7b", "deepseek-v1", "phi-3-large"} {
 		if id, ok := BuiltInID(name); ok {
 			t.Errorf("%s: got %s, want no model", name, id)
 			continue
