@@ -1,0 +1,72 @@
+package par
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"testing"
+)
+
+// TestHeapSettings: with the few megabytes of this test live, taken as 8 MB, a stage may leave 48 MB (600 %), an
+// experiment 96 MB (1200 %) and a task 32 MB (400 %) of garbage. LeanHeap alone sets a limit of memory, 560 MB. GOGC and
+// GOMEMLIMIT of the caller take precedence.
+func TestHeapSettings(t *testing.T) {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		t.Skip("skipped: GOGC or GOMEMLIMIT is set")
+	}
+	percent := debug.SetGCPercent(100)
+	limit := debug.SetMemoryLimit(-1)
+	t.Cleanup(func() {
+		leaveGarbage(100, leanGarbageBytes)
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	})
+	runtime.GC()
+	if live := liveBytes(); live <= 0 || live > 8<<20 {
+		t.Skipf("skipped: %d bytes are live, want a small test", live)
+	}
+	for _, c := range []struct {
+		name string
+		set  func()
+		want int
+	}{{"WideHeap", WideHeap, 1200}, {"TaskHeap", TaskHeap, 400}, {"LeanHeap", LeanHeap, 600}} {
+		debug.SetMemoryLimit(1 << 40)
+		c.set()
+		if got := debug.SetGCPercent(50); got != c.want {
+			t.Errorf("%s: got %d %%, want %d %%", c.name, got, c.want)
+		}
+		wantLimit := int64(1 << 40)
+		if c.name == "LeanHeap" {
+			wantLimit = 587_202_560
+		}
+		if got := debug.SetMemoryLimit(-1); got != wantLimit {
+			t.Errorf("%s: got a limit of %d bytes, want %d", c.name, got, wantLimit)
+		}
+	}
+	for _, c := range []struct{ percent, bytes, want int64 }{{40, 8 << 20, 100}, {300, 8 << 20, 300}, {40, 16 << 20, 200}} {
+		leaveGarbage(c.percent, c.bytes)
+		if got := debug.SetGCPercent(50); int64(got) != c.want {
+			t.Errorf("%d %% or %d bytes: got %d %%, want %d %%", c.percent, c.bytes, got, c.want)
+		}
+	}
+	t.Setenv("GOGC", "77")
+	t.Setenv("GOMEMLIMIT", "1GiB")
+	debug.SetMemoryLimit(1 << 40)
+	LeanHeap()
+	if got := debug.SetGCPercent(50); got != 50 {
+		t.Errorf("with GOGC: got %d %%", got)
+	}
+	if got := debug.SetMemoryLimit(-1); got != 1<<40 {
+		t.Errorf("with GOMEMLIMIT: got a limit of %d bytes", got)
+	}
+}
+
+// TestAfterCollections: the function is called after each collection, not once.
+func TestAfterCollections(t *testing.T) {
+	calls := make(chan bool, 100)
+	afterCollections(func() { calls <- true })
+	for range 3 {
+		runtime.GC()
+		<-calls
+	}
+}
