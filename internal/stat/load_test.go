@@ -1,0 +1,320 @@
+package stat
+
+import (
+	"math"
+	"testing"
+)
+
+// TestConcurrency: two clients, each of which sends its next call 5, 2, 3 and 4 after an answer. The first two
+// calls follow no answer. The 90 % quantile of 2, 3, 4, 5 is 3 + 0.7 of the way, 4.7; the five gaps between 0
+// and 214 are 42.8 on average.
+func TestConcurrency(t *testing.T) {
+	sent := []int64{0, 10, 105, 112, 203, 214}
+	end := []int64{100, 110, 200, 210, 300, 310}
+	c := ConcurrencyOf(sent, end)
+	if c.Clients != 2 || math.Abs(c.PlateauShare-1) > 1e-12 || math.Abs(c.ThinkP90-4.7) > 1e-9 || c.MeanGap != 42.8 || !c.IsClosed() {
+		t.Errorf("two clients: got %+v", c)
+	}
+	// Calls that followed no answer get the median of the four, the upper of the middle two.
+	for i, want := range []int64{4, 4, 5, 2, 3, 4} {
+		if got := ThinkTimes(sent, end, 2)[i]; got != want {
+			t.Errorf("call %d: got %d, want %d", i, got, want)
+		}
+	}
+	// An answer at the very time of a send is one that it can follow, and is no longer in flight.
+	if c := ConcurrencyOf([]int64{0, 10, 20}, []int64{10, 20, 30}); c.Clients != 1 || c.ThinkP90 != 0 || c.MeanGap != 10 || c.IsClosed() {
+		t.Errorf("one client: got %+v", c)
+	}
+	if c := ConcurrencyOf([]int64{0, 1, 2}, []int64{10, 11, 12}); c != (Concurrency{Clients: 3}) {
+		t.Errorf("three calls at once: got %+v", c)
+	}
+	if got := ThinkTimes([]int64{0, 1}, []int64{5, 6}, 2); got[0] != 0 || got[1] != 0 {
+		t.Errorf("no answer was followed: got %v", got)
+	}
+	// Ten clients, of which one stops: 9 of 10 in flight are a plateau, 8 are none.
+	for clients, want := range map[int]float64{9: 1, 8: 0} {
+		var sent, end []int64
+		for i := range int64(10) {
+			sent = append(sent, i)
+			end = append(end, 1000+10*i)
+		}
+		for n := int64(10 - clients); n < 10; n++ { // each answer from the second or third on is followed by one send
+			sent = append(sent, 1001+10*n)
+			end = append(end, 5000)
+		}
+		got := ConcurrencyOf(sent, end)
+		if got.Clients != 10 || math.Abs(got.PlateauShare-want) > 1e-12 {
+			t.Errorf("%d of 10 clients: got %+v", clients, got)
+		}
+	}
+	for _, c := range []struct {
+		c    Concurrency
+		want bool
+	}{
+		{Concurrency{2, 0.9, 4.9, 10}, true}, {Concurrency{1, 0.9, 4.9, 10}, false}, {Concurrency{2, 0.89, 4.9, 10}, false}, {Concurrency{2, 0.9, 5, 10}, false},
+	} {
+		if got := c.c.IsClosed(); got != c.want {
+			t.Errorf("%+v: got closed %t", c.c, got)
+		}
+	}
+}
+
+// TestLogNormal: with mean 2 and a variance of 4, the median is 2/sqrt(2) and sigma the root of ln 2; the other
+// values are 2 exp(z sigma - sigma^2/2) one above and two below.
+func TestLogNormal(t *testing.T) {
+	for u, want := range map[float64]float64{0.5: math.Sqrt2, 0.841344746068543: 3.251538280494, 0.022750131948179: 0.267526772903} {
+		if got := LogNormal(2, 1, u); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%g: got %.12g, want %.12g", u, got, want)
+		}
+	}
+	if got := LogNormal(3, 0, 0.9); got != 3 {
+		t.Errorf("without variance: got %g", got)
+	}
+}
+
+// TestHistogramMerge: the sum, number, largest and mean of two histograms together.
+func TestHistogramMerge(t *testing.T) {
+	a, b := NewHistogram(), NewHistogram()
+	if a.Mean() != 0 || a.Quantile(0.5) != 0 || a.N() != 0 {
+		t.Error("an empty histogram has no values")
+	}
+	a.Add(10, 2)
+	a.Add(40, 1)
+	b.Add(1000, 1)
+	b.Add(10, 1)
+	a.Merge(b)
+	if a.N() != 5 || a.Mean() != 214 || a.Quantile(1) != 1000 || a.Quantile(0.6) != 10 || a.Quantile(0.61) != 40 {
+		t.Errorf("got %d values, mean %g, largest %g, 60 %% %g, 61 %% %g", a.N(), a.Mean(), a.Quantile(1), a.Quantile(0.6), a.Quantile(0.61))
+	}
+	a.Add(1000, -1)
+	if a.N() != 4 || a.Mean() != 17.5 {
+		t.Errorf("one removed: got %d and %g", a.N(), a.Mean())
+	}
+}
+
+// steady returns n requests, one each unit of time, that leave at once: no check is hit.
+func steady(n int) []Arrival {
+	requests := make([]Arrival, n)
+	for i := range requests {
+		at := float64(i)
+		requests[i] = Arrival{At: at, Left: at + 0.5, TTFT: 1, E2E: 2, Ended: true, Engine: true}
+	}
+	return requests
+}
+
+// rising returns n requests, of which rise (of n) stay for good, evenly spread.
+func rising(n, rise int) []Arrival {
+	requests := steady(n)
+	for i := range requests {
+		if (i+1)*rise/n > i*rise/n {
+			requests[i].Left = math.Inf(1)
+		}
+	}
+	return requests
+}
+
+// TestSaturationChecks: the value of each check just at its limit, where it is not hit, and just above.
+func TestSaturationChecks(t *testing.T) {
+	nan := math.NaN()
+	for _, c := range []struct {
+		name      string
+		change    func([]Arrival)
+		check     string
+		want      float64
+		hit       bool
+		saturated bool
+	}{
+		{"steady", func([]Arrival) {}, CheckQueueRising, 0, false, false},
+		{"1 of 20 failed", func(r []Arrival) { r[3].Failed = true }, CheckFailureShare, 0.05, false, false},
+		{"2 of 20 failed", func(r []Arrival) { r[3].Failed, r[4].Failed = true, true }, CheckFailureShare, 0.1, true, false},
+		{"1 of 16 ended failed", func(r []Arrival) {
+			r[0].Failed = true
+			for i := 16; i < 20; i++ {
+				r[i].Ended = false
+			}
+		}, CheckFailureShare, 0.0625, true, false},
+		{"3 of 20 preempted", func(r []Arrival) { r[1].Preempted, r[2].Preempted, r[3].Preempted = true, true, true }, CheckPreemptedShare, 0.15, false, false},
+		{"3 of 19 in the engine preempted", func(r []Arrival) {
+			r[0].Engine = false
+			r[1].Preempted, r[2].Preempted, r[3].Preempted = true, true, true
+		}, CheckPreemptedShare, 3.0 / 19, true, false},
+		{"TTFT of the last third twice that of the first", func(r []Arrival) {
+			for i := 14; i < 20; i++ {
+				r[i].TTFT = 2
+			}
+		}, CheckTTFTDrift, 2, false, false},
+		{"TTFT 2.1 times", func(r []Arrival) {
+			for i := 14; i < 20; i++ {
+				r[i].TTFT = 2.1
+			}
+		}, CheckTTFTDrift, 2.1, true, false},
+		{"TTFT of 8 known", func(r []Arrival) {
+			for i := 8; i < 20; i++ {
+				r[i].TTFT = nan
+			}
+		}, CheckTTFTDrift, nan, false, false},
+		{"TTFT of 9 known", func(r []Arrival) {
+			for i := 9; i < 20; i++ {
+				r[i].TTFT = nan
+			}
+			r[6].TTFT, r[7].TTFT = 4, 5
+		}, CheckTTFTDrift, 4, true, false},
+		{"TTFT of 0", func(r []Arrival) {
+			for i := range 7 {
+				r[i].TTFT = 0
+			}
+		}, CheckTTFTDrift, nan, false, false},
+		// The 99 % quantile of 20 values lies at 18.81: 0.81 of the way from 2 to the largest.
+		{"longest E2E 24.2", func(r []Arrival) { r[5].E2E = 24.2 }, CheckE2ETail, (2 + 0.81*22.2) / 2, false, false},
+		{"longest E2E 24.3", func(r []Arrival) { r[5].E2E = 24.3 }, CheckE2ETail, (2 + 0.81*22.3) / 2, true, false},
+		{"two checks, but the queue does not rise", func(r []Arrival) {
+			r[5].E2E = 100
+			r[1].Preempted, r[2].Preempted, r[3].Preempted, r[4].Preempted = true, true, true, true
+		}, CheckPreemptedShare, 0.2, true, false},
+		{"two checks, one of them failures", func(r []Arrival) {
+			r[5].E2E = 100
+			r[3].Failed, r[4].Failed = true, true
+		}, CheckE2ETail, (2 + 0.81*98) / 2, true, true},
+		{"two checks while the load rises", func(r []Arrival) {
+			for i := range r {
+				r[i].At = math.Sqrt(float64(i))
+			}
+			r[5].E2E = 100
+			r[1].Preempted, r[2].Preempted, r[3].Preempted, r[4].Preempted = true, true, true, true
+		}, CheckQueueRising, nan, false, true},
+		// Two of ten arrivals with nine known: the queue is 0 before them and 1 and 2 after. Requests that never
+		// left do not count here.
+	} {
+		r := steady(20)
+		c.change(r)
+		checks, saturated := Saturation(r)
+		for _, got := range checks {
+			if got.Name != c.check {
+				continue
+			}
+			if got.Hit != c.hit || !(math.Abs(got.Value-c.want) < 1e-9) && !(math.IsNaN(got.Value) && math.IsNaN(c.want)) {
+				t.Errorf("%s: got %s %g, hit %t, want %g", c.name, c.check, got.Value, got.Hit, c.want)
+			}
+		}
+		if saturated != c.saturated || len(checks) != 5 {
+			t.Errorf("%s: got saturated %t", c.name, saturated)
+		}
+	}
+	for _, check := range func() []Check { c, _ := Saturation(steady(8)); return c }() {
+		if want := map[string]float64{CheckFailureShare: 0, CheckPreemptedShare: 0, CheckQueueRising: nan, CheckTTFTDrift: nan, CheckE2ETail: nan}[check.Name]; check.Value != want && !math.IsNaN(want) ||
+			math.IsNaN(want) && !math.IsNaN(check.Value) {
+			t.Errorf("8 requests: got %s %g, want %g", check.Name, check.Value, want)
+		}
+		want := map[string]float64{CheckFailureShare: 0.05, CheckPreemptedShare: 0.15, CheckQueueRising: 0.5, CheckTTFTDrift: 2, CheckE2ETail: 10}[check.Name]
+		if check.Limit != want {
+			t.Errorf("%s: got the limit %g, want %g", check.Name, check.Limit, want)
+		}
+	}
+}
+
+// TestQueueRising: the R2 of the queue against time. The queues 0, 1, ..., 9 of requests that all leave at the end
+// have R2 1, and the queues 0 0 0 0 0 0 0 0 0 1 of ten arrivals a correlation of
+// 4.5/sqrt(82.5*0.9), so 0.2727.
+func TestQueueRising(t *testing.T) {
+	r := steady(10)
+	for i := range r {
+		r[i].Left = 100
+	}
+	if got := queueRising(r); math.Abs(got-1) > 1e-12 {
+		t.Errorf("all stay: got %g", got)
+	}
+	r = steady(10)
+	r[8].Left = 9.5
+	if got := queueRising(r); math.Abs(got-4.5*4.5/(82.5*0.9)) > 1e-12 {
+		t.Errorf("one stays: got %g", got)
+	}
+	r = steady(10)
+	r[0].Left = 1.5
+	if got := queueRising(r); got != 0 {
+		t.Errorf("a falling queue: got %g", got)
+	}
+	r[9].Left = math.NaN()
+	if got := queueRising(r); got != 0 {
+		t.Errorf("9 that left: got %g", got)
+	}
+	r[8].Left = math.NaN()
+	if got := queueRising(r); !math.IsNaN(got) {
+		t.Errorf("8 that left: got %g", got)
+	}
+	r = steady(10)
+	r[3].Left = 4 // leaves just as the next arrives
+	if got := queueRising(r); got != 0 {
+		t.Errorf("leaves with the next arrival: got %g", got)
+	}
+}
+
+// TestQueueRises: a queue that grows evenly to X is 4 standard deviations of a Poisson number of mean X/2 at X = 8, and
+// 3 % of 1,000 arrivals at X = 30. An uneven growth with an R2 below a half is none.
+func TestQueueRises(t *testing.T) {
+	ramp := rising(300, 100)
+	for i := range ramp { // the load rises: the arrivals of the last third are far denser than those of the first
+		ramp[i].At = 300 * math.Sqrt(float64(i)/300)
+	}
+	late := rising(300, 100)
+	for i := range late { // the load rises up to the middle
+		if i < 150 {
+			late[i].At = 10 * (float64(i) - 150)
+			late[i].Left = late[i].At + 0.5
+		}
+	}
+	burst := steady(1000)
+	for i := 940; i < 1000; i++ {
+		burst[i].Left = math.Inf(1)
+	}
+	for _, c := range []struct {
+		name           string
+		requests       []Arrival
+		rises, overrun bool
+	}{
+		{"steady", steady(100), false, false}, {"grows to 7 of 100", rising(100, 7), false, false}, {"grows to 10 of 100", rising(100, 10), true, true},
+		{"grows to 29 of 1,000", rising(1000, 29), false, false}, {"grows to 31 of 1,000", rising(1000, 31), true, true},
+		{"9 of 9 stay", rising(9, 9), true, true}, {"8 of 8 stay", rising(8, 8), false, false}, {"a burst at the end", burst, false, false},
+		{"a ramp to the end", ramp, false, true}, {"a ramp to the middle", late, false, true},
+	} {
+		_, overrun := Overloaded(c.requests)
+		if got := QueueRises(c.requests); got != c.rises || overrun != c.overrun {
+			t.Errorf("%s: got rises %t, overloaded %t", c.name, got, overrun)
+		}
+	}
+	// The first gaps are 1.5 times the last, and a little more.
+	for gap, want := range map[float64]bool{1.5: false, 1.51: true} {
+		var at []float64
+		now := 0.0
+		for i := range 9 {
+			at = append(at, now)
+			now++
+			if i < 3 {
+				now += gap - 1
+			}
+		}
+		if got := isRamp(at); got != want {
+			t.Errorf("gaps of %g, then 1: got a ramp %t", gap, got)
+		}
+	}
+	if isRamp([]float64{0, 1, 2, 3, 4, 5, 6, 6, 6, 6}) {
+		t.Error("arrivals at once at the end are no ramp that can be measured")
+	}
+	if got := variance([]float64{1, 2, 6}); math.Abs(got-14.0/3) > 1e-12 {
+		t.Errorf("got %g, want 14/3", got)
+	}
+}
+
+// TestThinAt: of seven values, three: the first, the third and the fifth.
+func TestThinAt(t *testing.T) {
+	for k, want := range []int{0, 2, 4} {
+		if got := ThinAt(k, 7, 3); got != want {
+			t.Errorf("%d: got %d, want %d", k, got, want)
+		}
+	}
+	if ThinAt(2, 3, 3) != 2 || ThinAt(1, 2, 3) != 1 {
+		t.Error("few values stay where they are")
+	}
+	if got := StdErr([]float64{1, math.NaN(), 3}); math.Abs(got-1) > 1e-12 || StdErr([]float64{5}) != 0 {
+		t.Errorf("got %g: 1 and 3 have the variance 2 and the standard error 1", got)
+	}
+}
