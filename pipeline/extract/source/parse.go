@@ -78,6 +78,9 @@ func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
 // parseDocument decodes one document of many lines.
 func (p *Parsed[R]) parseDocument(d Decoder[R]) {
 	data := p.Batch.data
+	if len(data) == 0 {
+		return // the batch has only the fault of a document that could not be read
+	}
 	p.lines = int64(bytes.Count(data, Newline)) + 1
 	p.decode(data, 1, 0, d.Line)
 	for i := range p.faults {
