@@ -50,6 +50,22 @@ func (b *Batch) begin(step, startUs int64, reaches []model.Reach, sums *features
 	}
 }
 
+// NewBatch returns an empty batch that also sums the token pairs within the reaches of a model's
+// attention (deploy.Deployment.Reaches).
+func NewBatch(reaches []model.Reach) *Batch {
+	b := new(Batch)
+	b.begin(0, 0, reaches, new(features.Reached))
+	return b
+}
+
+// PrefillPairs returns the token pairs of prompts within the reach at that position.
+func (b *Batch) PrefillPairs(reach int) int64 {
+	if b.reached == nil {
+		return b.CausalWork
+	}
+	return b.reached[reach].PrefillPairs
+}
+
 // Tokens returns the number of all scheduled tokens.
 func (b *Batch) Tokens() int64 { return b.PrefillTokens + b.DecodeTokens }
 

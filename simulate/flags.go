@@ -48,7 +48,8 @@ func (o *Options) engineFlags() []cli.Flag {
 			Usage: "step-time `MODEL`: auto (physics with --coefficients, else tables, roofline where the GPU has none), " +
 				"tables, physics, roofline, blackbox, trained-physics or linear3"}),
 		option.Recorded(&cli.StringFlag{Name: "alpha-coeffs", Destination: &o.Alpha, Value: o.Alpha,
-			Usage: "comma-separated `A0,A1,A2` of blackbox and trained-physics, us"}),
+			Usage: "comma-separated `A0,A1,A2` of blackbox and trained-physics, us; of an exported A0 without the wait for async " +
+				"scheduling that the file states"}),
 		option.Recorded(&cli.StringFlag{Name: "beta-coeffs", Destination: &o.Beta, Value: o.Beta,
 			Usage: "comma-separated `BETAS` of blackbox (3), trained-physics (7 to 11) and linear3 " +
 				"(us, us per token computed, us per KV token read)"}),

@@ -37,7 +37,7 @@ func exportCommand() *cli.Command {
 			export.SidecarSuffix + ",\n" +
 			"which holds the provenance that the format has no place for. docs/formats.md describes them.\n\n" + formatHelp() + `
 Example:
-   blis-train export --format blis-defaults out/fit.json -o defaults.yaml
+   blis-train export --format blis-scenario --config LABEL out/fit.json -o scenario.yaml
    blis-train export --format wva-4p --option version=v0.4.2 out/queue.json -o va.yaml`,
 		Flags: slices.Concat(groups[0].options, []cli.Flag{
 			&cli.StringFlag{Name: "coefficients",
@@ -68,25 +68,25 @@ var predictorSettings = map[export.Format][]export.Setting{
 // are made, with their options.
 func formatHelp() string {
 	var b strings.Builder
-	line := func(f export.Format, settings []export.Setting) {
-		fmt.Fprintf(&b, "   %s\n", f)
+	line := func(f export.Format, note string, settings []export.Setting) {
+		fmt.Fprintf(&b, "   %s\n", strings.TrimSuffix(string(f)+": "+note, ": "))
 		for _, s := range settings {
 			fmt.Fprintf(&b, "      %s: %s\n", s.Key, s.Usage)
 		}
 	}
 	b.WriteString("Formats of fit.json, each with its --option keys; all but native also have version, of their " +
 		"reader:\n")
-	line(export.FormatNative, nil)
+	line(export.FormatNative, "", nil)
 	for _, w := range fitFormats() {
-		line(w.Format, w.Settings)
+		line(w.Format, w.Note, w.Settings)
 	}
 	b.WriteString("Formats of queue.json:\n")
 	for _, f := range autoscale.Formats {
-		line(f, autoscale.SettingsOf(f))
+		line(f, "", autoscale.SettingsOf(f))
 	}
 	b.WriteString("Formats of predictor.json:\n")
 	for _, f := range predictor.Formats {
-		line(export.Format(f), predictorSettings[export.Format(f)])
+		line(export.Format(f), "", predictorSettings[export.Format(f)])
 	}
 	return b.String()
 }

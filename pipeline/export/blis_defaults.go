@@ -84,8 +84,9 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 		if err != nil {
 			return nil, err
 		}
+		data = append([]byte(e.defaultsHead()), data...)
 		files = append(files, File{e.suffix, data})
-		side.Values = append(side.Values, sideValues(e.valueKey("alpha_coeffs"), e.alpha)...)
+		side.Values = append(side.Values, sideValues(e.valueKey("alpha_coeffs"), e.alphaValues())...)
 		side.Values = append(side.Values, sideValues(e.valueKey("beta_coeffs"), e.betaValues())...)
 		if e.config != nil {
 			side.Configs = append(side.Configs, e.sideConfig(version))
@@ -98,6 +99,20 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 		out.Projections = projections
 	}
 	return out, err
+}
+
+// defaultsLegacy is what help and files state about the format.
+const defaultsLegacy = "legacy: for BLIS with --latency-model trained-physics, which its registry no longer has; " +
+	"blis-scenario is for BLIS with its latency kernel"
+
+// defaultsHead returns the comment at the head of a defaults.yaml. BLIS refuses keys that it does not
+// know, but reads past comments.
+func (e *blisEntry) defaultsHead() string {
+	head := "# " + defaultsLegacy + ".\n"
+	if note := e.waitNote(); note != "" {
+		head += "# alpha_coeffs[0]: " + note + ".\n"
+	}
+	return head
 }
 
 // blisCalib is one entry of BLIS's hardware_config.json. Only BLIS's roofline model reads the mfu

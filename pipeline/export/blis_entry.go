@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -46,6 +47,7 @@ type blisEntry struct {
 	suffix string            // of the file's name
 	config *result.FitConfig // nil: all together
 	alpha  []blisValue
+	waitUs float64   // of alpha[0]: the wait that addWait has added
 	beta   []float64 // by position of blisBetaTerms
 	// The fields below describe config; of all together only fits.Used is set.
 	fits   Projection
@@ -144,15 +146,30 @@ func (e *blisEntry) compareLoads(src *Source, blis ConsumerModel) (waitUs float6
 // addWait adds the wait for a step that asynchronous scheduling has begun, us, to the delay before
 // the queue.
 func (e *blisEntry) addWait(us float64) {
-	queueing := &e.alpha[0]
-	queueing.value += us
-	if us > 0 && !strings.HasSuffix(queueing.origin, waitOrigin) {
-		queueing.origin += waitOrigin
-	}
+	e.alpha[0].value += us
+	e.waitUs += us
 }
 
-// waitOrigin is what the origin of the delay states about that wait.
-const waitOrigin = "; and the wait for the step that async scheduling has begun when a request arrives, which BLIS does not model"
+// waitNote states how much of the delay before the queue is the wait for a step that asynchronous
+// scheduling has begun; empty if none of it is. BLIS begins a step when the one before it ends, so it
+// needs that time in the delay. A simulator with asynchronous scheduling of its own has it already.
+func (e *blisEntry) waitNote() string {
+	if !(e.waitUs > 0) {
+		return ""
+	}
+	return fmt.Sprintf("%.1f us of it are the wait for the step that async scheduling has begun when a request arrives, "+
+		"which BLIS does not model; a simulator with async scheduling, such as blis-train simulate, needs %.1f us",
+		e.waitUs, e.alpha[0].value-e.waitUs)
+}
+
+// alphaValues returns the delays with their origins.
+func (e *blisEntry) alphaValues() []blisValue {
+	out := slices.Clone(e.alpha)
+	if note := e.waitNote(); note != "" {
+		out[0].origin += "; " + note
+	}
+	return out
+}
 
 // slug returns a label as a part of a file name: lower-case letters, digits, dots and dashes.
 func slug(label string) string {
@@ -376,6 +393,7 @@ type blisValue struct {
 	identified string
 	learned    bool
 	origin     string // where the number comes from
+	note       string // what a reader of the file must know about it; empty: nothing
 }
 
 // learned reports whether the data determine a coefficient: it is not marked as undetermined, not

@@ -12,42 +12,12 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// kernelModels are the layers and hidden sizes of the models in BLIS's catalog 0.2 whose graph kernelMode
-// covers: full attention, equal layers, 16 bits. Only the catalog's derive_graph.py makes such graphs.
-var kernelModels = map[string][2]int64{
-	"codellama-34b-instruct-hf":  {48, 8192},
-	"llama-2-70b-hf":             {80, 8192},
-	"llama-2-7b-hf":              {32, 4096},
-	"llama-3.1-70b-instruct":     {80, 8192},
-	"llama-3.1-8b-instruct":      {32, 4096},
-	"mistral-nemo-instruct-2407": {40, 5120},
-	"mixtral-8x22b-v0.1":         {56, 6144},
-	"mixtral-8x7b-v0.1":          {32, 4096},
-	"qwen2.5-7b-instruct":        {28, 3584},
-	"qwen3-14b":                  {40, 5120},
-	"qwen3-30b-a3b":              {48, 2048},
-	"yi-34b":                     {60, 7168},
-}
-
-// kernelPeaks are the peaks of the catalog's parts, 1e12 FLOP/s in 16 bits and 1e12 bytes/s
-// (hardware/*.yaml at b20b7f1). The efficiencies of the kernel mode are shares of them.
-var kernelPeaks = map[string][2]float64{
-	"a100-sxm":    {312, 2.039},
-	"b200":        {2250, 7.7},
-	"b300":        {2250, 7.75},
-	"gb200-nvl72": {2500, 8},
-	"h100":        {989.5, 3.35},
-	"h200":        {989.5, 4.8},
-	"l40s":        {362.05, 0.864},
-}
-
-// kernelRows are the values of gemm_m_half_bf16 that a projection tries.
+// kernelRows are the values of gemm_m_half that a projection tries.
 var kernelRows = []float64{8, 16, 32, 64, 96, 128, 192, 256, 384}
 
 // scenarioDoc is a scenario, which names the model, the coefficient sets and the devices. With a
@@ -66,7 +36,7 @@ type scenarioDoc struct {
 type scenarioCluster struct {
 	Hardware    string `yaml:"hardware"`
 	Nodes       int    `yaml:"nodes"`
-	GPUsPerNode int    `yaml:"gpus_per_node"`
+	GPUsPerNode int64  `yaml:"gpus_per_node"`
 }
 
 // scenarioDeployment describes how the model is served: its pools of engines.
@@ -91,6 +61,8 @@ type scenarioEngine struct {
 	MaxNumSeqs          int64  `yaml:"max_num_seqs"`
 	MaxModelLen         int64  `yaml:"max_model_len"`
 	GraphMode           string `yaml:"cudagraph_mode"`
+	Quantization        string `yaml:"quantization,omitempty"` // where it is not the checkpoint's own
+	CacheDType          string `yaml:"cache_dtype,omitempty"`  // where it is not what the kernel mode infers
 	PrefixCaching       bool   `yaml:"enable_prefix_caching"`
 }
 
@@ -99,15 +71,15 @@ const catalogEngine = "0.29.0"
 
 // scenarioOf returns both documents. With cudagraph mode PIECEWISE every graph replay costs the
 // same whatever the batch, which is what the set's host_replay_graph_per_step assumes.
-func scenarioOf(name, model, part string, d *deploy.Deployment) (*scenarioDoc, *scenarioDeployment) {
+func scenarioOf(name, part string, p *kernelPlan, d *deploy.Deployment) (*scenarioDoc, *scenarioDeployment) {
 	s := &scenarioDoc{
 		Kind:          "Scenario",
 		Name:          name,
-		Model:         model,
+		Model:         p.name,
 		EngineVersion: catalogEngine,
 		Coefficients: []string{"cost-model-primitives", "cost-model-collectives", "cost-model-host-overheads",
 			"cost-model-attention", "cost-model-recurrent", "cost-model-memory", name},
-		Cluster: scenarioCluster{Hardware: part, Nodes: 1, GPUsPerNode: 8},
+		Cluster: scenarioCluster{Hardware: part, Nodes: 1, GPUsPerNode: p.part.node},
 	}
 	pool := scenarioPool{
 		Role:     "colocated",
@@ -119,65 +91,106 @@ func scenarioOf(name, model, part string, d *deploy.Deployment) (*scenarioDoc, *
 			MaxNumSeqs:          d.Engine.MaxNumSeqs,
 			MaxModelLen:         d.LongestSequence().V,
 			GraphMode:           "PIECEWISE",
+			Quantization:        p.quantization,
+			CacheDType:          p.cacheDType(d.Model.BytesPerKV),
 			PrefixCaching:       d.Engine.PrefixCaching,
 		},
 	}
 	return s, &scenarioDeployment{Kind: "Deployment", Name: name, Pools: []scenarioPool{pool}}
 }
 
-// kernelLacks returns the error for a deployment that BLIS's kernel mode cannot represent; nil if
-// it can. model and part are names in BLIS's catalog.
-func kernelLacks(d *deploy.Deployment, model, part string) *trace.Error {
-	p := d.Parallel()
-	sizes, inCatalog := kernelModels[model]
-	var got, want string
-	switch {
-	case kernelPeaks[part][0] == 0:
-		got, want = "hardware "+d.Hardware.Name, "a part of BLIS's catalog"
-	case d.Model.WhyLayered() != "":
-		got, want = d.Model.WhyLayered(), "full attention and equal layers"
-	case !inCatalog:
-		got = "model " + model
-		want = trace.OneOf(slices.Sorted(maps.Keys(kernelModels))) + " (--option model=NAME)"
-	case sizes != [2]int64{d.Model.NumLayers, d.Model.HiddenSize}:
-		got = fmt.Sprintf("%d layers of %d", d.Model.NumLayers, d.Model.HiddenSize)
-		want = fmt.Sprintf("%d of %d as %s has", sizes[0], sizes[1], model)
-	case d.Model.BytesPerWeight != 2 || d.Model.BytesPerActivation != 2:
-		got, want = fmt.Sprintf("%g bytes a weight", d.Model.BytesPerWeight), "2"
-	case p.Experts || p.DP > 1 || p.PP > 1:
-		got, want = "expert, data or pipeline parallelism", "tensor parallelism alone"
-	case !slices.Contains([]int64{1, 2, 4, 8}, p.TP):
-		got, want = fmt.Sprintf("tensor parallelism %d", p.TP), "1, 2, 4 or 8"
-	case !d.LongestSequence().OK:
-		got, want = "no max_model_len", "one"
-	default:
-		return nil
+// kernelPlan is what BLIS's kernel mode makes of a deployment.
+type kernelPlan struct {
+	name         string // of the model in BLIS's catalog
+	part         catalogPart
+	served       catalogModel
+	quantization string        // engine.quantization; empty: the checkpoint's own
+	graph        *catalogGraph // nil: the formula lacks a term, lacks
+	lacks        *trace.Error  // why the scenario cannot be written
+}
+
+// kernelPlanOf returns the plan of a deployment. model and part are names in BLIS's catalog.
+func kernelPlanOf(d *deploy.Deployment, model, part string) *kernelPlan {
+	entry := catalogModels[model]
+	p := &kernelPlan{name: model, part: catalogParts[part]}
+	if entry.weights == "" { // to say how far off equal layers in 16 bits would be
+		entry.weights = "bf16"
 	}
-	return trace.Errorf(BadEntry, "%s: got %s, want %s", FormatScenario, got, want).
-		WithHint("--format native or aic-fpm hold any deployment's steps")
+	var format, wanted string
+	p.served, p.quantization, format, wanted = entry.servedAs(d.Model.Layers())
+	graph, unpriced := p.served.graphOf(d)
+	unpriced = cmp.Or(entry.unpriced, unpriced)
+	p.graph = graph
+	ranks := d.Parallel()
+	var got, want, hint string
+	switch {
+	case p.part == (catalogPart{}):
+		p.part = catalogParts["h100"]
+		got = "hardware " + d.Hardware.Name
+		want = trace.OneOf(slices.Sorted(maps.Keys(catalogParts))) + ", the parts of BLIS's catalog"
+	case !inCatalog(model):
+		got = "model " + model
+		want = "a model of BLIS's catalog"
+		hint = catalogHint(&d.Model)
+	case unpriced != "":
+		got = model + " with " + unpriced
+		want = "layers that the formula of this export has terms for"
+	case [2]int64{entry.layers, entry.hidden} != [2]int64{d.Model.NumLayers, d.Model.HiddenSize}:
+		got = fmt.Sprintf("%d layers of %d", d.Model.NumLayers, d.Model.HiddenSize)
+		want = fmt.Sprintf("%d of %d as %s has", entry.layers, entry.hidden, model)
+		hint = catalogHint(&d.Model)
+	case format != "":
+		got = format
+		want = wanted + " as " + model + " has"
+	case ranks.Experts || ranks.DP > 1 || ranks.PP > 1:
+		got = "expert, data or pipeline parallelism"
+		want = "tensor parallelism alone"
+	case !slices.Contains([]int64{1, 2, 4, 8}, ranks.TP) || ranks.TP > p.part.node:
+		got = fmt.Sprintf("tensor parallelism %d", ranks.TP)
+		want = fmt.Sprintf("1, 2, 4 or 8 within a node of %d", p.part.node)
+	case !d.LongestSequence().OK:
+		got = "no max_model_len"
+		want = "one"
+	default:
+		return p
+	}
+	p.lacks = trace.Errorf(BadEntry, "%s: got %s, want %s", FormatScenario, got, want).
+		WithHint(cmp.Or(hint, "--format native or aic-fpm hold any deployment's steps"))
+	return p
+}
+
+// cacheDType returns engine.cache_dtype for a KV cache of so many bytes a value; empty where the kernel
+// mode infers it: from the weights' format, or 2 bytes for one below a byte (new.go: cacheDTypeBytes).
+func (p *kernelPlan) cacheDType(bytes float64) string {
+	inferred := formatBytes[p.served.weights]
+	if inferred < 1 {
+		inferred = 2
+	}
+	switch bytes {
+	case inferred:
+		return ""
+	case 1:
+		return "fp8"
+	}
+	return "bfloat16"
 }
 
 // onKernelMode returns the projection of the target on the kernel mode with the rows (m_half) that
-// fit best. The efficiencies are shares of the peaks of part, none above 1, and the model has the
-// layers that BLIS reads. A batch has the more weight the nearer its number of requests is to one
-// of busy; without busy all weigh the same.
-func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *Projection, err error) {
-	// The deployment as BLIS sees it: layers as it reads them, peaks of its own catalog.
-	own := *t.Deployment
-	own.Model = own.Model.AsBLISReads()
-	own.Hardware.TFlopsPeak = kernelPeaks[part][0]
-	own.Hardware.BwPeakTBs = kernelPeaks[part][1]
+// fit best. The efficiencies are shares of the part's peaks, none above 1. A batch has the more weight
+// the nearer its number of requests is to one of busy; without busy all weigh the same.
+func onKernelMode(t Target, plan *kernelPlan, busy []float64) (of *kernelMode, best *Projection, err error) {
 	// An efficiency of at most 1 is a coefficient (1/efficiency) of at least 1.
-	least := []float64{kernelDense: 1, kernelMemory: 1, kernelReduceBytes: 0}
+	least := []float64{kernelDense: 1, kernelMemory: 1, kernelStates: 0}
+	reaches := t.Deployment.Reaches()
 	// The ramp of matrix products is not linear in its rows, so the fit tries a few and keeps the best.
 	for _, rows := range kernelRows {
-		k := newKernelMode(&own, rows)
+		k := newKernelMode(t.Deployment, plan.graph, plan.served.weights, plan.part, rows)
 		p, err := project([]Target{t}, []law{{least: least, busy: busy, terms: func(batch []trace.Chunk) []float64 {
-			var b sim.Batch
+			b := sim.NewBatch(reaches)
 			for _, c := range batch {
 				b.Add(c.Computed, c.Prompt, c.New, 0, 1)
 			}
-			return slices.Clone(k.Terms(&b))
+			return slices.Clone(k.Terms(b))
 		}}})
 		if err != nil {
 			return nil, nil, err
@@ -195,20 +208,21 @@ func onKernelMode(t Target, part string, busy []float64) (of *kernelMode, best *
 // they are on average at the compared loads (Little's law). The kernel mode has a single bend
 // between memory-bound and compute-bound batches, so it cannot fit all sizes equally well. It
 // returns the fitted kernel mode.
-func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kernelMode, err error) {
+func (e *blisEntry) onKernelMode(src *Source, t Target, plan *kernelPlan) (law *kernelMode, err error) {
 	for range 2 {
 		var busy []float64 // mean numbers of running requests; none in the first pass, before any load is simulated
 		for _, l := range e.loads {
 			busy = append(busy, math.Max(1, l.RateRPS*l.E2EMs/1e3))
 		}
 		var p *Projection
-		if law, p, err = onKernelMode(t, part, busy); err != nil {
+		if law, p, err = onKernelMode(t, plan, busy); err != nil {
 			return nil, err
 		}
 		e.beta, e.fits = p.Beta, *p
 		if e.alpha, err = blisAlphas(src.Fit, e.config); err != nil {
 			return nil, err
 		}
+		e.waitUs = 0
 		if _, err = e.compareLoads(src, func(alpha []float64) (sim.Parts, error) {
 			return sim.Parts{Step: law, Overhead: sim.Const(alpha[0]), Egress: sim.Const(alpha[1]),
 				TokenUs: alpha[2]}, nil
@@ -225,37 +239,51 @@ func (e *blisEntry) onKernelMode(src *Source, t Target, part string) (law *kerne
 func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []float64) []blisValue {
 	const none = 1e-9 // smallest share of a peak, so that a rate stays finite where a term takes no time
 	v := k.Values
-	bytesPerUs := kernelPeaks[part][1] * 1e6
+	g := k.graph
+	bytesPerUs := catalogParts[part].memory * 1e6
 	rate := func(i int) float64 { return bytesPerUs / math.Max(v[i], none) }
 	type entry = struct {
 		name, units string
 		value       float64
+		assumed     string // why the value is a constant; empty: it is fitted
 	}
 	entries := []entry{
-		{"gemm_eps_max_bf16", "dimensionless", 1 / v[kernelDense]},
-		{"gemm_m_half_bf16", "tokens", k.MHalf},
-		{"hbm_derate", "dimensionless", 1 / v[kernelMemory]},
-		{"attention_decode_floor", "us_per_transfer", v[kernelDecodes]},
-		{"attention_decode_rate", "bytes_per_us", rate(kernelDecodeKV)},
-		{"attention_prefill_floor", "us_per_transfer", v[kernelPrefills]},
-		{"attention_prefill_work_scale", "dimensionless", v[kernelDense] / math.Max(v[kernelPrefillPairs], none)},
-		{"host_replay_graph_per_step", "us_per_step", v[kernelStep] / float64(d.Model.NumLayers+1)},
-		{"host_launch_eager_per_layer", "us_per_layer", v[kernelStep] / float64(d.Model.NumLayers)},
-		{"host_launch_per_kernel", "us_per_transfer", 0},
-		{hostRequest, "us_per_request", alpha[0]},
-		{hostAdmission, "us_per_token", 0},
-		{hostOutput, "us_per_token", alpha[2]},
-		{hostCompletion, "us_per_request", alpha[1]},
+		{"gemm_eps_max_" + k.Products, "dimensionless", 1 / v[kernelDense], ""},
+		{"gemm_m_half_" + k.Products, "tokens", k.MHalf, ""},
+		{"gemm_n_half_" + k.Products, "tokens", none, rowsAlone},
+		{"gemm_k_half_" + k.Products, "tokens", none, rowsAlone},
+		{"hbm_derate", "dimensionless", 1 / v[kernelMemory], ""},
+		{"attention_decode_floor" + g.decodeNames, "us_per_transfer", v[kernelDecodes], ""},
+		{"attention_decode_rate" + g.decodeNames, "bytes_per_us", rate(kernelDecodeKV), ""},
+		{"attention_prefill_floor", "us_per_transfer", v[kernelPrefills], ""},
+		{"attention_prefill_work_scale", "dimensionless", v[kernelDense] / math.Max(v[kernelPrefillPairs], none), ""},
+		{"host_replay_graph_per_step", "us_per_step", v[kernelStep] / (g.layers + 1), ""},
+		{"host_launch_eager_per_layer", "us_per_layer", v[kernelStep] / g.layers, ""},
+		{"host_launch_per_kernel", "us_per_transfer", 0, ""},
+		{hostRequest, "us_per_request", alpha[0], ""},
+		{hostAdmission, "us_per_token", 0, ""},
+		{hostOutput, "us_per_token", alpha[2], ""},
+		{hostCompletion, "us_per_request", alpha[1], ""},
 	}
-	if d.Model.IsMoE() {
+	if len(g.windows) > 0 {
+		entries = append(entries,
+			entry{"attention_decode_floor_swa", "us_per_transfer", math.Max(v[kernelDecodes], none), ""},
+			entry{"attention_decode_rate_swa", "bytes_per_us", bytesPerUs / none, windowInFloor})
+	}
+	if g.recurrent > 0 {
+		entries = append(entries,
+			entry{"recurrent_decode_floor_" + g.recurrentNames, "us_per_transfer", none, stateInStep},
+			entry{"recurrent_decode_rate_" + g.recurrentNames, "tokens", 1 / math.Max(v[kernelStates], none), ""})
+	}
+	if g.experts > 0 {
 		imbalance := math.Max(v[kernelExperts], none) / v[kernelDense]
-		entries = append(entries, entry{"moe_routing_imbalance_median", "dimensionless", imbalance})
+		entries = append(entries, entry{"moe_routing_imbalance_median", "dimensionless", imbalance, ""})
 	}
 	if d.TP > 1 {
 		of := fmt.Sprintf("_all_reduce_fp16_%drank_%s", d.TP, strings.ReplaceAll(part, "-", "_"))
-		entries = append(entries, entry{"collective_floor" + of, "us_per_transfer", v[kernelReduces]},
-			entry{"collective_transition_rate" + of, "bytes_per_us", rate(kernelReduceBytes)},
-			entry{"collective_peak_rate" + of, "bytes_per_us", rate(kernelReduceBytes)})
+		entries = append(entries, entry{"collective_floor" + of, "us_per_transfer", v[kernelReduces], ""},
+			entry{"collective_transition_rate" + of, "bytes_per_us", rate(kernelReduceBytes), ""},
+			entry{"collective_peak_rate" + of, "bytes_per_us", rate(kernelReduceBytes), ""})
 	}
 	out := make([]blisValue, len(entries))
 	for i, e := range entries {
@@ -263,12 +291,24 @@ func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []floa
 		out[i] = blisValue{blisTerm: blisTerm{Name: e.name, Units: e.units, Role: "its term of the step",
 			Zero: "this cost is in other entries of the set"}, value: e.value, identified: "derived", learned: true,
 			origin: "projection of the step-time model on the kernel mode's law"}
+		if e.assumed != "" {
+			out[i].identified = "by definition"
+			out[i].learned = false
+			out[i].origin = e.assumed
+		}
 	}
 	return out
 }
 
-// scenarioSettings are the options of blis-scenario.
-var scenarioSettings = []Setting{
+// Why entries of a set are constants.
+const (
+	rowsAlone     = "efficiency of matrix products was fitted as a function of rows alone, without their other sizes"
+	windowInFloor = "decodes within a window take the floor, at every context"
+	stateInStep   = "the constant time of recurrent layers is in the host's time of a step"
+)
+
+// catalogSettings are the options of formats that name models as BLIS's catalog does.
+var catalogSettings = []Setting{
 	{Key: "model", Usage: "the model's name in BLIS's catalog; default its own in lower case"},
 }
 
@@ -280,19 +320,21 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	d := &c.Deployment
-	model := cmp.Or(opt.Settings["model"], slug(model.Name(d.Model.ID)))
 	part := partOf(d.Hardware.Name)
-	lacks := kernelLacks(d, model, part)
+	plan := kernelPlanOf(d, catalogName(opt.Settings["model"], d.Model.ID), part)
+	if plan.graph == nil {
+		return nil, plan.lacks
+	}
 	timer, err := src.Timer(*c)
 	if err != nil {
 		return nil, err
 	}
 	lengths, warn := opt.MeanLengths(*c)
 	e := blisEntry{config: c, region: RegionOf(d, lengths.Prompt, lengths.Output), limits: kernelLimits}
-	law, err := e.onKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, part)
+	law, err := e.onKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, plan)
 	// A deployment that the kernel mode cannot represent is refused only now, so that the error can
 	// include how far off BLIS would be.
-	if lacks != nil {
+	if lacks := plan.lacks; lacks != nil {
 		for i, l := range e.loads {
 			format := []string{"; with layers as BLIS reads them mean E2E is off by %+.1f %% at %.0f %% load",
 				", %+.1f %% at %.0f %%"}[min(i, 1)]
@@ -308,13 +350,22 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	// The files: the coefficient set, and a scenario that lists it by name.
-	name := fmt.Sprintf("blis-train-%s-%s-tp%d", model, part, d.TP)
+	name := fmt.Sprintf("blis-train-%s-%s-tp%d", plan.name, part, d.TP)
 	values := kernelValues(law, d, part, numbers(e.alpha))
-	set, err := kernelSet(src, c, name, model, values)
+	for i := range values {
+		switch values[i].Name {
+		case hostRequest:
+			values[i].origin = e.alphaValues()[0].origin
+			values[i].note = e.waitNote()
+		case hostCompletion:
+			values[i].origin = e.alpha[1].origin
+		}
+	}
+	set, err := kernelSet(src, c, name, plan.name, values)
 	if err != nil {
 		return nil, err
 	}
-	doc, deployment := scenarioOf(name, model, part, d)
+	doc, deployment := scenarioOf(name, part, plan, d)
 	scenario, err := resourceYAML(nil, doc, deployment)
 	if err != nil {
 		return nil, err
@@ -341,13 +392,21 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 // in the catalog.
 func kernelSet(src Source, c *result.FitConfig, name, model string, values []blisValue) ([]byte, error) {
 	set := regSet{Kind: "CoefficientSet", Name: name}
+	scope := hostScopes([]result.FitConfig{*c}, model)[0]
 	for _, v := range values {
-		e := measuredHost(src, []result.FitConfig{*c}, v.value, v.Units)
-		if e.Scope.Model = []string{model}; v.value == 0 {
+		e := scope.entry(src, v.value, v.Units)
+		switch {
+		case v.value == 0:
 			e.Method = "not_charged"
 			e.Fitted = false
 			e.Sources = nil
 			e.Rationale = v.Zero
+		case v.identified == "by definition":
+			e.Method = "assumed"
+			e.Fitted = false
+			e.Rationale = v.origin
+		case v.note != "":
+			e.Rationale = strings.TrimPrefix(e.Rationale+"; "+v.note, "; ")
 		}
 		set.Coefficients = append(set.Coefficients, map[string]regEntry{v.Name: *e})
 	}

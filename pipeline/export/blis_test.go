@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -308,7 +309,7 @@ func TestHostRegistry(t *testing.T) {
 	if err := dec.Decode(&doc); err != nil {
 		t.Fatal(err)
 	}
-	if doc.Kind != "CoefficientSet" || doc.Name != "cost-model-host-overheads" || len(doc.Coefficients) != 6 {
+	if doc.Kind != "CoefficientSet" || doc.Name != "cost-model-host-overheads" || len(doc.Coefficients) != 8 {
 		t.Fatalf("kind %q, name %q, %d entries", doc.Kind, doc.Name, len(doc.Coefficients))
 	}
 	want := []struct {
@@ -316,15 +317,19 @@ func TestHostRegistry(t *testing.T) {
 		value, lo, hi float64
 		units         string
 		tp            []int64
-	}{{"host_completion", 250.5, 150.5, 350.5, "us_per_request", []int64{1, 2}},
+	}{{"host_completion", 250.5, 150.5, 350.5, "us_per_request", []int64{1}},
 		{"host_admission_per_request", 1500, 0, 0, "us_per_request", []int64{1}},
 		{"host_admission_per_token", 0.4, 0.2, 0.6, "us_per_token", []int64{1}},
+		{"host_completion", 250.5, 150.5, 350.5, "us_per_request", []int64{2}},
 		{"host_admission_per_request", 1500, 0, 0, "us_per_request", []int64{2}},
 		{"host_admission_per_token", 0.2, 0.1, 0.3, "us_per_token", []int64{2}}}
-	if e := doc.Coefficients[5]["host_output_token"]; e.Value != 0 || e.Method != "not_charged" || e.Fitted || e.Rationale == "" ||
-		!slices.Contains(registryMethods, e.Method) {
-		t.Errorf("output token: %+v", e)
+	for i, tp := range []int64{1, 2} {
+		if e := doc.Coefficients[4*i+3]["host_output_token"]; e.Value != 0 || e.Method != "not_charged" || e.Fitted ||
+			e.Rationale == "" || !slices.Equal(e.Scope.TP, []int64{tp}) {
+			t.Errorf("output token: %+v", e)
+		}
 	}
+	doc.Coefficients = slices.Concat(doc.Coefficients[:3], doc.Coefficients[4:7])
 	for i, w := range want {
 		e, ok := doc.Coefficients[i][w.name]
 		if w.hi == 0 { // without an interval
@@ -388,6 +393,37 @@ func TestHostRegistryRefuses(t *testing.T) {
 		return f.Code == unlearnedValue && strings.Contains(f.Message, "does not grow")
 	}) || bytes.Contains(fileOf(t, out, ""), []byte(hostAdmission)) {
 		t.Errorf("a flat overhead: %v", out.Warnings)
+	}
+}
+
+// TestWaitIsStated: the part of the delay before the queue that a simulator with asynchronous scheduling has already is stated in the
+// file, as a number to take away, and the file of blis-defaults states that it is legacy.
+func TestWaitIsStated(t *testing.T) {
+	src := hostSource()
+	src.Fit.Configs = src.Fit.Configs[:1]
+	own := src.Fit.Configs[0]
+	src.Fit.Configs[0].Deployment.Engine.MaxModelLen = trace.Some[int64](4096)
+	src.Step = func(deploy.Deployment) (StepTimer, error) { return affine{9000, 30, 0.05}, nil }
+	loads := src.Loads
+	src.Loads = func(d deploy.Deployment, a []float64, p, o float64, m ConsumerModel) (*OnLoads, error) {
+		on, err := loads(d, a, p, o, m)
+		on.WaitUs = 1234.5
+		return on, err
+	}
+	us, _, _ := src.Fit.MedianDelayUs(coeff.Overhead, &own)
+	want := fmt.Sprintf("1234.5 us of it are the wait for the step that async scheduling has begun when a request arrives, which BLIS does not "+
+		"model; a simulator with async scheduling, such as blis-train simulate, needs %.1f us", us)
+	text := string(fileOf(t, mustExport(t, src, FormatBLIS, forced()), ""))
+	head := "# " + defaultsLegacy + ".\n# alpha_coeffs[0]: " + want + ".\nversion: "
+	if first := fmt.Sprintf("alpha_coeffs: [%g, ", us+1234.5); !strings.HasPrefix(text, head) || !strings.Contains(text, first) {
+		t.Errorf("got\n%s\nwant the head\n%s\nand %s", text, head, first)
+	}
+	opt := forced()
+	opt.Settings = Settings{"model": "llama-3.1-8b-instruct"}
+	for _, f := range mustExport(t, src, FormatScenario, opt).Files {
+		if strings.HasPrefix(f.Suffix, ".registry/") && !strings.Contains(strings.Join(strings.Fields(string(f.Data)), " "), want) {
+			t.Errorf("%s does not state the wait", f.Suffix)
+		}
 	}
 }
 

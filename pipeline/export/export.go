@@ -2,7 +2,7 @@
 // of the simulators that read coefficients.
 //
 //	native              coeff.Set as YAML; everything needed to reproduce it is inside
-//	blis-defaults       BLIS's defaults.yaml: 3 alpha and 11 beta by position
+//	blis-defaults       BLIS's defaults.yaml: 3 alpha and 11 beta by position (legacy)
 //	blis-scenario       a scenario and a coefficient set of BLIS's kernel mode
 //	blis-registry-host  entries of the registry's cost-model-host-overheads set
 //	keda-token-aware    ScaledObjects of KEDA with our prefill throughput
@@ -23,7 +23,8 @@
 // [Check] compares an artifact with a deployment, [Diff] with another artifact, and [Entry] is a line
 // of the ledger of fits. docs/compatibility.md lists the formats and the commits of their readers.
 //
-// Where to start reading: export.go; blis_defaults.go, blis_scenario.go, registry.go, keda.go and
+// Where to start reading: export.go; blis_defaults.go, blis_scenario.go (with blis_graph.go, the models of
+// BLIS's catalog), registry.go, keda.go and
 // llmd_epp.go (one format each); projection.go (a step-time model in the terms of another).
 package export
 
@@ -55,6 +56,7 @@ const (
 // Writer writes a fit in one format.
 type Writer struct {
 	Format   Format
+	Note     string    // what the help states about the format
 	Settings []Setting // the options that only this format has
 	Write    func(Source, Options) (*Output, error)
 }
@@ -63,9 +65,9 @@ type Writer struct {
 // other programs load.
 func Writers() []Writer {
 	return []Writer{
-		{Format: FormatBLIS, Write: blisDefaults, Settings: blisSettings},
-		{Format: FormatRegistryHost, Write: hostRegistry},
-		{Format: FormatScenario, Write: blisScenario, Settings: scenarioSettings},
+		{Format: FormatBLIS, Note: defaultsLegacy, Write: blisDefaults, Settings: blisSettings},
+		{Format: FormatRegistryHost, Write: hostRegistry, Settings: catalogSettings},
+		{Format: FormatScenario, Write: blisScenario, Settings: catalogSettings},
 		{Format: FormatKEDA, Write: keda, Settings: kedaSettings},
 		{Format: FormatEPP, Write: endpointPicker, Settings: eppSettings},
 		{Format: FormatCard, Write: card},

@@ -15,28 +15,32 @@ const (
 	kernelDense               // time of matrix products at peak and the ramp's rows: 1/eps
 	kernelExperts             // the same of routed experts, not divided by tensor parallelism: imbalance/eps
 	kernelMemory              // time of weights, reached experts and norms at peak bandwidth: 1/derate
-	kernelDecodes             // layers of a step with decodes: floor, us
+	kernelDecodes             // layers with attention of a step with decodes: floor, us
 	kernelDecodeKV            // time of their keys and values at peak bandwidth: peak/rate
-	kernelPrefills            // layers of a step with prompts: floor, us
+	kernelPrefills            // layers with attention of a step with prompts: floor, us
 	kernelPrefillPairs        // time of their query-key pairs at peak and the ramp's rows: 1/(eps*scale)
 	kernelReduces             // all-reduces of a step: floor, us
 	kernelReduceBytes         // time of their bytes at the memory's peak bandwidth: that/rate
+	kernelStates              // tokens in layers with a recurrent state: us
 	kernelTerms               // how many there are
 )
 
 // kernelMode is the step time of BLIS's kernel mode as a sum of terms times coefficients. It follows the
 // NoOverlap estimate of inference-sim/blis-latency-kernel (kernel.go and internal/price at 070f510),
-// with two simplifications: a collective always runs at its largest rate, and the host time of a step
-// is one number. It is valid for models with full attention and equal layers in 16 bits on
-// tensor-parallel ranks. A chunk of one prompt token counts as prefill here and as decode there.
+// with three simplifications: a collective always runs at its largest rate, the host time of a step is
+// one number, and the layers of a decode that have windows take the same time at every context. It is
+// valid for the graphs that catalogModel.graphOf reads, on tensor-parallel ranks. A chunk of one prompt
+// token counts as prefill here and as decode there.
 //
 // A term is in us where its coefficient is a ratio, and a count where its coefficient is in us.
 type kernelMode struct {
 	Values [kernelTerms]float64
 	// MHalf is the rows at which a matrix product has half of its largest rate.
 	MHalf float64
+	// Products ends the names of the coefficients of matrix products: the format of their rate.
+	Products string
 
-	layers  float64
+	graph   *catalogGraph
 	dense   float64 // us a row at peak, dense matrix products
 	expert  float64 // us a row at peak, routed experts
 	weights float64 // us to read all weights but those of routed experts
@@ -44,49 +48,39 @@ type kernelMode struct {
 	norms   float64 // us a row for the norms
 	missed  float64 // log of the share of experts that a row leaves untouched
 	kv      float64 // us a cached token
-	pairs   float64 // us a query-key pair at peak
+	pairs   float64 // us a query-key pair at peak for each value of all heads
 	reduces float64 // all-reduces a step
 	reduced float64 // us a row for the bytes of all-reduces
 	x       [kernelTerms]float64
 }
 
-// newKernelMode returns the terms of a deployment, without coefficients. mHalf is in rows.
-func newKernelMode(d *deploy.Deployment, mHalf float64) *kernelMode {
-	m := &d.Model
-	h := &d.Hardware
+// newKernelMode returns the terms of a deployment on a part of the catalog, without coefficients. format
+// is that of the weights that matrix products are computed with, mHalf is in rows.
+func newKernelMode(d *deploy.Deployment, g *catalogGraph, format string, part catalogPart, mHalf float64) *kernelMode {
 	tp := float64(max(1, d.TP))
-	flops := h.TFlopsPeak * 1e6 // FLOP/us
-	bytes := h.BwPeakTBs * 1e6  // bytes/us
-	layers := float64(m.NumLayers)
-	moe := float64(m.NumMoELayers)
-	hidden := float64(m.HiddenSize)
-	heads := float64(m.NumHeads * m.HeadDim)
-	kv := float64(m.NumKVHeads * m.HeadDim)
-	// Parameters that every row meets: Q and O, K and V, the gate, up and down matrices of dense layers
-	// and shared experts, and the output head. routed are those of one routed expert in all layers.
-	parameters := 2*layers*hidden*(heads+kv) + (layers-moe)*3*hidden*float64(m.IntermediateSize) +
-		moe*3*hidden*float64(m.SharedExpertSize) + hidden*float64(m.VocabSize)
-	routed := moe * 3 * hidden * float64(m.MoEIntermediateSize)
-	// A multiplication with an addition is 2 FLOP. A layer's two norms each read and write hidden
-	// values of 2 bytes; its two all-reduces each move them once.
+	tflops, products := part.products(format)
+	flops := tflops * 1e6      // FLOP/us
+	bytes := part.memory * 1e6 // bytes/us
+	// A multiplication with an addition is 2 FLOP.
 	k := &kernelMode{
-		MHalf:   mHalf,
-		layers:  layers,
-		dense:   2 * parameters / tp / flops,
-		expert:  2 * float64(m.TopK) * routed / flops,
-		weights: m.BytesPerWeight * parameters / tp / bytes,
-		experts: m.BytesPerWeight * float64(m.NumExperts) * routed / tp / bytes,
-		norms:   layers * 8 * hidden / tp / bytes,
-		missed:  math.Inf(-1),
-		kv:      layers * 2 * math.Max(float64(m.NumKVHeads)/tp, 1) * float64(m.HeadDim) * m.BytesPerKV / bytes,
-		pairs:   4 * layers * heads / tp / flops,
+		MHalf:    mHalf,
+		Products: products,
+		graph:    g,
+		dense:    2 * g.matrices / tp / flops,
+		expert:   2 * g.topK * g.routed / flops,
+		weights:  g.bytes / tp / bytes,
+		experts:  g.experts * g.routedBytes / tp / bytes,
+		norms:    g.normBytes / tp / bytes,
+		missed:   math.Inf(-1),
+		kv:       g.cachedBytes / bytes,
+		pairs:    4 / tp / flops,
 	}
-	if m.TopK < m.NumExperts {
-		k.missed = math.Log1p(-float64(m.TopK) / float64(m.NumExperts))
+	if g.topK < g.experts {
+		k.missed = math.Log1p(-g.topK / g.experts)
 	}
-	if tp > 1 {
-		k.reduces = 2 * layers
-		k.reduced = 4 * layers * hidden / bytes
+	if tp > 1 { // each all-reduce moves the hidden values of a row once, of 2 bytes each
+		k.reduces = g.blocks
+		k.reduced = 2 * g.blocks * float64(d.Model.HiddenSize) / bytes
 	}
 	return k
 }
@@ -109,12 +103,18 @@ func (k *kernelMode) Terms(b *sim.Batch) []float64 {
 		kernelReduceBytes: k.reduced * rows,
 	}
 	if b.DecodeReqs > 0 {
-		k.x[kernelDecodes] = k.layers
+		k.x[kernelDecodes] = k.graph.attending
 	}
+	k.x[kernelStates] = k.graph.recurrent * rows
 	if b.PrefillReqs > 0 {
-		// n tokens after c have n*c + n*n/2 pairs there; CausalWork has n(n+1)/2 as its second summand.
-		k.x[kernelPrefills] = k.layers
-		k.x[kernelPrefillPairs] = k.pairs * ramp / rows * (float64(2*b.CausalWork-b.PrefillTokens) / 2)
+		// n tokens after c have n*c + n*n/2 pairs there; our sums have n(n+1)/2 as their second summand, which
+		// within a window is more by at most half a pair a token.
+		work := k.graph.headWidth * (float64(2*b.CausalWork-b.PrefillTokens) / 2)
+		for _, w := range k.graph.windows {
+			work += w.headWidth * float64(b.PrefillPairs(w.reach))
+		}
+		k.x[kernelPrefills] = k.graph.attending
+		k.x[kernelPrefillPairs] = k.pairs * ramp / rows * work
 	}
 	return k.x[:]
 }

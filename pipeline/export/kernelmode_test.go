@@ -35,8 +35,8 @@ func catalogued(tp int64, experts int64) deploy.Deployment {
 // (blis-latency-kernel kernel.go@070f510), written out layer by layer for the test.
 func priced(d *deploy.Deployment, part string, v map[string]float64, batch []trace.Chunk) float64 {
 	m, tp := &d.Model, float64(d.TP)
-	peak := kernelPeaks[part][0] * 1e6
-	bw := kernelPeaks[part][1] * 1e6 * v["hbm_derate"]
+	peak := catalogParts[part].bf16 * 1e6
+	bw := catalogParts[part].memory * 1e6 * v["hbm_derate"]
 	var rows, pairs, context float64
 	var decodes, prompts bool
 	for _, c := range batch {
@@ -88,7 +88,8 @@ func priced(d *deploy.Deployment, part string, v map[string]float64, batch []tra
 func TestKernelModeLaw(t *testing.T) {
 	for _, c := range []struct{ tp, experts int64 }{{1, 0}, {2, 0}, {1, 8}, {2, 16}} {
 		d := catalogued(c.tp, c.experts)
-		planted := newKernelMode(&d, 96)
+		plan := kernelPlanOf(&d, "llama-3.1-8b-instruct", "h100")
+		planted := newKernelMode(&d, plan.graph, plan.served.weights, plan.part, 96)
 		planted.Values = [kernelTerms]float64{1500, 1.3, 0.4, 1.2, 14, 1.6, 30, 2.5, 9, 8}
 		model := stepsOf(func(batch []trace.Chunk) float64 {
 			var b sim.Batch
@@ -98,7 +99,7 @@ func TestKernelModeLaw(t *testing.T) {
 			us, _ := planted.StepUs(&b)
 			return us
 		})
-		law, p, err := onKernelMode(Target{Deployment: &d, Model: model, Region: RegionOf(&d, 400, 120)}, "h100", []float64{8, 30})
+		law, p, err := onKernelMode(Target{Deployment: &d, Model: model, Region: RegionOf(&d, 400, 120)}, plan, []float64{8, 30})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -151,7 +152,7 @@ func TestBLISScenario(t *testing.T) {
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(set))
 	dec.KnownFields(true)
-	if err := dec.Decode(&doc); err != nil || doc.Kind != "CoefficientSet" || doc.Name != name || len(doc.Coefficients) != 17 {
+	if err := dec.Decode(&doc); err != nil || doc.Kind != "CoefficientSet" || doc.Name != name || len(doc.Coefficients) != 19 {
 		t.Fatalf("set: %v, %+v", err, doc)
 	}
 	for _, c := range doc.Coefficients {
@@ -164,12 +165,14 @@ func TestBLISScenario(t *testing.T) {
 		}
 	}
 	for says, edit := range map[string]func(d *deploy.Deployment, o *Options){
-		"got model llama-3.1-8b, want":      func(_ *deploy.Deployment, o *Options) { o.Settings = Settings{"model": ""} },
-		"qwen3-14b has; with layers as":     func(_ *deploy.Deployment, o *Options) { o.Settings = Settings{"model": "qwen3-14b"} },
-		"want a part of BLIS's catalog":     func(d *deploy.Deployment, _ *Options) { d.Hardware.Name = "L4" },
-		"got expert, data or pipeline":      func(d *deploy.Deployment, _ *Options) { d.DP = 2 },
-		"got 1 bytes a weight, want 2":      func(d *deploy.Deployment, _ *Options) { d.Model.BytesPerWeight = 1 },
-		"got tensor parallelism 3, want 1,": func(d *deploy.Deployment, _ *Options) { d.TP = 3 },
+		"got model llama-3.1-8b, want":  func(_ *deploy.Deployment, o *Options) { o.Settings = Settings{"model": ""} },
+		"qwen3-14b has; with layers as": func(_ *deploy.Deployment, o *Options) { o.Settings = Settings{"model": "qwen3-14b"} },
+		", the parts of BLIS's catalog": func(d *deploy.Deployment, _ *Options) { d.Hardware.Name = "L4" },
+		"got expert, data or pipeline":  func(d *deploy.Deployment, _ *Options) { d.DP = 2 },
+		"got attention of 8 bits, want 16 (bf16) as llama-3.1-8b-instruct has": func(d *deploy.Deployment, _ *Options) {
+			d.Model.BytesPerWeight = 1
+		},
+		"got tensor parallelism 3, want 1, 2, 4 or 8 within a node of 8": func(d *deploy.Deployment, _ *Options) { d.TP = 3 },
 	} {
 		bad, o := src, opt
 		bad.Fit = testkit.ExampleFit()

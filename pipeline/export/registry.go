@@ -14,7 +14,6 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -91,19 +90,35 @@ func registryCite(src Source) string {
 	return s
 }
 
-// registryScope returns the scope of entries that are valid for the configurations, each dimension
-// sorted.
-func registryScope(cfgs []result.FitConfig) regScope {
-	hw := map[string]bool{}
-	models := map[string]bool{}
-	tp := map[int64]bool{}
+// hostScope is the configurations of a fit whose entries have one scope: a part, a model and a
+// tensor-parallel width.
+type hostScope struct {
+	scope regScope
+	cfgs  []result.FitConfig
+}
+
+// hostScopes returns the configurations by scope, in the order of the fit. model is the name in BLIS's
+// catalog; empty: each model's own. The registry takes one entry of a name for each scope, and an entry
+// for several parts, models and widths would also be valid for combinations that nobody measured.
+func hostScopes(cfgs []result.FitConfig, model string) []*hostScope {
+	var out []*hostScope
 	for _, c := range cfgs {
-		hw[partOf(c.Deployment.Hardware.Name)] = true
-		models[model.Name(c.Deployment.Model.ID)] = true
-		tp[c.Deployment.TP] = true
+		d := &c.Deployment
+		scope := regScope{Hardware: []string{partOf(d.Hardware.Name)}, Model: []string{catalogName(model, d.Model.ID)},
+			TP: []int64{d.TP}}
+		i := slices.IndexFunc(out, func(s *hostScope) bool { return scope.equal(&s.scope) })
+		if i < 0 {
+			i = len(out)
+			out = append(out, &hostScope{scope: scope})
+		}
+		out[i].cfgs = append(out[i].cfgs, c)
 	}
-	return regScope{Hardware: slices.Sorted(maps.Keys(hw)), Model: slices.Sorted(maps.Keys(models)),
-		TP: slices.Sorted(maps.Keys(tp))}
+	return out
+}
+
+// equal reports whether two scopes are the same.
+func (s *regScope) equal(o *regScope) bool {
+	return slices.Equal(s.Hardware, o.Hardware) && slices.Equal(s.Model, o.Model) && slices.Equal(s.TP, o.TP)
 }
 
 // partOf returns the name of a device in BLIS's catalog, or its own in lower case if the catalog
@@ -149,10 +164,8 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}
 	side := src.Sidecar(opt, FormatRegistryHost,
 		"readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 (inference-sim/blis-schemas)")
-	if e := completion(src, cfgs); e != nil {
-		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostCompletion: *e})
-		side.Values = append(side.Values, hostValue(hostCompletion, e, "each request at completion, E2E only"))
-	} else {
+	if m := src.Fit.AlphaNamed(coeff.Egress); m == nil || m.TargetErrors == nil || m.TargetErrors.MedianPredUs == nil ||
+		!(*m.TargetErrors.MedianPredUs > 0) {
 		rs = append(rs, Refusal{unlearnedValue, hostCompletion + ": no egress target in the fit"})
 	}
 	warn, err := opt.Refuse(rs,
@@ -160,35 +173,54 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Output tokens have an entry of 0, so that readers do not assume a cost of their own.
-	output := measuredHost(src, cfgs, 0, "us_per_token")
-	output.Method = "not_charged"
-	output.Fitted = false
-	output.Sources = nil
-	output.Rationale = "ITL is measured inside the engine: the host's cost of a token is part of its step"
-	for _, c := range cfgs {
-		e, us, why, err := admission(src, c)
+	model := opt.Settings["model"]
+	scopes := hostScopes(cfgs, model)
+	if model != "" && slices.ContainsFunc(cfgs, func(c result.FitConfig) bool {
+		return c.Deployment.Model.ID != cfgs[0].Deployment.Model.ID
+	}) {
+		return nil, trace.Errorf(BadEntry, "--option model=%s: got configurations of several models, want those of one", model).
+			WithHint("choose one with --config LABEL")
+	}
+	measured := 0
+	for _, s := range scopes {
+		d := &s.cfgs[0].Deployment
+		if name := s.scope.Model[0]; !inCatalog(name) {
+			warn = append(warn, trace.Findingf(BadEntry,
+				"%s: BLIS's catalog has no model %s, so its entries apply to no scenario (%s)", s.cfgs[0].Label, name,
+				catalogHint(&d.Model)))
+		}
+		add := func(name, effect string, e *regEntry) {
+			measured++
+			set.Coefficients = append(set.Coefficients, map[string]regEntry{name: *e})
+			side.Values = append(side.Values, hostValue(s.cfgs[0].Label+"."+name, e, effect))
+		}
+		if e := s.completion(src); e != nil {
+			add(hostCompletion, "each request at completion, E2E only", e)
+		}
+		e, us, why, err := s.admission(src)
 		if err != nil {
 			return nil, err
 		}
 		if us > 0 {
-			constant := measuredHost(src, []result.FitConfig{c}, us, "us_per_request")
-			set.Coefficients = append(set.Coefficients, map[string]regEntry{hostRequest: *constant})
-			side.Values = append(side.Values, hostValue(c.Label+"."+hostRequest, constant,
-				"each request, before it can be scheduled"))
+			add(hostRequest, "each request, before it can be scheduled", s.entry(src, us, "us_per_request"))
 		}
-		if e == nil {
-			warn = append(warn, trace.Findingf(unlearnedValue, "%s: %s is omitted: %s", c.Label, hostAdmission, why))
-			continue
+		if e != nil {
+			add(hostAdmission, "each prompt token, before the request can be scheduled", e)
+		} else {
+			warn = append(warn,
+				trace.Findingf(unlearnedValue, "%s: %s is omitted: %s", s.cfgs[0].Label, hostAdmission, why))
 		}
-		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostAdmission: *e})
-		side.Values = append(side.Values, hostValue(c.Label+"."+hostAdmission, e,
-			"each prompt token, before the request can be scheduled"))
+		// Output tokens have an entry of 0, so that readers do not assume a cost of their own.
+		output := s.entry(src, 0, "us_per_token")
+		output.Method = "not_charged"
+		output.Fitted = false
+		output.Sources = nil
+		output.Rationale = "ITL is measured inside the engine: the host's cost of a token is part of its step"
+		set.Coefficients = append(set.Coefficients, map[string]regEntry{hostOutput: *output})
 	}
-	if len(set.Coefficients) == 0 {
+	if measured == 0 {
 		return nil, trace.Errorf(unlearnedValue, "the fit measures neither %s nor %s", hostCompletion, hostAdmission)
 	}
-	set.Coefficients = append(set.Coefficients, map[string]regEntry{hostOutput: *output})
 	data, err := set.file()
 	if err != nil {
 		return nil, err
@@ -200,14 +232,22 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	return side.OutputWith(warn, File{"", data})
 }
 
-// completion returns the entry of the median egress with the interval of the egress constant around
-// it; nil if the fit has no egress target.
-func completion(src Source, cfgs []result.FitConfig) *regEntry {
-	m := src.Fit.AlphaNamed(coeff.Egress)
-	if m == nil || m.TargetErrors == nil || m.TargetErrors.MedianPredUs == nil || !(*m.TargetErrors.MedianPredUs > 0) {
+// completion returns the entry of the median egress of the scope's configurations with the interval of
+// the egress constant around it; nil if the fit has no egress target.
+func (s *hostScope) completion(src Source) *regEntry {
+	sum := 0.0
+	for i := range s.cfgs {
+		us, _, ok := src.Fit.MedianDelayUs(coeff.Egress, &s.cfgs[i])
+		if !ok {
+			return nil
+		}
+		sum += us
+	}
+	if !(sum > 0) {
 		return nil
 	}
-	e := measuredHost(src, cfgs, *m.TargetErrors.MedianPredUs, "us_per_request")
+	e := s.entry(src, sum/float64(len(s.cfgs)), "us_per_request")
+	m := src.Fit.AlphaNamed(coeff.Egress)
 	if i := slices.IndexFunc(m.Coefficients, func(c result.Coefficient) bool { return c.Name == "base_bias" }); i >= 0 {
 		if c := m.Coefficients[i]; c.CI95 != nil {
 			e.CI95 = within(e.Value, e.Value+c.CI95[0]-c.Value, e.Value+c.CI95[1]-c.Value)
@@ -217,42 +257,48 @@ func completion(src Source, cfgs []result.FitConfig) *regEntry {
 }
 
 // admission returns the entry for one more prompt token and the delay of a request without tokens
-// in us, both derived from the overhead on an idle server. If the data do not determine the entry,
-// it is nil and the third result is the reason.
-func admission(src Source, c result.FitConfig) (*regEntry, float64, string, error) {
+// in us, both derived from the overhead on an idle server and means over the scope's configurations.
+// If the data do not determine the entry, it is nil and the third result is the reason.
+func (s *hostScope) admission(src Source) (e *regEntry, us float64, why string, err error) {
 	m := src.Fit.AlphaNamed(coeff.Overhead)
 	if m == nil || src.OverheadUs == nil {
 		return nil, 0, "no overhead target in the fit", nil
 	}
-	prompt := int64(assumedPrompt)
-	if c.MeanPromptTokens != nil {
-		prompt = max(1, int64(min(*c.MeanPromptTokens, 1<<40)))
-	}
-	// The overhead of a mean prompt and of one twice as long give the slope and, extrapolated to no
-	// tokens, the constant.
-	var us [2]float64
-	for k, tokens := range []int64{prompt, 2 * prompt} {
-		var err error
-		if us[k], err = src.OverheadUs(c.Deployment, tokens); err != nil {
-			return nil, 0, "", fmt.Errorf("%s: overhead: %w", c.Label, err)
+	var constant, slope, whole float64
+	n := float64(len(s.cfgs))
+	for _, c := range s.cfgs {
+		prompt := int64(assumedPrompt)
+		if c.MeanPromptTokens != nil {
+			prompt = max(1, int64(min(*c.MeanPromptTokens, 1<<40)))
 		}
+		// The overhead of a mean prompt and of one twice as long give the slope and, extrapolated to no
+		// tokens, the constant.
+		var ofPrompt [2]float64
+		for k, tokens := range []int64{prompt, 2 * prompt} {
+			if ofPrompt[k], err = src.OverheadUs(c.Deployment, tokens); err != nil {
+				return nil, 0, "", fmt.Errorf("%s: overhead: %w", c.Label, err)
+			}
+		}
+		growth := (ofPrompt[1] - ofPrompt[0]) / float64(prompt)
+		slope += growth / n
+		constant += math.Max(0, ofPrompt[0]-growth*float64(prompt)) / n
+		whole += ofPrompt[0] / n
 	}
-	slope := (us[1] - us[0]) / float64(prompt)
 	i := slices.IndexFunc(m.Coefficients, func(c result.Coefficient) bool { return c.Name == "admission_compute" })
 	if i < 0 || !learned(m.Coefficients[i]) || !(slope > 0) {
-		return nil, us[0], "the overhead does not grow with the prompt in these data", nil
+		return nil, whole, "the overhead does not grow with the prompt in these data", nil
 	}
-	e := measuredHost(src, []result.FitConfig{c}, slope, "us_per_token")
+	e = s.entry(src, slope, "us_per_token")
 	if t := m.Coefficients[i]; t.CI95 != nil {
 		e.CI95 = within(slope, slope*t.CI95[0]/t.Value, slope*t.CI95[1]/t.Value)
 	}
-	return e, math.Max(0, us[0]-slope*float64(prompt)), "", nil
+	return e, constant, "", nil
 }
 
-// measuredHost returns an entry with its sources: the fit and its recordings. Coefficients of the
-// library give an assumed entry, because no server was measured.
-func measuredHost(src Source, cfgs []result.FitConfig, value float64, units string) *regEntry {
-	e := &regEntry{Value: value, Units: units, Scope: registryScope(cfgs)}
+// entry returns an entry for the scope with its sources: the fit and its recordings. Coefficients of
+// the library give an assumed entry, because no server was measured.
+func (s *hostScope) entry(src Source, value float64, units string) *regEntry {
+	e := &regEntry{Value: value, Units: units, Scope: s.scope}
 	if src.Library != "" {
 		e.Method = "assumed"
 		e.Sources = []regSource{{Kind: "model", Cite: registryCite(src), Role: "primary"}}
@@ -260,7 +306,7 @@ func measuredHost(src Source, cfgs []result.FitConfig, value float64, units stri
 		return e
 	}
 	var runs []string
-	for _, c := range cfgs {
+	for _, c := range s.cfgs {
 		runs = append(runs, c.Runs...)
 	}
 	slices.Sort(runs)
