@@ -127,7 +127,7 @@ func (b *Batches) Release() { b.working = nil }
 
 // indices clips a range of step ids to the run and returns slice indices [lo, hi).
 func (b *Batches) indices(first, last int64) (lo, hi int64) {
-	lo = max(0, first-b.first)
+	lo = min(b.n, max(0, first-b.first))
 	hi = min(b.n, last-b.first+1)
 	return lo, max(lo, hi)
 }

@@ -107,6 +107,8 @@ func TestBatchesByHand(t *testing.T) {
 		{"no room beside the decode", edit(func(r []trace.Request) { r[1].PromptTokens.V = 10 }), Recording{}, []string{"a{0 10}", "a{10 2}", "prefill", "a{13 1}b{10 1}"}},
 		{"just room", edit(func(r []trace.Request) { r[1].PromptTokens.V = 9 }), Recording{}, []string{"a{0 10}", "a{10 2}", "a{12 1}b{0 9}", "a{13 1}b{9 1}"}},
 		{"preempted", edit(func(r []trace.Request) { r[1].Preemptions = trace.Some[int64](1) }), Recording{}, []string{"a{0 10}", "a{10 2}", "preempted", "preempted"}},
+		{"the prompt of a request after the last step does not end in time", append(two(), journeyOf("c", 99, 2, 9, 9, 10)), Recording{}, known},
+		{"one that was aborted after the last step", append(two(), journeyOf("c", 12, 0, 9, 0, 9)), Recording{}, known},
 		{"events lost", edit(func(r []trace.Request) { r[1].DroppedEvents = 1 }), Recording{}, []string{"a{0 10}", "a{10 2}", "inconsistent", "inconsistent"}},
 		{"no FINISHED", edit(func(r []trace.Request) { r[1].FinishedStep = trace.Opt[int64]{} }), Recording{}, []string{"a{0 10}", "a{10 2}", "inconsistent", "inconsistent"}},
 		{"never ran", edit(func(r []trace.Request) {

@@ -105,7 +105,7 @@ func furtherLies() []lie {
 		{what: "max_num_batched_tokens x4", kinds: traced, causes: "waiting_reason journey_tokens chunk_reason", dep: func(d *deploy.Deployment) { d.Engine.MaxNumBatchedTokens *= 4 }},
 		{what: "max_num_seqs x4", kinds: traced, causes: "waiting_reason", dep: func(d *deploy.Deployment) { d.Engine.MaxNumSeqs *= 4 }},
 		{what: "pp 2", kinds: every, gpu: true, causes: "pool_of_memory memory step_prior request_prior", dep: func(d *deploy.Deployment) { d.PP = 2 }},
-		{what: "tp x2", kinds: client + stock, gpu: true, causes: "request_prior", dep: func(d *deploy.Deployment) { d.TP *= 2 }},
+		{what: "tp x2", kinds: client + stock, gpu: true, causes: "request_prior pool_of_memory", dep: func(d *deploy.Deployment) { d.TP *= 2 }},
 		{what: "tp x4", kinds: client + stock, gpu: true, causes: "request_prior", dep: func(d *deploy.Deployment) { d.TP *= 4 }},
 		{what: "H200 for it", kinds: every, gpu: true, causes: "pool_of_memory memory step_prior request_prior", dep: sheet("H200")},
 		{what: "B200 for it", kinds: every, gpu: true, causes: "pool_of_memory memory step_prior request_prior", dep: sheet("B200")},
@@ -139,7 +139,7 @@ func furtherLies() []lie {
 			}
 			r.Observed = out
 		}},
-		{what: "client: every request twice", kinds: client + stock, causes: "clients_complete client_limits client_tokens request_prior", run: func(r *trace.Run) {
+		{what: "client: every request twice", kinds: client + stock, causes: "clients_differ clients_complete client_limits client_tokens request_prior", run: func(r *trace.Run) {
 			r.Observed = append(r.Observed, r.Observed...)
 		}},
 		{what: "journeys: every request twice", kinds: traced, causes: "finished_requests running_requests waiting_requests journey_tokens clients_complete step_floor", run: func(r *trace.Run) {
@@ -245,7 +245,7 @@ func furtherLies() []lie {
 		{what: "levels: tp x2", kinds: levels, gpu: true, causes: "level_prior", run: eachLevel(func(p *trace.LoadPoint) { p.TP.V *= 2 })},
 		{what: "levels: tp / 2", kinds: levels, gpu: true, causes: "level_prior", run: eachLevel(func(p *trace.LoadPoint) { p.TP.V = max(1, p.TP.V/2) })},
 		{what: "levels: A100", kinds: levels, gpu: true, causes: "level_prior", dep: sheet("A100-80GB")},
-		{what: "levels: H200", kinds: levels, gpu: true, causes: "level_prior", dep: sheet("H200")},
+		{what: "levels: H200", kinds: levels, gpu: true, causes: "level_prior pool_of_memory", dep: sheet("H200")},
 		{what: "levels: every row but one figure twice", kinds: levels, causes: "levels_differ", run: func(r *trace.Run) {
 			more := slices.Clone(r.Points)
 			for i := range more {

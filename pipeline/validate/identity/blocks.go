@@ -57,6 +57,10 @@ func usedBlocks(f *facts) reading {
 	if f.run.Aggregate != nil || len(f.run.Steps) == 0 {
 		return notChecked("no step summaries")
 	}
+	mostBlocks := int64(0) // of a request; 0: not known
+	if most := f.dep.MaxModelLen(); most.OK && f.hasPlainBlocks() {
+		mostBlocks = most.V/f.dep.Engine.BlockSize + f.lookaheadBlocks() + blockSlack
+	}
 	var r reading
 	note := ""
 	for i := range f.run.Steps {
@@ -76,6 +80,10 @@ func usedBlocks(f *facts) reading {
 			r.violated++
 			r.largest = math.Max(r.largest, float64(s.NumPrefillReqs+s.NumDecodeReqs)-used)
 			note = "fewer blocks are in use than requests run"
+		case mostBlocks > 0 && used > float64(blockSlack+(s.RunningDepth+s.WaitingDepth)*mostBlocks):
+			r.violated++
+			r.largest = math.Max(r.largest, used-float64(s.RunningDepth*mostBlocks))
+			note = "more blocks are in use than requests of max_model_len tokens take"
 		}
 	}
 	c := &f.snapshot
@@ -243,6 +251,10 @@ func (f *facts) otherPool(blocks int64) string {
 			try("dtype in run.yaml may be wrong: weights of twice the bytes give this size", scaled(1, 2))
 			try("dtype and kv_cache_dtype in run.yaml may be wrong: twice the bytes give this size", scaled(2, 2))
 		}
+	}
+	for times := int64(2); times <= 8 && f.dep.Model.NumKVHeads*times <= f.dep.Model.NumHeads; times *= 2 {
+		try(fmt.Sprintf("num_key_value_heads of the model may be wrong: %d give this size", f.dep.Model.NumKVHeads*times),
+			func(d *deploy.Deployment) { d.Model.NumKVHeads *= times })
 	}
 	for tp := int64(1); tp <= 8; tp *= 2 {
 		if tp != f.dep.TP {

@@ -121,10 +121,15 @@ func (f *facts) countSnapshots() error {
 			}
 		}
 		before := seen[snapshot.CoreID]
-		if before == nil {
+		switch {
+		case before == nil:
 			before = &lastSeen{}
 			seen[strings.Clone(snapshot.CoreID)] = before // CoreID shares the memory of a whole page of rows
-		} else if before.preemptions == snapshot.Preemptions && snapshot.StepID > before.step {
+		case before.preemptions != snapshot.Preemptions:
+		case snapshot.StepID == before.step: // recorded twice
+			counts.progress++
+			counts.jumps++
+		case snapshot.StepID > before.step:
 			counts.progress++
 			counts.jumps += f.jumped(before, snapshot)
 		}
@@ -167,6 +172,7 @@ func (f *facts) lookaheadTokens() int64 {
 const (
 	mostOffSteps  = 0.02 // share of steps, snapshots or requests that may contradict
 	mostOffTokens = 0.01 // share of all tokens
+	mostSeveral   = 0.01 // share of steps whose decodes may have several tokens
 )
 
 // share returns the part of a whole, 0 without one.
@@ -183,6 +189,8 @@ func stepTokens(f *facts) reading {
 		return notChecked("the steps are logged passes")
 	}
 	var r reading
+	several := 0          // steps with more decode tokens than decodes
+	preempted := int64(0) // requests that compute their tokens again
 	for i := range f.run.Steps {
 		s := &f.run.Steps[i]
 		r.checked++
@@ -190,6 +198,10 @@ func stepTokens(f *facts) reading {
 		ranNothing := s.ScheduledTokens == 0 && s.NumPrefillReqs+s.NumDecodeReqs > 0
 		tooFew := s.PrefillTokens < s.NumPrefillReqs || s.DecodeTokens < s.NumDecodeReqs
 		tooMany := s.NumPrefillReqs+s.NumDecodeReqs > s.RunningDepth
+		preempted += s.NumPreempted
+		if s.DecodeTokens > s.NumDecodeReqs {
+			several++
+		}
 		if off > 0 || ranNothing || tooFew || tooMany {
 			r.violated++
 		}
@@ -198,6 +210,12 @@ func stepTokens(f *facts) reading {
 	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
 	r.sentence = fmt.Sprintf("%d of %d step summaries contradict themselves: scheduled tokens are not prefill plus decode tokens (by up to %.0f), "+
 		"or more requests run than are running", r.violated, r.checked, r.largest)
+	if !r.broken && !f.speculates() && preempted == 0 && float64(several) > mostSeveral*float64(r.checked) {
+		r.broken = true
+		r.violated = several
+		r.sentence = fmt.Sprintf("in %d of %d step summaries requests decode more than one token each without drafts: prefill and decode are mixed up, or "+
+			"run.yaml has no speculative_config", several, r.checked)
+	}
 	return r
 }
 
@@ -366,8 +384,7 @@ func finishedCounts(f *facts) reading {
 			finished++
 		}
 	}
-	ids := steps[len(steps)-1].ID - steps[0].ID + 1
-	if lost := ids - int64(len(steps)); lost > 0 {
+	if lost := f.stepIDs() - int64(len(steps)); lost > 0 {
 		return notChecked("%d steps have no summary, and may have counted some", lost)
 	}
 	r := reading{checked: int(finished)}
@@ -415,7 +432,7 @@ func snapshotProgress(f *facts) reading {
 	r := reading{checked: c.progress, violated: c.jumps}
 	r.largest = share(r.violated, r.checked)
 	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
-	r.sentence = fmt.Sprintf("in %d of %d pairs of snapshots of a request the computed tokens are not those before plus what was scheduled",
+	r.sentence = fmt.Sprintf("in %d of %d pairs of snapshots of a request the computed tokens are not those before plus what was scheduled, or both are of one step",
 		r.violated, r.checked)
 	return r
 }
@@ -496,7 +513,33 @@ func limits(f *facts) reading {
 			r.largest = math.Max(r.largest, over)
 		}
 	}
+	if r.violated == 0 && e.LongPrefillThreshold > 0 {
+		return f.prefillThreshold(r)
+	}
 	r.broken = r.violated > 0
 	r.sentence = fmt.Sprintf("%d of %d steps run more than %s of run.yaml allows, up to %.3g times", r.violated, r.checked, what, r.largest)
+	return r
+}
+
+// prefillThreshold adds to the reading whether a step computed more than long_prefill_token_threshold tokens of a prompt: the
+// steps of a prompt times the threshold are its tokens that were not cached, or more.
+func (f *facts) prefillThreshold(r reading) reading {
+	threshold := f.dep.Engine.LongPrefillThreshold
+	n := 0
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if !q.ScheduledStep.OK || !q.FirstTokenStep.OK || !q.PromptTokens.OK || !q.CachedTokens.OK {
+			continue
+		}
+		n++
+		steps := q.FirstTokenStep.V - q.ScheduledStep.V + 1
+		if tokens := q.PromptTokens.V - q.CachedTokens.V; tokens > steps*threshold {
+			r.violated++
+			r.largest = math.Max(r.largest, float64(tokens)/float64(steps*threshold))
+		}
+	}
+	r.broken = r.violated > 0
+	r.sentence = fmt.Sprintf("%d of %d prompts were computed in fewer steps than long_prefill_token_threshold %d of run.yaml allows, up to %.3g times as "+
+		"fast", r.violated, n, threshold, r.largest)
 	return r
 }

@@ -8,12 +8,16 @@
 // where it was checked; one that this recording cannot check gives the reason.
 //
 // Files: order.go has stamps, counts.go tokens and requests by step, blocks.go the KV cache and the
-// memory of the device, times.go clocks, physical floors and the library's prediction, load.go clients
-// and load levels, losses.go what is known to be missing. Times are in us, stamps in ns.
+// memory of the device, limits.go the limits of the scheduler, times.go clocks, physical floors and the
+// library's prediction, resolution.go rounding, lengths.go lengths that times go with, clients.go times of
+// clients and spans, load.go the library's times of requests and load levels, losses.go what is known to be
+// missing. Times are in us, stamps in ns.
 package identity
 
 import (
+	"cmp"
 	"fmt"
+	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -31,6 +35,7 @@ type Identity struct {
 	Tolerance string   // what is not a violation
 	Effect    string   // of a violation: result.IdentityFails, IdentityUndecided or IdentityNamed
 	Harms     []string // purposes that a violation harms
+	Causes    string   // names of identities whose violation is the cause of one of this
 	compare   func(*facts) reading
 }
 
@@ -75,8 +80,18 @@ func Check(e Evidence) ([]result.Identity, error) {
 		return nil, err
 	}
 	out := make([]result.Identity, len(identities))
+	violated := map[string]bool{}
 	for i := range identities {
 		out[i] = identities[i].apply(f)
+		violated[out[i].Name] = out[i].Status == result.IdentityViolated
+	}
+	// A contradiction is stated once, by its cause.
+	for i := range identities {
+		for _, cause := range strings.Fields(identities[i].Causes) {
+			if violated[identities[i].Name] && violated[cause] {
+				out[i] = identities[i].notChecked(cause + " is violated, which changes this too")
+			}
+		}
 	}
 	return out, nil
 }
@@ -94,29 +109,32 @@ func (id *Identity) apply(f *facts) result.Identity {
 		Status:    result.IdentityHolds,
 		Checked:   r.checked,
 		Violated:  r.violated,
+		Largest:   result.OrNull(r.largest),
 		Harms:     id.Harms,
 	}
-	switch {
-	case r.why != "" || r.checked == 0:
-		out.Status = result.IdentityNotChecked
-		out.Sentence = r.why
-		if r.why == "" {
-			out.Sentence = "not recorded"
-		}
-		out.Checked = 0
-		out.Violated = 0
-	case r.broken:
+	if r.why != "" || r.checked == 0 {
+		return id.notChecked(cmp.Or(r.why, "not recorded"))
+	}
+	if r.broken {
 		out.Status = result.IdentityViolated
-		out.Effect = id.Effect
-		if r.effect != "" {
-			out.Effect = r.effect
-		}
+		out.Effect = cmp.Or(r.effect, id.Effect)
 		out.Sentence = r.sentence
 	}
-	if out.Status != result.IdentityNotChecked {
-		out.Largest = result.OrNull(r.largest)
-	}
 	return out
+}
+
+// notChecked returns the result of an identity that was not checked.
+func (id *Identity) notChecked(why string) result.Identity {
+	return result.Identity{
+		Name:      id.Name,
+		Kind:      id.Kind,
+		Streams:   id.Streams,
+		Holds:     id.Holds,
+		Tolerance: id.Tolerance,
+		Status:    result.IdentityNotChecked,
+		Sentence:  why,
+		Harms:     id.Harms,
+	}
 }
 
 // All returns the identities in the order in which documents have them.

@@ -10,28 +10,31 @@ import (
 	gonum "gonum.org/v1/gonum/stat"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // Tolerances of lengths.
 const (
-	slackTokens    = 2    // between the counts of a client and of the server
-	slackShare     = 0.05 // of them
-	mostOtherSums  = 0.1  // by which clients may count more tokens than all passes
-	fewestLengths  = 50   // requests or passes whose times are compared with their lengths
-	rankMargin     = 0.3  // by which another column may go better with a time
-	rankDeviations = 4    // standard deviations of the difference, if that is more
-	leastStreamed  = 8    // tokens of an answer that takes time after its first
-	mostUnstreamed = 0.1  // share of such answers that may come at once
+	slackTokens     = 2    // between the counts of a client and of the server
+	slackShare      = 0.05 // of them
+	mostOtherSums   = 0.1  // by which clients may count more tokens than all passes
+	fewestLengths   = 50   // requests or passes whose times are compared with their lengths
+	rankMargin      = 0.3  // by which another column may go better with a time
+	rankDeviations  = 4    // standard deviations of the difference, if that is more
+	leastStreamed   = 8    // tokens of an answer that takes time after its first
+	mostUnstreamed  = 0.1  // share of such answers that may come at once
+	fewestDrafted   = 500  // steps in which drafts would have been verified
+	leastAccepted   = 0.01 // drafts accepted in a step of a request
+	leastTokenRatio = 8    // of tokens of passes, from which elapsed times must go with them
+	leastSpread     = 0.3  // standard deviation of the logarithm of lengths, from which times must go with them
 )
 
 // outputSteps compares the output tokens of each journey with the steps between its first and its last token, and
 // returns the reading: a running request gets a token in every step.
 func outputSteps(f *facts) reading {
-	if f.speculates() {
-		return notChecked("a step makes more than one token of a request")
-	}
 	var r reading
+	tokens, steps := 0.0, 0.0 // after the first of each request
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
 		if !q.FirstTokenStep.OK || !q.FinishedStep.OK || !q.OutputTokens.OK || q.Preemptions.Or(0) > 0 || q.DroppedEvents > 0 ||
@@ -39,6 +42,8 @@ func outputSteps(f *facts) reading {
 			continue
 		}
 		r.checked++
+		tokens += float64(q.OutputTokens.V - 1)
+		steps += float64(q.FinishedStep.V - q.FirstTokenStep.V)
 		off := math.Abs(float64(q.OutputTokens.V - 1 - (q.FinishedStep.V - q.FirstTokenStep.V)))
 		r.largest = math.Max(r.largest, off)
 		if off > slackTokens {
@@ -47,6 +52,16 @@ func outputSteps(f *facts) reading {
 	}
 	if r.checked == 0 {
 		return notChecked("no journey states the steps of its first and last token")
+	}
+	if f.speculates() {
+		// Where drafts are verified, some are accepted.
+		r.violated = r.checked
+		r.largest = tokens / math.Max(1, steps)
+		r.broken = steps >= fewestDrafted && tokens <= (1+leastAccepted)*steps
+		r.effect = result.IdentityNamed
+		r.sentence = fmt.Sprintf("run.yaml states that drafts are verified, and %d journeys have %.4g output tokens a step: no draft was accepted, or the "+
+			"server had none", r.checked, r.largest)
+		return r
 	}
 	r.broken = float64(r.violated) > mostBackwards*float64(r.checked)
 	r.sentence = fmt.Sprintf("%d of %d journeys have other output tokens than steps between their first and last token, by up to %.0f: the counts were "+
@@ -163,13 +178,46 @@ func clientLengths(f *facts) reading {
 	r.goesWith(decode, outputs, prompts, "the time after the first token goes with the prompt, not with the output")
 	r.goesWithOwn(ttft, prompts, "TTFT goes with the prompt of the request %s")
 	r.goesWithOwn(decode, outputs, "the time after the first token goes with the output of the request %s")
+	if !r.broken {
+		r.goesAtAll(decode, outputs, "the time after the first token does not go with the output tokens")
+	}
 	return r
+}
+
+// goesAtAll adds to the reading whether times go with lengths that differ much. If a time is its length times a factor of
+// its own, their correlation is the spread of the lengths over that of the times; half of it is required.
+func (r *reading) goesAtAll(times, lengths []float64, what string) {
+	var logTimes, logLengths []float64
+	for i := range times {
+		if times[i] > 0 && lengths[i] > 1 {
+			logTimes = append(logTimes, math.Log(times[i]))
+			logLengths = append(logLengths, math.Log(lengths[i]-1))
+		}
+	}
+	n := len(logTimes)
+	if n < fewestLengths {
+		return
+	}
+	spread := gonum.StdDev(logLengths, nil)
+	if spread < leastSpread {
+		return
+	}
+	want := math.Min(1, spread/gonum.StdDev(logTimes, nil))
+	got := correlation(logTimes, logLengths)
+	if got < want/2-rankDeviations/math.Sqrt(float64(n)) {
+		r.broken = true
+		r.violated = n
+		r.largest = want - got
+		r.sentence = fmt.Sprintf("in %d rows %s (correlation %.2f of their logarithms, where lengths as different as these give %.2f): columns are mixed up or "+
+			"of other rows", n, what, got, want)
+	}
 }
 
 // passOrder compares how well the elapsed times of logged passes go with their own tokens and with those of the passes
 // beside them, and returns the reading.
 func passOrder(f *facts) reading {
 	var tokens, elapsed []float64
+	most := 0.0
 	its := f.run.Iterations
 	for i := range its {
 		it := &its[i]
@@ -183,11 +231,23 @@ func passOrder(f *facts) reading {
 		tokens = append(tokens, float64(it.ContextTokens+it.GenerationTokens))
 		elapsed = append(elapsed, it.ElapsedUs)
 	}
+	if len(tokens) > 0 {
+		sorted := stat.Sorted(tokens)
+		most = stat.Quantile(sorted, 0.95) / stat.Quantile(sorted, 0.05)
+	}
 	if len(tokens) < fewestLengths {
 		return notChecked("fewer than %d logged passes", fewestLengths)
 	}
 	r := reading{checked: len(tokens)}
 	r.goesWithOwn(elapsed, tokens, "the elapsed time goes with the tokens of the pass %s")
+	own := correlation(ranks(elapsed), ranks(tokens))
+	if !r.broken && most > leastTokenRatio && len(tokens) >= fewestWorked && own < leastWorkRank {
+		r.broken = true
+		r.violated = r.checked
+		r.largest = 1 - own
+		r.sentence = fmt.Sprintf("the elapsed times of %d passes with and beside prompts do not go with their tokens (rank correlation %.2f): they are of other "+
+			"passes", r.checked, own)
+	}
 	return r
 }
 

@@ -1,6 +1,7 @@
 package identity
 
 import (
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -180,6 +181,84 @@ func TestEachLieIsSeen(t *testing.T) {
 				r.Requests[i].DroppedEvents = 3
 			}
 		}, "events_complete"},
+		{"stamps of steps in the wrong columns", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				s := &r.Steps[i]
+				s.TsStartNs, s.TsEndNs = s.TsEndNs+1, s.TsStartNs
+			}
+		}, "step_stamps"},
+		{"stamps of steps in 0.1 s", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].TsStartNs = r.Steps[i].TsStartNs / 1e8 * 1e8
+			}
+		}, "step_rounding"},
+		{"TTFT in whole s", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Observed {
+				r.Observed[i].TTFTUs.V = math.Ceil(r.Observed[i].TTFTUs.V/1e6) * 1e6
+				r.Observed[i].E2EUs.V += 1e6
+			}
+		}, "request_rounding"},
+		{"wall clock of another time zone", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].WallNs = r.Steps[i].TsEndNs + 1e18
+			}
+			for i := range r.Requests {
+				r.Requests[i].StartWallNs = trace.Some(r.Requests[i].ArrivedNs.V + 1e18 + 3600e9)
+			}
+		}, "wall_clocks"},
+		{"max_model_len", func(r *trace.Run, d *deploy.Deployment) { d.Engine.MaxModelLen = trace.Some[int64](40) }, "model_len used_blocks"},
+		{"chunks larger than the threshold", func(r *trace.Run, d *deploy.Deployment) {
+			d.Engine.LongPrefillThreshold = 1
+			for i := range r.Requests {
+				r.Requests[i].CachedTokens = trace.Some[int64](0)
+			}
+		}, "scheduler_limits"},
+		{"drafts that were never verified", func(r *trace.Run, d *deploy.Deployment) {
+			d.Engine.Extra = map[string]any{"speculative_config": map[string]any{"method": "ngram", "num_speculative_tokens": 2}}
+		}, "output_steps"},
+		{"steps up to half of the journeys", func(r *trace.Run, d *deploy.Deployment) { r.Steps = r.Steps[:len(r.Steps)/2] }, "steps_complete"},
+		{"snapshots twice", func(r *trace.Run, d *deploy.Deployment) {
+			var twice []trace.Snapshot
+			for _, s := range r.Snapshots {
+				twice = append(twice, s, s)
+			}
+			r.Snapshots = twice
+		}, "snapshot_progress"},
+		{"1 s on each time of clients", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Observed {
+				r.Observed[i].TTFTUs.V += 1e6
+				r.Observed[i].E2EUs.V += 1e6
+			}
+		}, "client_delays"},
+		{"clients' rows twice", func(r *trace.Run, d *deploy.Deployment) { r.Observed = append(r.Observed, r.Observed...) }, "clients_differ"},
+		{"clients' times in two units", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Observed {
+				o := &r.Observed[i]
+				o.CoreID = trace.Opt[string]{}
+				if i%3 == 0 {
+					o.TTFTUs.V /= 1000
+					o.E2EUs.V /= 1000
+				}
+			}
+		}, "client_units"},
+		{"clients that are faster than the weights are read", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Observed {
+				o := &r.Observed[i]
+				o.CoreID = trace.Opt[string]{}
+				o.E2EUs.V = o.TTFTUs.V + (o.E2EUs.V-o.TTFTUs.V)/10
+			}
+		}, "request_floor"},
+		{"stock spans in ms", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				q := &r.Requests[i]
+				e2eMs, _ := q.E2EMs()
+				*q = trace.Request{
+					Source: trace.SourceStock, StartWallNs: q.ArrivedNs, EndWallNs: q.DepartedNs, StockE2EUs: trace.Some(e2eMs * 1e6),
+					PromptTokens: q.PromptTokens, OutputTokens: q.OutputTokens,
+				}
+			}
+			r.Observed, r.Steps, r.Snapshots = nil, nil, nil
+		}, "span_sums"},
 		{"lost snapshots", func(r *trace.Run, d *deploy.Deployment) {
 			r.Snapshots = append(r.Snapshots[:100:100], r.Snapshots[300:]...)
 		}, "snapshots_complete"},

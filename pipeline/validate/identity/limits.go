@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Tolerances of the scheduler's limits.
@@ -24,6 +25,41 @@ const (
 var otherReasonsToWait = []string{
 	"long_prefill_token_threshold", "max_num_partial_prefills", "max_long_partial_prefills", "prefill_schedule_interval", "watermark",
 	"enable_lora", "lora_modules", "kv_transfer_config", "scheduler_cls", "scheduling_policy",
+}
+
+// modelLen compares the tokens of each request with max_model_len, and returns the reading
+// (vllm/v1/engine/input_processor.py refuses longer prompts, and vllm/v1/core/sched/utils.py: check_stop() ends outputs there).
+func modelLen(f *facts) reading {
+	most := f.dep.MaxModelLen()
+	if !most.OK {
+		return notChecked("max_model_len is not known")
+	}
+	var r reading
+	compare := func(prompt, output, n trace.Opt[int64]) {
+		if !prompt.OK {
+			return
+		}
+		tokens := prompt.V + output.V/max(1, n.Or(1))
+		r.checked++
+		over := float64(tokens-most.V) - slackTokens
+		if over > slackShare*float64(most.V) {
+			r.violated++
+		}
+		r.largest = math.Max(r.largest, float64(tokens)/float64(most.V))
+	}
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		compare(q.PromptTokens, q.OutputTokens, trace.Opt[int64]{}) // those of one sample
+	}
+	for i := range f.run.Observed {
+		if o := &f.run.Observed[i]; o.Success.Or(true) {
+			compare(o.PromptTokens, o.OutputTokens, o.N)
+		}
+	}
+	r.broken = float64(r.violated) > mostBackwards*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d requests have more prompt and output tokens than max_model_len %d, up to %.3g times: the server had a larger one, "+
+		"or lengths are not in tokens", r.violated, r.checked, most.V, r.largest)
+	return r
 }
 
 // waitingReason looks for steps that leave requests waiting although every limit of the scheduler leaves room

@@ -24,6 +24,7 @@ const (
 	mostOffLevels   = 0.2  // share of load levels whose E2E may be another sum
 	wholeTolerance  = 1e-3 // between E2E and the time per token times all tokens, which are not equal
 	fewestLevels    = 3
+	mostChunks      = 64  // of a prompt whose time the library computes
 	queuedTimes     = 5   // times of its prompt that a request waits for the first token if it was queued
 	mostEarly       = 0.1 // share of load levels whose first token may come earlier than the prompt's kernels take
 )
@@ -33,6 +34,8 @@ type clientRequest struct {
 	sentUs, ttftUs, e2eUs float64
 	prompt, output        float64
 	cached                float64
+	knowsCached           bool // cached is stated, or nothing can be cached
+	isPlanned             bool // sentUs is the planned time
 	itlUs                 float64
 	decoding              float64 // mean number of requests that decode while it does
 }
@@ -41,16 +44,30 @@ type clientRequest struct {
 func (f *facts) listRequests() {
 	for i := range f.run.Observed {
 		observed := &f.run.Observed[i]
-		if !observed.Success.Or(true) || !observed.TTFTUs.OK || !observed.E2EUs.OK || observed.N.Or(1) > 1 || observed.SentNs() == 0 {
+		if !observed.Success.Or(true) || observed.N.Or(1) > 1 {
+			continue
+		}
+		ttftUs, e2eUs := observed.TTFTUs, observed.E2EUs
+		sentUs := float64(observed.SentNs()) / 1e3
+		if !ttftUs.OK && observed.QueuedNs.OK && observed.EngineFirstNs.OK && observed.EngineLastNs.OK {
+			// A client within the engine has its stamps alone.
+			sentUs = float64(observed.QueuedNs.V) / 1e3
+			ttftUs = trace.Some(float64(observed.EngineFirstNs.V-observed.QueuedNs.V) / 1e3)
+			e2eUs = trace.Some(float64(observed.EngineLastNs.V-observed.QueuedNs.V) / 1e3)
+		}
+		if !ttftUs.OK || !e2eUs.OK || sentUs == 0 {
 			continue
 		}
 		f.loads = append(f.loads, clientRequest{
-			sentUs: float64(observed.SentNs()) / 1e3,
-			ttftUs: observed.TTFTUs.V,
-			e2eUs:  observed.E2EUs.V,
+			sentUs: sentUs,
+			ttftUs: ttftUs.V,
+			e2eUs:  e2eUs.V,
 			prompt: float64(observed.PromptTokens.V),
 			output: float64(observed.OutputTokens.V),
 			cached: float64(observed.CachedTokens.V),
+			// Without a prefix cache nothing is cached.
+			knowsCached: observed.KnowsCached() || observed.SharesNothing() || !f.dep.Engine.PrefixCaching,
+			isPlanned:   !observed.SendNs.OK && observed.ArrivalNs.OK,
 		})
 	}
 	if len(f.loads) == 0 {
@@ -123,6 +140,7 @@ func priorOfRequests(f *facts) reading {
 		return notChecked("steps verify drafted tokens")
 	}
 	var itlRatios, queuedRatios, ttftRatios []float64
+	early, known := 0, 0 // first tokens of prompts of which is known what was cached
 	span := f.loadSpanUs()
 	tokens := 0.0
 	for i := range f.loads {
@@ -148,13 +166,37 @@ func priorOfRequests(f *facts) reading {
 			*ratios = append(*ratios, prompt.decodeRatio(load.itlUs, promptsPerUs, decode))
 		}
 		if load.prompt > load.cached {
-			ttftRatios = append(ttftRatios, load.ttftUs/f.prefillTime(load.prompt-load.cached).leastUs)
+			ratio := load.ttftUs / f.prefillTime(load.prompt-load.cached).leastUs
+			ttftRatios = append(ttftRatios, ratio)
+			if load.knowsCached {
+				known++
+				if ratio < 1/PriorNamed {
+					early++
+				}
+			}
 		}
 	}
 	if len(itlRatios) < fewestPriced {
 		itlRatios = append(itlRatios, queuedRatios...)
 	}
-	return f.requestReading("request", fewestPriced, itlRatios, ttftRatios)
+	r := f.requestReading("request", fewestPriced, itlRatios, ttftRatios)
+	if known >= fewestPriced {
+		r.nameEarly(early, known, "requests", f.dep.Hardware.Name)
+	}
+	return r
+}
+
+// nameEarly adds to a reading without a departure that too many first tokens come earlier than the kernels of their prompts
+// take.
+func (r *reading) nameEarly(early, all int, what, device string) {
+	if r.broken || r.why != "" || share(early, all) <= mostEarly {
+		return
+	}
+	r.broken = true
+	r.violated = early
+	r.effect = result.IdentityNamed
+	r.sentence = fmt.Sprintf("in %d of %d %s the first token comes earlier than the kernels of the prompt allow on %s: TTFT or lengths may stand "+
+		"in the wrong rows, prompts may not be counted in tokens, or come from the prefix cache", early, all, what, device)
 }
 
 // requestReading returns the comparison of the ratios of measured to predicted times. The time between
@@ -203,10 +245,23 @@ func (f *facts) decodeTime(n, context float64) priorTime {
 	return f.price(&library.Batch{Tokens: n, Sequences: n, Decodes: n, DecodeContext: n * context})
 }
 
-// prefillTime returns the library's time of one prompt alone.
+// prefillTime returns the library's time of one prompt alone, in the chunks that the scheduler makes of it.
 func (f *facts) prefillTime(prompt float64) priorTime {
 	prompt = math.Max(1, prompt)
-	return f.price(&library.Batch{Tokens: prompt, Sequences: 1, Prefills: 1, PrefillTokens: prompt, PrefillPairs: prompt * (prompt + 1) / 2})
+	chunk := prompt
+	if e := &f.dep.Engine; e.MaxNumBatchedTokens > 0 && e.ChunkedPrefill {
+		chunk = float64(e.MaxNumBatchedTokens)
+		if e.LongPrefillThreshold > 0 {
+			chunk = math.Min(chunk, float64(e.LongPrefillThreshold))
+		}
+	}
+	chunk = math.Max(chunk, prompt/mostChunks)
+	var sum priorTime
+	for computed := 0.0; computed < prompt; computed += chunk {
+		n := math.Min(chunk, prompt-computed)
+		sum = sum.plus(f.price(&library.Batch{Tokens: n, Sequences: 1, Prefills: 1, PrefillTokens: n, PrefillPairs: n*computed + n*(n+1)/2}))
+	}
+	return sum
 }
 
 // promptBeside returns the library's time of one prompt: at most as alone, and at least what it adds to a step of n
@@ -360,13 +415,7 @@ func priorOfLevels(f *facts) reading {
 		}
 	}
 	r := f.requestReading("level", fewestLevels, itl, ttft)
-	if !r.broken && share(early, len(ttft)) > mostEarly {
-		r.broken = true
-		r.violated = early
-		r.effect = result.IdentityNamed
-		r.sentence = fmt.Sprintf("in %d of %d load levels the first token comes earlier than the kernels of the prompt allow on %s: TTFT or lengths may stand "+
-			"in the wrong rows, prompts may not be counted in tokens, or come from the prefix cache", early, len(ttft), f.dep.Hardware.Name)
-	}
+	r.nameEarly(early, len(ttft), "load levels", f.dep.Hardware.Name)
 	return r
 }
 

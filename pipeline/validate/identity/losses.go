@@ -49,7 +49,7 @@ func stepsComplete(f *facts) reading {
 	if n < 2 || f.run.Aggregate != nil {
 		return notChecked("fewer than two step summaries")
 	}
-	ids := float64(f.run.Steps[n-1].ID - f.run.Steps[0].ID + 1)
+	ids := float64(f.stepIDs())
 	rate := f.dep.Tracing.StepSampleRate.Or(1)
 	expected := ids * rate
 	lost := math.Max(0, expected-float64(n)-3*math.Sqrt(expected*(1-rate)))
@@ -57,6 +57,19 @@ func stepsComplete(f *facts) reading {
 		"summaries were lost", n, ids, rate, expected, 100*lost/math.Max(1, expected))
 	r.broken = r.largest > stepLossTolerance
 	return r
+}
+
+// stepIDs returns how many ids there are from the first step that a summary or a journey names to the last.
+func (f *facts) stepIDs() int64 {
+	first, last := f.run.Steps[0].ID, f.run.Steps[len(f.run.Steps)-1].ID
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if q.ScheduledStep.OK && q.FinishedStep.OK && q.FinishedStep.V >= q.ScheduledStep.V {
+			first = min(first, q.ScheduledStep.V)
+			last = max(last, q.FinishedStep.V)
+		}
+	}
+	return last - first + 1
 }
 
 // journeysComplete returns the sum, over all steps, of the running requests of which no journey is

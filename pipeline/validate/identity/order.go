@@ -111,6 +111,29 @@ func stepOrder(f *facts) reading {
 	return r
 }
 
+// stepStamps compares the stamps of each step with each other and with those of the step before, and returns the reading.
+func stepStamps(f *facts) reading {
+	steps := f.run.Steps
+	if f.run.Aggregate != nil || len(steps) == 0 {
+		return notChecked("no step summaries")
+	}
+	r := reading{checked: len(steps)}
+	for i := range steps {
+		back := steps[i].TsStartNs - steps[i].TsEndNs
+		if i > 0 {
+			back = max(back, steps[i-1].TsStartNs-steps[i].TsStartNs+1)
+		}
+		if back > 0 {
+			r.violated++
+			r.largest = math.Max(r.largest, float64(back)/1e6)
+		}
+	}
+	r.broken = float64(r.violated) > mostBackwards*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d steps end before they begin, or do not begin after the step before, by up to %.3g ms: stamps are mixed up, or steps "+
+		"are recorded twice", r.violated, r.checked, r.largest)
+	return r
+}
+
 // clientOrder compares the stamps and times within each request of a client, and returns the
 // reading.
 func clientOrder(f *facts) reading {

@@ -42,6 +42,12 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: everyPurpose, compare: stepOrder,
 	},
 	{
+		Name: "step_stamps", Kind: "order", Streams: "step summaries",
+		Holds:     "a step ends after it began and begins after the one before",
+		Tolerance: "1 % of the steps",
+		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "step_rounding", compare: stepStamps,
+	},
+	{
 		Name: "client_order", Kind: "order", Streams: "client timings",
 		Holds:     "a client sends a request, gets the first token, the last token and the end in this order",
 		Tolerance: "1 us, and 1 % of the requests",
@@ -51,7 +57,7 @@ var identities = []Identity{
 		Name: "client_encloses_server", Kind: "order", Streams: "client timings and journeys",
 		Holds:     "a client waits at least as long as the server works on its request",
 		Tolerance: "2 ms, and 1 % of the requests; over three times as long in half of them",
-		Effect:    result.IdentityFails, Harms: replayAlone, compare: clientEncloses,
+		Effect:    result.IdentityFails, Harms: replayAlone, Causes: "request_rounding", compare: clientEncloses,
 	},
 	{
 		Name: "client_streams", Kind: "order", Streams: "client timings",
@@ -60,8 +66,15 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientStreams,
 	},
 	{
+		Name: "client_delays", Kind: "order", Streams: "client timings, and journeys, logged passes or the library's kernels",
+		Holds:     "the quickest first token reaches its client soon after the server made it, or could have made it",
+		Tolerance: "0.25 s, of at least 20 requests; 0.5 s by the library",
+		Effect:    result.IdentityNamed, Harms: replayAlone, Causes: "span_sums request_rounding client_encloses_server engine_order departure_order client_order", compare: clientDelays,
+	},
+
+	{
 		Name: "step_tokens", Kind: "tokens", Streams: "step summaries",
-		Holds:     "scheduled tokens are prefill plus decode tokens, and no more requests run than are running",
+		Holds:     "scheduled tokens are prefill plus decode tokens, a decode without drafts has one, and no more requests run than are running",
 		Tolerance: "2 % of the steps",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: stepTokens,
 	},
@@ -81,12 +94,12 @@ var identities = []Identity{
 		Name: "client_tokens", Kind: "tokens", Streams: "client timings, and journeys or logged passes",
 		Holds:     "clients count the prompt and output tokens of the journeys, and no more than all passes together",
 		Tolerance: "2 tokens and 5 %, and 2 % of the requests; sums: 10 %",
-		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientTokens,
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "clients_differ", compare: clientTokens,
 	},
 	{
 		Name: "client_lengths", Kind: "tokens", Streams: "client timings or stock spans",
 		Holds:     "times go with the lengths of their own request, not better with another column or with the row beside it",
-		Tolerance: "a rank correlation higher by 0.3 and by 4 standard deviations",
+		Tolerance: "a rank correlation higher by 0.3 and by 4 standard deviations; half of the correlation that the spread of outputs gives",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientLengths,
 	},
 	{
@@ -133,30 +146,41 @@ var identities = []Identity{
 	},
 	{
 		Name: "scheduler_limits", Kind: "requests", Streams: "step summaries and the deployment",
-		Holds:     "no step runs more than max_num_seqs requests or max_num_batched_tokens tokens",
+		Holds:     "no step runs more than max_num_seqs requests or max_num_batched_tokens tokens, or more than long_prefill_token_threshold of a prompt",
 		Tolerance: "none",
 		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: limits,
+	},
+	{
+		Name: "model_len", Kind: "requests", Streams: "client timings, journeys or stock spans, and the deployment",
+		Holds:     "no request has more prompt and output tokens than max_model_len",
+		Tolerance: "2 tokens and 5 %, and 1 % of the requests",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens client_tokens", compare: modelLen,
 	},
 	{
 		Name: "waiting_reason", Kind: "requests", Streams: "step summaries and the deployment",
 		Holds: "a request waits only where max_num_seqs requests run, max_num_batched_tokens are scheduled, or fewer blocks are free than " +
 			"the longest prompt takes",
 		Tolerance: "10 % of the steps that leave requests waiting, of at least 10",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: waitingReason,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens", compare: waitingReason,
 	},
 	{
 		Name: "chunk_reason", Kind: "requests", Streams: "journeys, step summaries and the deployment",
 		Holds:     "a prompt is computed in several chunks only if the step of the first is full to max_num_batched_tokens, with enable_chunked_prefill",
 		Tolerance: "10 % of the tokens, and half of such prompts, of at least 3",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: chunkReason,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens running_requests", compare: chunkReason,
 	},
 	{
 		Name: "client_limits", Kind: "requests", Streams: "client timings or stock spans, and the deployment",
 		Holds:     "no more than max_num_seqs requests are between their first and their last token",
 		Tolerance: "10 % and 2 requests, 2 % of the time; more where the KV cache is full, because preempted requests count too",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: clientLimits,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "span_sums request_rounding clients_differ client_order", compare: clientLimits,
 	},
 	{
+		Name: "clients_differ", Kind: "requests", Streams: "client timings or stock spans",
+		Holds:     "no two requests have the same lengths and times to the microsecond",
+		Tolerance: "1 % of the requests",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientsDiffer,
+	}, {
 		Name: "snapshot_blocks", Kind: "blocks", Streams: "snapshots and the deployment",
 		Holds:     "a request of n tokens holds ceil(n / block_size) blocks",
 		Tolerance: "one block and those of drafted tokens, and 2 % of the snapshots",
@@ -166,7 +190,7 @@ var identities = []Identity{
 		Name: "used_blocks", Kind: "blocks", Streams: "step summaries and snapshots",
 		Holds:     "used plus free blocks are the total, and used blocks are those of the running requests less what they share",
 		Tolerance: "2 blocks a request, and 2 % of the steps",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: usedBlocks,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens", compare: usedBlocks,
 	},
 	{
 		Name: "pool_size", Kind: "blocks", Streams: "step summaries and the deployment",
@@ -199,15 +223,39 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: everyPurpose, compare: clockRates,
 	},
 	{
+		Name: "wall_clocks", Kind: "time", Streams: "monotonic and wall-clock stamps of API spans and step summaries",
+		Holds:     "the wall clock is as far from the monotonic one in spans as in steps",
+		Tolerance: "60 s",
+		Effect:    result.IdentityNamed, Harms: everyPurpose, Causes: "api_delays clock_rates step_stamps", compare: wallClocks,
+	},
+	{
+		Name: "step_rounding", Kind: "time", Streams: "step summaries",
+		Holds:     "the stamps of steps are not rounded",
+		Tolerance: "a fifth of the mean time of a step",
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: stepRounding,
+	},
+	{
+		Name: "request_rounding", Kind: "time", Streams: "API spans, journeys, and client timings or stock spans",
+		Holds:     "the stamps and times of requests are not rounded",
+		Tolerance: "a fifth of the mean time to the first token, for E2E of the mean E2E",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: requestRounding,
+	},
+	{
 		Name: "step_floor", Kind: "time", Streams: "step times and the deployment",
 		Holds:     "a step takes at least as long as its bytes and operations at the datasheet's peak",
 		Tolerance: "20 %, and 5 % of the steps",
-		Effect:    result.IdentityFails, Harms: everyPurpose, compare: stepFloor,
+		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "step_rounding step_stamps", compare: stepFloor,
+	},
+	{
+		Name: "step_work", Kind: "time", Streams: "step times and their batches",
+		Holds:     "steps with more work take longer",
+		Tolerance: "a rank correlation of 0.15, where the work differs by a factor of 2",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "step_rounding step_stamps step_order journey_tokens", compare: stepWork,
 	},
 	{
 		Name: "pass_times", Kind: "time", Streams: "logged passes",
-		Holds:     "the elapsed times of passes add up to at most the busy time",
-		Tolerance: "5 %",
+		Holds:     "the elapsed times of passes add up to the busy time",
+		Tolerance: "5 % more, and half of it",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: passTimes,
 	},
 	{
@@ -220,13 +268,28 @@ var identities = []Identity{
 		Name: "step_prior", Kind: "time", Streams: "step times and the library's kernels",
 		Holds:     "steps take what the library predicts for the same batches",
 		Tolerance: "a ratio of 1.5 either way, by regime; beyond 5 the purposes fail",
-		Effect:    result.IdentityNamed, Harms: everyPurpose, compare: priorOfSteps,
+		Effect:    result.IdentityNamed, Harms: everyPurpose, Causes: "step_rounding step_stamps", compare: priorOfSteps,
 	},
 	{
+		Name: "client_units", Kind: "time", Streams: "client timings or stock spans",
+		Holds:     "the times between the tokens of all requests are of one unit",
+		Tolerance: "a factor of 50 from their median, and 2 % of the requests",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server", compare: clientUnits,
+	}, {
+		Name: "span_sums", Kind: "time", Streams: "stock spans",
+		Holds:     "a span is as long as its E2E, which is at least its time in queue and model; prefill and decode add up to the latter, and end no later than TTFT and E2E",
+		Tolerance: "50 ms and 10 %, and 2 % of the spans",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: spanSums,
+	}, {
+		Name: "request_floor", Kind: "time", Streams: "client timings, stock spans or load levels, and the deployment",
+		Holds:     "tokens take at least as long as reading the weights, and prompts as their arithmetic, at the datasheet's peak",
+		Tolerance: "20 % of the medians",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server span_sums", compare: requestFloor,
+	}, {
 		Name: "request_prior", Kind: "time", Streams: "client timings and the library's kernels",
 		Holds:     "tokens take what the library predicts for as many requests at once",
 		Tolerance: "a ratio of 1.5 either way; beyond 5 the purposes fail",
-		Effect:    result.IdentityNamed, Harms: stepsAndReplay, compare: priorOfRequests,
+		Effect:    result.IdentityNamed, Harms: stepsAndReplay, Causes: "span_sums", compare: priorOfRequests,
 	},
 	{
 		Name: "level_prior", Kind: "time", Streams: "load levels and the library's kernels",
@@ -287,7 +350,7 @@ var identities = []Identity{
 		Name: "steps_complete", Kind: KindLoss, Streams: "step summaries",
 		Holds:     "every step id has a summary, or the share that was to be recorded",
 		Tolerance: "5 %",
-		Effect:    result.IdentityUndecided, Harms: everyPurpose, compare: stepsComplete,
+		Effect:    result.IdentityUndecided, Harms: everyPurpose, Causes: "step_order running_requests", compare: stepsComplete,
 	},
 	{
 		Name: "journeys_complete", Kind: KindLoss, Streams: "step summaries and journeys",
@@ -317,7 +380,7 @@ var identities = []Identity{
 		Name: "snapshots_complete", Kind: KindLoss, Streams: "snapshots and step summaries",
 		Holds:     "a step with snapshots has one of every running request, and as many steps have them as were to be recorded",
 		Tolerance: "2 %",
-		Effect:    result.IdentityUndecided, Harms: stepsAndReplay, compare: snapshotsComplete,
+		Effect:    result.IdentityUndecided, Harms: stepsAndReplay, Causes: "journey_tokens", compare: snapshotsComplete,
 	},
 	{
 		Name: "passes_complete", Kind: KindLoss, Streams: "logged passes",

@@ -22,6 +22,7 @@ const (
 	mostBelowFloor = 0.05 // share of steps that may be shorter
 	PriorNamed     = 1.5  // ratio of measured and predicted step times that is named
 	PriorUnusable  = 5.0  // ratio at which the data are not usable as described
+	leastOfBusy    = 0.5  // of the busy time that the elapsed times of passes take
 	fewestPriced   = 20   // steps of a regime, or requests, that a median is taken of
 )
 
@@ -71,6 +72,36 @@ func clockRates(f *facts) reading {
 	return r
 }
 
+// clocksApartS is by how many seconds the wall clocks of two streams may differ.
+const clocksApartS = 60
+
+// wallClocks compares the time between wall clock and monotonic clock in API spans with that in step summaries, and
+// returns the reading.
+func wallClocks(f *facts) reading {
+	var steps, requests []float64
+	for i := range f.run.Steps {
+		if s := &f.run.Steps[i]; f.run.Aggregate == nil && s.WallNs > 0 {
+			steps = append(steps, float64(s.WallNs-s.TsEndNs)/1e9)
+		}
+	}
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if q.Source != trace.SourceStock && q.ArrivedNs.OK && q.StartWallNs.OK {
+			requests = append(requests, float64(q.StartWallNs.V-q.ArrivedNs.V)/1e9)
+		}
+	}
+	if len(steps) == 0 || len(requests) == 0 {
+		return notChecked("not both streams have stamps of both clocks")
+	}
+	r := reading{checked: len(steps) + len(requests), largest: math.Abs(stat.Median(requests) - stat.Median(steps))}
+	if r.largest > clocksApartS {
+		r.violated = len(requests)
+		r.broken = true
+	}
+	r.sentence = fmt.Sprintf("the wall clock of API spans is %.4g s from that of the steps: one of the two is of another time zone or another run", r.largest)
+	return r
+}
+
 // stepFloor compares the time of a step with the time of its bytes and operations at the
 // datasheet's peak, and returns the reading.
 func stepFloor(f *facts) reading {
@@ -99,6 +130,53 @@ func stepFloor(f *facts) reading {
 	r.sentence = fmt.Sprintf("%d of %d steps are shorter than reading their weights and cache, or their arithmetic, takes at the peak of %s with "+
 		"tp %d (median %.3g times that): hardware, tensor_parallel_size, model or dtype in run.yaml is wrong, or the stamps have another unit",
 		r.violated, r.checked, f.dep.Hardware.Name, f.dep.TP, r.largest)
+	return r
+}
+
+// Tolerances of the work of steps.
+const (
+	fewestWorked  = 200  // steps
+	leastWorked   = 2    // times the least work that the most takes, without the outer twentieths
+	leastWorkRank = 0.15 // rank correlation of time and floor
+)
+
+// stepWork compares the times of steps with their floors by rank, and returns the reading. An asynchronous engine starts
+// a step one or two before the device ends it, so that the nearest steps are compared too.
+func stepWork(f *facts) reading {
+	best := -1.0
+	n, lagged := 0, 0
+	for lag := -2; lag <= 2; lag++ {
+		var floors, times []float64
+		for i := range f.batches {
+			k := i + lag
+			if k >= 0 && k < len(f.batches) && f.batches[k].at-f.batches[i].at == lag && f.batches[i].floorUs > 0 {
+				floors = append(floors, f.batches[i].floorUs)
+				times = append(times, f.batches[k].us)
+			}
+		}
+		if len(floors) < fewestWorked {
+			continue // neighbours were not sampled
+		}
+		n = max(n, len(floors))
+		if lag != 0 {
+			lagged++
+		}
+		sorted := stat.Sorted(floors)
+		if stat.Quantile(sorted, 0.95) < leastWorked*stat.Quantile(sorted, 0.05) {
+			return notChecked("all steps have about the same work")
+		}
+		best = math.Max(best, correlation(ranks(times), ranks(floors)))
+	}
+	if n == 0 || f.async && lagged == 0 {
+		return notChecked("fewer than %d steps with a known batch, and with their neighbours", fewestWorked)
+	}
+	r := reading{checked: n, largest: 1 - best}
+	if best < leastWorkRank {
+		r.broken = true
+		r.violated = n
+	}
+	r.sentence = fmt.Sprintf("the times of %d steps do not go with their work (rank correlation %.2f with the time that it takes at the peak of %s): times and "+
+		"batches are of different steps", n, best, f.dep.Hardware.Name)
 	return r
 }
 
@@ -257,9 +335,12 @@ func passTimes(f *facts) reading {
 	if r.checked == 0 {
 		return notChecked("the passes have no elapsed times, or no stamps beside them")
 	}
-	if r.largest > 1+clockTolerance || r.largest < 1/PriorUnusable/2 && a.Audit.SumOverWall.OK {
+	if r.largest > 1+clockTolerance || r.largest < leastOfBusy && a.Audit.SumOverWall.OK {
 		r.violated = r.checked
 		r.broken = true
+	}
+	if r.largest < leastOfBusy && r.largest > 1/PriorUnusable/2 {
+		r.effect = result.IdentityNamed
 	}
 	r.sentence = fmt.Sprintf("the elapsed times of %d passes add up to %.3g times the busy time: they have another unit, or passes are logged twice",
 		r.checked, r.largest)

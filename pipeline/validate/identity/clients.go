@@ -1,0 +1,243 @@
+package identity
+
+// This file compares the times of clients and of stock spans with each other, with those of the server, and with the
+// shortest that the hardware allows.
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tolerances of clients' times.
+const (
+	longestOfPriced = 0.5    // s that the quickest first token may come after its prompt's kernels
+	mostUnits       = 50     // times the median that a time between tokens may be
+	spanSlackUs     = 50_000 // between the times of a span
+	spanSlackShare  = 0.1    // of the longer
+)
+
+// clientDelays compares the quickest time to the first token that clients state with the server's, and returns the reading.
+// What every request waits longer than in the server is the network or a front end, or is no part of TTFT.
+func clientDelays(f *facts) reading {
+	byID := map[string]*trace.Request{}
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.CoreID.OK {
+			byID[q.CoreID.V] = q
+		}
+	}
+	n := 0
+	leastUs := math.Inf(1)
+	add := func(us float64) {
+		n++
+		leastUs = math.Min(leastUs, us)
+	}
+	what, most := "than the server took", longestOfLeast
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if q := byID[o.CoreID.V]; o.CoreID.OK && q != nil && o.TTFTUs.OK {
+			if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); ok {
+				add(o.TTFTUs.V - ms*1e3)
+			}
+		}
+	}
+	if a := f.run.Aggregate; n == 0 && a != nil && len(a.DelaysUs) > 0 {
+		n = len(f.loads)
+		leastUs = stat.Median(a.DelaysUs) // of requests that found the server idle
+	}
+	if n < fewestDelays && f.price != nil {
+		n = 0
+		leastUs = math.Inf(1)
+		what, most = "than its prompt's kernels take on "+f.dep.Hardware.Name, longestOfPriced
+		for i := range f.loads {
+			l := &f.loads[i]
+			add(l.ttftUs - f.prefillTime(l.prompt-l.cached).mostUs)
+		}
+	}
+	if n < fewestDelays {
+		return notChecked("fewer than %d requests with times of client and server", fewestDelays)
+	}
+	r := reading{checked: n, largest: leastUs / 1e6}
+	if r.largest > most {
+		r.violated = n
+		r.broken = true
+	}
+	r.sentence = fmt.Sprintf("each of %d requests takes the client at least %.3g s longer to the first token %s: something between the two waits, every "+
+		"request was queued, or TTFT counts more than the server", n, r.largest, what)
+	return r
+}
+
+// clientsDiffer counts the requests whose lengths and times are those of another one, and returns the reading.
+func clientsDiffer(f *facts) reading {
+	type row struct {
+		prompt, output, ttftUs, e2eUs float64
+	}
+	seen := map[row]bool{}
+	var r reading
+	for i := range f.loads {
+		l := &f.loads[i]
+		if isWhole(l.ttftUs/1e3) || isWhole(l.e2eUs/1e3) { // equal by chance
+			continue
+		}
+		r.checked++
+		key := row{l.prompt, l.output, l.ttftUs, l.e2eUs}
+		if seen[key] {
+			r.violated++
+		}
+		seen[key] = true
+	}
+	if r.checked == 0 {
+		return notChecked("no times finer than 1 ms")
+	}
+	r.largest = share(r.violated, r.checked)
+	r.broken = r.largest > mostBackwards
+	r.sentence = fmt.Sprintf("%d of %d requests have the lengths and times of another one: they are counted twice", r.violated, r.checked)
+	return r
+}
+
+// isWhole reports whether a number has no digits after the point, to 6 digits.
+func isWhole(v float64) bool { return math.Abs(v-math.Round(v)) < 1e-6 }
+
+// clientUnits counts the requests whose time between tokens is far from the median of all, and returns the reading.
+func clientUnits(f *facts) reading {
+	var itl []float64
+	for i := range f.loads {
+		if l := &f.loads[i]; l.itlUs > 0 && l.output >= leastStreamed {
+			itl = append(itl, l.itlUs)
+		}
+	}
+	if len(itl) < fewestPriced {
+		return notChecked("fewer than %d requests with a time between tokens", fewestPriced)
+	}
+	median := stat.Median(itl)
+	r := reading{checked: len(itl)}
+	for _, us := range itl {
+		off := away(us / median)
+		r.largest = math.Max(r.largest, off)
+		if off > mostUnits {
+			r.violated++
+		}
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("in %d of %d requests the time between tokens is over %d times or below 1/%d of the median %.3g ms: the times have several units",
+		r.violated, r.checked, mostUnits, mostUnits, median/1e3)
+	return r
+}
+
+// spanSums compares the times within each stock span, and returns the reading
+// (vllm/v1/engine/output_processor.py: do_tracing()).
+func spanSums(f *facts) reading {
+	var r reading
+	what := ""
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if q.Source != trace.SourceStock || !q.StockE2EUs.OK {
+			continue
+		}
+		r.checked++
+		offUs := 0.0
+		// exceeds notes by how much one time is longer than another, beyond the tolerance.
+		exceeds := func(a, b trace.Opt[float64], statement string) {
+			over := a.V - b.V - spanSlackUs - spanSlackShare*math.Abs(b.V)
+			if a.OK && b.OK && over > offUs {
+				offUs = over
+				what = statement
+			}
+		}
+		sum := func(a, b trace.Opt[float64]) trace.Opt[float64] {
+			return trace.Opt[float64]{V: a.V + b.V, OK: a.OK && b.OK}
+		}
+		if q.StartWallNs.OK && q.EndWallNs.OK {
+			length := trace.Some(float64(q.EndWallNs.V-q.StartWallNs.V) / 1e3)
+			exceeds(q.StockE2EUs, length, "E2E is longer than the span")
+			exceeds(length, q.StockE2EUs, "the span is longer than E2E")
+		}
+		exceeds(q.StockTTFTUs, q.StockE2EUs, "TTFT is longer than E2E")
+		exceeds(sum(q.StockQueueUs, q.StockPrefillUs), q.StockTTFTUs, "queue and prefill are longer than TTFT")
+		exceeds(sum(q.StockQueueUs, q.StockInferUs), q.StockE2EUs, "queue and inference are longer than E2E")
+		exceeds(sum(q.StockPrefillUs, q.StockDecodeUs), q.StockInferUs, "prefill and decode are longer than inference")
+		exceeds(q.StockInferUs, sum(q.StockPrefillUs, q.StockDecodeUs), "inference is longer than prefill and decode")
+		if offUs > 0 {
+			r.violated++
+			r.largest = math.Max(r.largest, offUs/1e3)
+		}
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d stock spans contradict themselves, by up to %.3g ms (%s): their times have another unit or are mixed up", r.violated,
+		r.checked, r.largest, what)
+	return r
+}
+
+// requestFloor compares the times between tokens and to the first token with those of one request alone at the
+// datasheet's peak, and returns the reading.
+func requestFloor(f *facts) reading {
+	if f.speculates() {
+		return notChecked("steps verify drafted tokens")
+	}
+	var itl, ttft []float64
+	add := func(space *features.Space, prompt, computed, output, itlUs, ttftUs float64) {
+		if output > 1 && itlUs > 0 {
+			context := prompt + output/2
+			in := features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1, DecodeContextTokens: context, KVReadTokens: context}
+			roof := space.Roofline(&in)
+			itl = append(itl, itlUs/1e6/math.Max(roof.LinearS, roof.WeightS+roof.KVS))
+		}
+		if computed > 0 && ttftUs > 0 {
+			in := features.StepInput{ScheduledTokens: computed, PrefillTokens: computed, NumPrefillReqs: 1, NumSampledSeqs: 1}
+			roof := space.Roofline(&in)
+			ttft = append(ttft, ttftUs/1e6/math.Max(roof.LinearS, roof.WeightS))
+		}
+	}
+	dep := *f.dep
+	space, err := features.New(features.DefaultVersion(&dep), &dep)
+	if err != nil {
+		return notChecked("the floor of this model is not known")
+	}
+	for i := range f.loads {
+		l := &f.loads[i]
+		computed := 0.0 // not known: all may have been cached
+		if l.knowsCached {
+			computed = l.prompt - l.cached
+		}
+		add(space, l.prompt, computed, l.output, l.itlUs, l.ttftUs)
+	}
+	fewest := fewestPriced
+	for i := range f.run.Points {
+		p := &f.run.Points[i]
+		if p.EP.Or(1) > 1 || p.DP.Or(1) > 1 {
+			continue
+		}
+		fewest = fewestLevels
+		if tp := p.TP.Or(dep.TP); tp != dep.TP {
+			dep.TP = tp
+			if space, err = features.New(features.DefaultVersion(&dep), &dep); err != nil {
+				return notChecked("the floor of this model is not known")
+			}
+		}
+		computed := 0.0
+		if p.CachedTokens.OK || !f.dep.Engine.PrefixCaching {
+			computed = p.PromptTokens - p.CachedTokens.V
+		}
+		add(space, p.PromptTokens, computed, p.OutputTokens, p.TPOTMs*1e3, p.TTFTMs.V*1e3)
+	}
+	r := reading{checked: len(itl) + len(ttft)}
+	if len(itl) < fewest {
+		return notChecked("fewer than %d requests or load levels with a time between tokens", fewest)
+	}
+	what := "tokens after the first"
+	r.largest = stat.Median(itl)
+	if len(ttft) >= fewest && stat.Median(ttft) < r.largest {
+		what = "first tokens"
+		r.largest = stat.Median(ttft)
+	}
+	r.broken = r.largest < floorShare
+	if r.broken {
+		r.violated = r.checked
+	}
+	r.sentence = fmt.Sprintf("%s take %.3g times what one request alone takes at the peak of %s with tp %d (median): hardware, tensor_parallel_size, model or "+
+		"dtype in run.yaml is wrong, lengths are not in tokens, or the times have another unit", what, r.largest, f.dep.Hardware.Name, f.dep.TP)
+	return r
+}

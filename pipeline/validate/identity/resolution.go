@@ -1,0 +1,136 @@
+package identity
+
+// This file finds stamps and times that were rounded so much that they cannot tell one step or one request from another.
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tolerances of rounding.
+const (
+	fewestRounded = 50  // stamps from which a common multiple is no chance
+	mostRounded   = 0.2 // of the mean time that the stamps measure
+)
+
+// roundedTimes are stamps or times of one stream in us.
+type roundedTimes struct {
+	what   string
+	us     []int64
+	unitUs float64 // mean time that they measure
+	isTime bool    // not stamps: none are all equal
+}
+
+// roundedUs returns the largest number of us of which all times, less the first, are multiples; 0 if there are few of
+// them, or all stamps are equal because everything began at once.
+func (t *roundedTimes) roundedUs() float64 {
+	if len(t.us) < fewestRounded {
+		return 0
+	}
+	divisor := int64(0)
+	for _, us := range t.us {
+		us -= t.us[0]
+		for us != 0 {
+			divisor, us = us, divisor%us
+		}
+	}
+	if divisor == 0 && t.isTime {
+		return float64(t.us[0])
+	}
+	if divisor == 1 || divisor == -1 { // what they are stored in
+		return 0
+	}
+	return math.Abs(float64(divisor))
+}
+
+// compareRounding returns the reading of the stream that is rounded most for its purpose.
+func compareRounding(streams []roundedTimes) reading {
+	var r reading
+	for i := range streams {
+		t := &streams[i]
+		if len(t.us) < fewestRounded || !(t.unitUs > 0) {
+			continue
+		}
+		r.checked += len(t.us)
+		roundedUs := t.roundedUs()
+		if roundedUs/t.unitUs <= r.largest {
+			continue
+		}
+		r.largest = roundedUs / t.unitUs
+		r.broken = r.largest > mostRounded
+		r.sentence = fmt.Sprintf("%s are all multiples of %.4g ms and measure times of %.4g ms on the mean: they were rounded, or have another unit", t.what,
+			roundedUs/1e3, t.unitUs/1e3)
+		if r.broken {
+			r.violated = len(t.us)
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("fewer than %d stamps of one kind", fewestRounded)
+	}
+	return r
+}
+
+// stepRounding compares the rounding of the stamps of steps with the time that steps take, and returns the reading.
+func stepRounding(f *facts) reading {
+	steps := f.run.Steps
+	if f.run.Aggregate != nil || len(steps) == 0 {
+		return notChecked("no step summaries")
+	}
+	stamps := roundedTimes{what: fmt.Sprintf("the stamps of %d steps", len(steps))}
+	var busyUs, busy float64
+	for i := range steps {
+		stamps.us = append(stamps.us, toUs(steps[i].TsStartNs))
+		if i+1 < len(steps) && steps[i+1].ID == steps[i].ID+1 && steps[i].RunningDepth > 0 && steps[i+1].RunningDepth > 0 {
+			busyUs += float64(steps[i+1].TsStartNs-steps[i].TsStartNs) / 1e3
+			busy++
+		}
+	}
+	stamps.unitUs = busyUs / math.Max(1, busy)
+	return compareRounding([]roundedTimes{stamps})
+}
+
+// requestRounding compares the rounding of the stamps and times of requests with their time to the first token, and
+// returns the reading.
+func requestRounding(f *facts) reading {
+	api := roundedTimes{what: "the stamps of API spans"}
+	engine := roundedTimes{what: "the stamps of journeys"}
+	sends := roundedTimes{what: "the times at which requests were sent"}
+	ttft := roundedTimes{what: "the times to the first token", isTime: true}
+	e2e := roundedTimes{what: "the times of whole requests", isTime: true}
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		if q.Source == trace.SourceStock {
+			continue
+		}
+		if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); ok {
+			api.unitUs += ms * 1e3
+			api.us = append(api.us, toUs(q.ArrivedNs.V))
+		}
+		if ms, ok := trace.BetweenMs(q.QueuedNs, q.FirstTokenNs); ok {
+			engine.unitUs += ms * 1e3
+			engine.us = append(engine.us, toUs(q.FirstTokenNs.V))
+		}
+	}
+	for i := range f.loads {
+		l := &f.loads[i]
+		ttft.unitUs += l.ttftUs
+		ttft.us = append(ttft.us, int64(math.Round(l.ttftUs)))
+		e2e.unitUs += l.e2eUs
+		e2e.us = append(e2e.us, int64(math.Round(l.e2eUs)))
+		if !l.isPlanned {
+			// Arrivals decide how long requests wait for each other: as exact as TTFT.
+			sends.unitUs += l.ttftUs
+			sends.us = append(sends.us, int64(math.Round(l.sentUs)))
+		}
+	}
+	streams := []roundedTimes{api, engine, sends, ttft, e2e}
+	for i := range streams {
+		streams[i].unitUs /= math.Max(1, float64(len(streams[i].us)))
+	}
+	return compareRounding(streams)
+}
+
+// toUs returns a stamp in us.
+func toUs(ns int64) int64 { return (ns + 500) / 1000 }
