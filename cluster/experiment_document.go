@@ -115,9 +115,10 @@ type controllerDoc struct {
 	RateRPS   float64           `json:"rate_rps"`
 	Rho       float64           `json:"rho"` // of the capacity of its engines
 	HorizonS  float64           `json:"horizon_s"`
-	Goodput   contrastDoc       `json:"goodput"`  // predictive - always-admit
-	Admitted  *float64          `json:"admitted"` // share, by predictive
-	Verdicts  map[string]string `json:"verdicts"` // of the statements but the first, by id
+	Seats     *float64          `json:"seats_in_use"` // largest share of max_num_seqs that always-admit uses; below 1: not filled
+	Goodput   contrastDoc       `json:"goodput"`      // predictive - always-admit
+	Admitted  *float64          `json:"admitted"`     // share, by predictive
+	Verdicts  map[string]string `json:"verdicts"`     // of the statements but the first, by id
 	MedianAPE *float64          `json:"median_ape"`
 	Bias      *float64          `json:"bias"`
 	Coverage  *float64          `json:"coverage_p90"`
@@ -145,8 +146,12 @@ type publishedDoc struct {
 	Cell        string   `json:"cell"`        // that it was measured with
 	SeedNumber  int      `json:"seed_number"` // of that cell
 	PublishedMs float64  `json:"published_p99_ms"`
-	PooledMs    *float64 `json:"pooled_p99_ms"`     // over requests
-	WorstMs     *float64 `json:"worst_instance_ms"` // the largest P99 of an instance, as published
+	Statistic   string   `json:"published_statistic"` // worst_instance or critical: which of ours it compares with
+	Rejected    *float64 `json:"published_rejected"`  // share of requests; null: not published
+	CriticalMs  *float64 `json:"critical_p99_ms"`     // of class critical
+	PooledMs    *float64 `json:"pooled_p99_ms"`       // over all admitted requests
+	WorstMs     *float64 `json:"worst_instance_ms"`   // the largest P99 of an instance
+	OurRejected *float64 `json:"rejected"`            // share of requests
 }
 
 // transientDoc is the P99 of TTFT of the always-admit cell after a given time of arrivals. It shows

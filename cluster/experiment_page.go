@@ -243,7 +243,7 @@ func robustSection(d *Document) report.Section {
 			"published figures beside ours.",
 	}
 	t := report.NewTable("controllers", "Predictive against always-admit, by the gate's coefficients", "Gate", "Label",
-		"# Requests/s", "# Rho", "# Arrivals (s)", "# Goodput gained (points)", "# Admitted", "# Median APE", "# Bias",
+		"# Requests/s", "# Rho", "# Arrivals (s)", "# max_num_seqs in use", "# Goodput gained (points)", "# Admitted", "# Median APE", "# Bias",
 		"# P90 coverage", "Confirmed")
 	for _, c := range d.Controllers {
 		var holds []string
@@ -254,7 +254,7 @@ func robustSection(d *Document) report.Section {
 		}
 		g := []contrastDoc{c.Goodput}
 		t.Put(report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS), report.Num(c.Rho),
-			report.Num(c.HorizonS),
+			report.Num(c.HorizonS), report.Percent(c.Seats),
 			difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
 			report.Percent(c.MedianAPE),
 			report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "), "none")))
@@ -263,12 +263,17 @@ func robustSection(d *Document) report.Section {
 	for i, at := range d.Loads {
 		tables = append(tables, loadTable(i, &at))
 	}
-	t = report.NewTable("published", "Published P99 and ours, by the cell each was measured with", "Configuration",
-		"# No.",
-		"# Published (ms)", "# Pooled (ms)", "# Worst instance (ms)")
+	t = report.NewTable("published", "Published P99 and ours, by the cell each was measured with, and the shares rejected",
+		"Configuration", "# No.", "# Published (ms)", "Published statistic", "# Published rejected",
+		"# Class critical (ms)", "# All admitted (ms)", "# Worst instance (ms)", "# Rejected")
 	for _, p := range d.Published {
-		t.Put(report.Plain(p.Cell), numberOf(p.SeedNumber), report.Num(p.PublishedMs), report.Number(p.PooledMs),
-			report.Number(p.WorstMs))
+		statistic := "worst instance"
+		if p.Statistic == criticalStatistic {
+			statistic = "class critical"
+		}
+		t.Put(report.Plain(p.Cell), numberOf(p.SeedNumber), report.Num(p.PublishedMs), report.Plain(statistic),
+			report.Percent(p.Rejected), report.Number(p.CriticalMs), report.Number(p.PooledMs), report.Number(p.WorstMs),
+			report.Percent(p.OurRejected))
 	}
 	lengths := report.NewTable("transient", "Always-admit by the length of arrivals", "# Arrivals (s)",
 		"# P99 (ms)", "95 %")

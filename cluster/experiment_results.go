@@ -168,15 +168,26 @@ func (l *lab) document() (*Document, error) {
 		d.Label = "stationary"
 	}
 	for _, p := range publishedP99 {
-		if l.preset.Name == "seed" {
-			d.Published = append(d.Published, publishedDoc{
-				Cell:        p.cell,
-				SeedNumber:  numbers[p.cell],
-				PublishedMs: p.ms,
-				PooledMs:    figureOf(valuesOf(l.runsOf(p.cell), figureBy("ttft_p99_admitted_ms"))).Mean,
-				WorstMs:     figureOf(valuesOf(l.runsOf(p.cell), figureBy("ttft_p99_worst_instance_ms"))).Mean,
-			})
+		if l.preset.Name != "seed" {
+			break
 		}
+		mean := func(key string) *float64 { return figureOf(valuesOf(l.runsOf(p.cell), figureBy(key))).Mean }
+		one := publishedDoc{
+			Cell:        p.cell,
+			SeedNumber:  numbers[p.cell],
+			PublishedMs: p.ms,
+			Statistic:   p.statistic,
+			CriticalMs:  mean("ttft_p99_critical_ms"),
+			PooledMs:    mean("ttft_p99_admitted_ms"),
+			WorstMs:     mean("ttft_p99_worst_instance_ms"),
+		}
+		if p.rejected >= 0 {
+			one.Rejected = new(p.rejected)
+		}
+		if admitted := mean("admitted_share"); admitted != nil {
+			one.OurRejected = new(1 - *admitted)
+		}
+		d.Published = append(d.Published, one)
 	}
 	for _, p := range l.runsOf(mainCell)[0].Points {
 		d.Scatter = append(d.Scatter, pointDoc(p))
@@ -489,6 +500,7 @@ func (l *lab) controllerDoc(r *rival, s sides, d *Document) controllerDoc {
 		RateRPS:   l.rate,
 		Rho:       l.rate / l.capacity,
 		HorizonS:  l.preset.Seconds,
+		Seats:     figureOf(valuesOf(s.always, func(o *outcome) float64 { return o.Seats })).Mean,
 		Goodput:   cellContrast(mainCell, alwaysCell, s.main, s.always, "goodput"),
 		Admitted:  mean("admitted_share"),
 		MedianAPE: mean("prediction_median_ape"),

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // quick is one seed with the engines' own coefficients in the gate.
@@ -101,6 +102,17 @@ func TestSeedPreset(t *testing.T) {
 	if p := by["slo-gated pa4qd3 priority"]; !slices.Contains(p, 120) || !slices.Contains(by["predictive-seed b pa4qd3 priority"], 627) {
 		t.Errorf("published P99 by cell: got %v, want 120 and 627 beside the cells they are of", by)
 	}
+	// Each published P99 states its statistic, with ours of the same name and the shares rejected.
+	for _, p := range d.Published {
+		ofClass := p.PublishedMs == 120
+		if want := map[bool]string{true: criticalStatistic, false: worstStatistic}[ofClass]; p.Statistic != want || p.CriticalMs == nil ||
+			p.PooledMs == nil || p.WorstMs == nil || p.OurRejected == nil || (p.Rejected == nil) != (p.PublishedMs == 141) {
+			t.Errorf("%s, %g ms: %+v", p.Cell, p.PublishedMs, p)
+		}
+		if ofClass && (*p.Rejected != 0.5 || !(*p.CriticalMs < *p.PooledMs)) {
+			t.Errorf("%s: rejected %g, P99 critical %g, of all admitted %g", p.Cell, *p.Rejected, *p.CriticalMs, *p.PooledMs)
+		}
+	}
 	for _, at := range d.Loads {
 		for _, c := range at.Contrasts {
 			if own := c.A == gatedCell || c.A == mainCell || c.A == noFloorCell || c.A == sizeCell; own && at.Rho == quietRho &&
@@ -114,8 +126,27 @@ func TestSeedPreset(t *testing.T) {
 		t.Errorf("other engines: got rho %g at %g/s, admitted %g, want rho %g at a rate of their own, and rejects", other.Rho, other.RateRPS,
 			*other.Admitted, d.Rho)
 	}
+	if *other.Seats < 1 || *d.Controllers[0].Seats >= 1 {
+		t.Errorf("max_num_seqs in use: got %g of the other engines, %g in 1 s of arrivals, want them filled and not", *other.Seats,
+			*d.Controllers[0].Seats)
+	}
 	if a, b, c := *d.Transient[0].P99Ms, *d.Transient[1].P99Ms, *d.Transient[2].P99Ms; !(a < b && b < c) {
 		t.Errorf("P99 after 0.25, 1 and 4 s: got %g, %g, %g ms, want it to grow", a, b, c)
+	}
+}
+
+// TestSeatsInUse: the most requests at a time on each instance, over max_num_seqs, as a mean; one that leaves a place as another takes it
+// counts once, and rejected requests do not count.
+func TestSeatsInUse(t *testing.T) {
+	served := func(instance int, from, to int64) record {
+		r := record{Instance: instance}
+		r.ScheduledUs = trace.Some(from)
+		r.FinishedUs = trace.Some(to)
+		return r
+	}
+	recs := []record{served(0, 0, 10), served(0, 5, 20), served(0, 10, 30), served(0, 25, 40), served(1, 0, 50), served(-1, 0, 50)}
+	if got := seatsInUse(recs, 2, 4); got != (2.0/4+1.0/4)/2 {
+		t.Errorf("got %g, want 0.375", got)
 	}
 }
 

@@ -102,7 +102,7 @@ func Optimise(ctx context.Context, o optimiseOptions) (*OptimiseDoc, error) {
 			_, err = log.Write(append(line, '\n'))
 			return err
 		},
-		always: map[string]*float64{},
+		always: map[string]elsewhere{},
 	})
 	if err = errors.Join(err, log.Close()); err != nil {
 		return nil, err
@@ -174,7 +174,10 @@ type optimiseTransfer struct {
 	To      string   `json:"to"`
 	Goodput *float64 `json:"goodput"`
 	Always  *float64 `json:"always_admit"`
-	Tested  bool     `json:"tested"` // false: always-admit serves 99 % there, nothing needs rejecting
+	// Seats is the largest share of max_num_seqs that always-admit uses there. Below 1 the engines were not
+	// filled: only the queue in front of prompts was tested, not the choice of who gets a place in the batch.
+	Seats  *float64 `json:"seats_in_use"`
+	Tested bool     `json:"tested"` // false: always-admit serves 99 % there, nothing needs rejecting
 }
 
 // optimiseParameter is how much goodput changes over the full range of one parameter.

@@ -102,11 +102,14 @@ type tuner struct {
 	before      []loggedCall // of an interrupted search
 	made        func(loggedCall) error
 	train, test []int64
-	critical    float64             // smallest allowed goodput of class critical
-	key         string              // identifies the search in the log, see keyOf
-	always      map[string]*float64 // goodput of always-admit where policies are tried
-	otherRate   float64             // of the engines of another form, requests per second
+	critical    float64              // smallest allowed goodput of class critical
+	key         string               // identifies the search in the log, see keyOf
+	always      map[string]elsewhere // always-admit where policies are tried
+	other       *lab                 // the engines of another form at the same share of their capacity
 }
+
+// elsewhere is what always-admit does at another load or on other engines.
+type elsewhere struct{ goodput, seats *float64 }
 
 // nobodyMisses is a goodput of always-admit, as a share of arrivals, from which on a load needs no
 // rejections.
@@ -181,19 +184,24 @@ func (t *tuner) drawRequests(seed int64) []sim.Request {
 // each seed, and returns the goodput by seed of all requests and of class critical.
 func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) (all,
 	critical []float64, err error) {
-	all = make([]float64, len(seeds))
-	critical = make([]float64, len(seeds))
+	runs, err := t.outcomes(spec, plant, seeds, draw)
+	if err != nil {
+		return nil, nil, err
+	}
+	return valuesOf(runs, func(o *outcome) float64 { return o.All.Goodput() }),
+		valuesOf(runs, func(o *outcome) float64 { return o.class("critical").Goodput() }), nil
+}
+
+// outcomes does the simulations of goodput and returns what they gave, by seed.
+func (t *tuner) outcomes(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) ([]*outcome, error) {
+	out := make([]*outcome, len(seeds))
 	c := cell{Spec: *spec}
 	w := window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}
-	err = par.Try(t.ctx, t.Workers, len(seeds), func(i int) error {
-		o, err := t.runCell(&c, &rival{Plant: *plant, Gate: t.gate}, seeds[i], draw(seeds[i]), w, nil)
-		if err == nil {
-			all[i] = o.All.Goodput()
-			critical[i] = o.class("critical").Goodput()
-		}
+	err := par.Try(t.ctx, t.Workers, len(seeds), func(i int) (err error) {
+		out[i], err = t.runCell(&c, &rival{Plant: *plant, Gate: t.gate}, seeds[i], draw(seeds[i]), w, nil)
 		return err
 	}, nil)
-	return all, critical, err
+	return out, err
 }
 
 // apply returns the spec of a policy whose parameters are at point x of the unit cube.
@@ -278,17 +286,17 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	out.Test = result.OrNull(stat.Mean(test))
 	out.Critical = result.OrNull(stat.Mean(critical))
 	out.Gap = result.OrNull(stat.Mean(train) - stat.Mean(test))
-	// t.capacity and t.rate are of the plant the policy was tuned on. The other engines get the
-	// same share of their own capacity.
+	// t.capacity and t.rate are of the plant the policy was tuned on. The other engines get the same
+	// share of their own capacity, for long enough to reach max_num_seqs.
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
 	bursty := loads["bursty"]
 	fresh := loads["newcomer"]
-	if t.otherRate == 0 { // the same share of the other engines' own capacity
-		capacity, err := t.capacityOf(&other, &t.gate)
-		if err != nil {
+	if t.other == nil {
+		there := t.lab
+		if err := there.toPlant(&rival{Plant: other, Gate: t.gate}); err != nil {
 			return nil, err
 		}
-		t.otherRate = math.Round(t.rate / t.capacity * capacity)
+		t.other = &there
 	}
 	for _, to := range []struct {
 		name  string
@@ -302,24 +310,27 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 		{"newcomer, 0.3 x rate", &t.plant,
 			func(s int64) []sim.Request { return fresh.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
 		{"other coefficients, same rho", &other,
-			func(s int64) []sim.Request { return t.load.Draw(s, t.otherRate, t.preset.Seconds) }},
+			func(s int64) []sim.Request { return t.load.Draw(s, t.other.rate, t.other.preset.Seconds) }},
 	} {
 		got, _, err := t.goodput(spec, to.plant, t.test, to.draw)
 		if err != nil {
 			return nil, err
 		}
-		if t.always[to.name] == nil { // the same for every policy
-			base, _, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), to.plant, t.test,
-				to.draw)
+		always, known := t.always[to.name]
+		if !known { // the same for every policy
+			runs, err := t.outcomes(new(specOf("always-admit", scorersNew, "priority-fcfs")), to.plant, t.test, to.draw)
 			if err != nil {
 				return nil, err
 			}
-			t.always[to.name] = result.OrNull(stat.Mean(base))
+			always.goodput = result.OrNull(stat.Mean(valuesOf(runs, func(o *outcome) float64 { return o.All.Goodput() })))
+			always.seats = result.OrNull(stat.Mean(valuesOf(runs, func(o *outcome) float64 { return o.Seats })))
+			t.always[to.name] = always
 		}
 		one := optimiseTransfer{
 			To:      to.name,
 			Goodput: result.OrNull(stat.Mean(got)),
-			Always:  t.always[to.name],
+			Always:  always.goodput,
+			Seats:   always.seats,
 		}
 		one.Tested = one.Always == nil || *one.Always < nobodyMisses
 		out.Transfer = append(out.Transfer, one)

@@ -124,6 +124,15 @@ func showIsolation(con *console, d *cluster.Document) {
 		con.infof("best threshold in hindsight: %s, goodput %s", h.Cell, percent(&h.Goodput))
 	}
 	rows = nil
+	for _, p := range d.Published {
+		rows = append(rows, cells{p.Cell, p.PublishedMs, p.Statistic, percent(p.Rejected), decimals(p.CriticalMs),
+			decimals(p.PooledMs), decimals(p.WorstMs), percent(p.OurRejected)})
+	}
+	if len(rows) > 0 {
+		con.table("published P99 of TTFT (ms) and ours, and the shares rejected", cells{"configuration", "published", "of",
+			"published rejected", "critical", "all admitted", "worst instance", "rejected"}, rows)
+	}
+	rows = nil
 	for _, v := range d.Verdicts {
 		rows = append(rows, cells{v.ID, v.Verdict, v.Why})
 	}
@@ -151,7 +160,11 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 			if !t.Tested {
 				goodput = "not tested: nothing needs rejecting"
 			}
-			transfer = append(transfer, cells{name, t.To, goodput, percent(t.Always)})
+			seats := percent(t.Seats)
+			if t.Seats != nil && *t.Seats < 1 {
+				seats += ", not filled"
+			}
+			transfer = append(transfer, cells{name, t.To, goodput, percent(t.Always), seats})
 		}
 		for _, s := range p.Sensitivity {
 			knobs = append(knobs, cells{name, s.Name, s.Lo, s.Hi, percent(s.Moves), percent(s.Band), s.Effect})
@@ -160,7 +173,7 @@ func showOptimise(con *console, d *cluster.OptimiseDoc) {
 	con.table(fmt.Sprintf("goodput; always-admit %s, %d calls each", percent(d.Baseline), d.Calls), cells{"policy",
 		"", "optimism gap",
 		"train", "test", "critical", "parameters"}, rows)
-	con.table("elsewhere", cells{"policy", "load", "goodput", "always-admit"}, transfer)
+	con.table("elsewhere", cells{"policy", "load", "goodput", "always-admit", "max_num_seqs in use"}, transfer)
 	con.table("what a parameter's full range moves", cells{"policy", "parameter", "from", "to", "goodput",
 		"interval", "effect"}, knobs)
 }
