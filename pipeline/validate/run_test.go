@@ -233,6 +233,29 @@ func TestClosedLoopIsReplayedAsOne(t *testing.T) {
 				t.Errorf("stated %s: %s: got D %.3f as %s load, want at most 0.03 as closed", stated, name, m.KSD, r.Load)
 			}
 		}
+		// Of a training run the last fifth of the loop's time is held out: requests that were sent in it, with their throughput.
+		holdOut := false
+		for _, r := range validateValidate(t, set, []Source{sourceOf(run, &phased, true)}, DefaultOptions()).Runs {
+			if r.Split.Kind != result.SplitHoldout {
+				continue
+			}
+			holdOut = true
+			first, _ := run.Requests[0].ArrivalNs()
+			last, _ := run.Requests[len(run.Requests)-1].ArrivalNs()
+			sent := 0
+			for i := range run.Requests {
+				if at, _ := run.Requests[i].ArrivalNs(); float64(at-first) >= 0.8*float64(last-first) {
+					sent++
+				}
+			}
+			if c := r.Metrics.Capacity; r.Load != deploy.LoadClosed || math.Abs(float64(r.Requests-sent)) > 8 || c == nil || c.Clients != 8 ||
+				!(math.Abs(c.Err.Value) < 0.01) {
+				t.Errorf("stated %s: hold-out of %d requests as %s load, want %d, capacity %+v", stated, r.Requests, r.Load, sent, c)
+			}
+		}
+		if !holdOut {
+			t.Errorf("stated %s: no hold-out", stated)
+		}
 		v := validateValidate(t, broken, []Source{sourceOf(run, &phased, false)}, DefaultOptions())
 		for _, g := range gatesOf(v, "ks_itl") {
 			if g.Pass == nil || *g.Pass {
