@@ -343,3 +343,77 @@ func TestTaskOfAnotherBuild(t *testing.T) {
 		t.Errorf("build %q does not name its platform %s", name, result.Platform())
 	}
 }
+
+// TestTasksDoWhatRunDoes: the passes of a plan, whose input is divided into parts, write the documents of one process. Every
+// task is offered once, and the plan is a plan of seven passes.
+func TestTasksDoWhatRunDoes(t *testing.T) {
+	data := filepath.Join(t.TempDir(), "smoke")
+	if err := os.CopyFS(data, os.DirFS("../testdata/traces/smoke")); err != nil {
+		t.Fatal(err)
+	}
+	options := func() pipeline.RunOptions {
+		o := pipeline.DefaultRunOptions()
+		o.Fit.Bootstraps = 10
+		return o
+	}
+	one := options()
+	one.Extract.Out = filepath.Join(t.TempDir(), "one")
+	want, err := pipeline.Run(t.Context(), []string{data}, one)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	plan, err := MakePlan([]string{data}, dir, 50_000, options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := plan.Estimate(4); e.Tasks != len(plan.Open) || e.HereS != 41e-9*float64(plan.Bytes)/4 || e.ThereS != 41e-9*float64(plan.Bytes) ||
+		e.Longest.Bytes != 50_000 || e.Advice != "one process: blis-train run" {
+		t.Errorf("got %+v of %d bytes", e, plan.Bytes)
+	}
+	plan.Bytes = 1e12 + 1
+	if e := plan.Estimate(1); e.Advice != "many processes" || e.HereS != 41e-9*1e12+41e-9 {
+		t.Errorf("a terabyte: got %+v", e)
+	}
+	var passes []string
+	var told []any
+	for {
+		o := options()
+		o.Done = func(doc any) { told = append(told, doc) }
+		got, err := Collect(t.Context(), dir, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Open) == 0 {
+			if got.Pass != "" || got.Validation.Verdict != want.Validation.Verdict || len(told) != 3 {
+				t.Errorf("got %+v and %d documents told", got, len(told))
+			}
+			break
+		}
+		if got.Done != 0 {
+			t.Errorf("pass %s: %d tasks are done before it began", got.Pass, got.Done)
+		}
+		passes = append(passes, got.Pass)
+		for i, id := range got.Open {
+			if _, err := DoTask(t.Context(), dir, id, 1); err != nil {
+				t.Fatal(err)
+			}
+			if n, err := (Job{Dir: dir}).Done(got.Open); err != nil || n != i+1 {
+				t.Errorf("pass %s: got %d tasks done and %v, want %d", got.Pass, n, err, i+1)
+			}
+		}
+	}
+	if got := strings.Join(passes, " "); got != "parse tables rows fit steps limits replay" {
+		t.Errorf("got the passes %s", got)
+	}
+	for _, name := range []string{"extract.json", "fit.json", "validation.json", "coefficients.yaml", "inspect.json"} {
+		a, errA := os.ReadFile(filepath.Join(dir, outDir, name))
+		b, errB := os.ReadFile(filepath.Join(one.Extract.Out, name))
+		if name == "inspect.json" && errA != nil && errB != nil {
+			continue
+		}
+		if errA != nil || errB != nil || string(a) != string(b) {
+			t.Errorf("%s differs from that of one process: %v, %v", name, errA, errB)
+		}
+	}
+}
