@@ -353,7 +353,7 @@ func TestTasksDoWhatRunDoes(t *testing.T) {
 	}
 	options := func() pipeline.RunOptions {
 		o := pipeline.DefaultRunOptions()
-		o.Fit.Bootstraps = 10
+		o.Fit.Bootstraps = 50
 		return o
 	}
 	one := options()
