@@ -223,7 +223,11 @@ func TestCountDecoding(t *testing.T) {
 	if len(f.loads) != 3 {
 		t.Fatalf("got %d requests", len(f.loads))
 	}
-	for i, want := range []clientRequest{{1_000_000, 10, 30, 50, 11, 16, 2, 1.5}, {1_000_005, 15, 35, 50, 11, 16, 2, 1.5}, {1_000_100, 5, 5, 50, 11, 16, 0, 1}} {
+	for i, want := range []clientRequest{
+		{sentUs: 1_000_000, ttftUs: 10, e2eUs: 30, prompt: 50, output: 11, cached: 16, knowsCached: true, itlUs: 2, decoding: 1.5},
+		{sentUs: 1_000_005, ttftUs: 15, e2eUs: 35, prompt: 50, output: 11, cached: 16, knowsCached: true, itlUs: 2, decoding: 1.5},
+		{sentUs: 1_000_100, ttftUs: 5, e2eUs: 5, prompt: 50, output: 11, cached: 16, knowsCached: true, decoding: 1},
+	} {
 		if f.loads[i] != want {
 			t.Errorf("got %+v, want %+v", f.loads[i], want)
 		}
@@ -232,7 +236,7 @@ func TestCountDecoding(t *testing.T) {
 	stock.run.Requests = []trace.Request{{Source: trace.SourceStock, StartWallNs: trace.Some(int64(7e9)), StockTTFTUs: trace.Some(10.0), StockE2EUs: trace.Some(40.0),
 		PromptTokens: trace.Some(int64(5)), OutputTokens: trace.Some(int64(4))}, {Source: trace.SourceFork, StartWallNs: trace.Some(int64(7e9))}}
 	stock.listRequests()
-	if len(stock.loads) != 1 || stock.loads[0] != (clientRequest{7e6, 10, 40, 5, 4, 0, 10, 1}) {
+	if len(stock.loads) != 1 || stock.loads[0] != (clientRequest{sentUs: 7e6, ttftUs: 10, e2eUs: 40, prompt: 5, output: 4, itlUs: 10, decoding: 1}) {
 		t.Errorf("got %+v", stock.loads)
 	}
 }
@@ -376,7 +380,7 @@ func TestPassReadings(t *testing.T) {
 	wanted{text: "the passes have no elapsed times"}.compare(t, "no elapsed times", passTimes(busy(0, 100, 101)))
 	wanted{text: "no logged passes"}.compare(t, "no passes", passTimes(emptyFacts()))
 	f := busy(50, 100, 101)
-	for ratio, broken := range map[float64]bool{1.04: false, 1.06: true, 0.11: false, 0.09: true} {
+	for ratio, broken := range map[float64]bool{1.04: false, 1.06: true, 0.51: false, 0.49: true} {
 		f.run.Aggregate.Audit.SumOverWall = trace.Some(ratio)
 		if got := passTimes(f); got.broken != broken || got.largest != ratio || got.checked != 101 {
 			t.Errorf("audited at %g: got %+v", ratio, got)
@@ -501,12 +505,22 @@ func TestMemoryReadings(t *testing.T) {
 			t.Errorf("%g bytes: got %+v", bytes, got)
 		}
 	}
+	some := trace.Some[int64]
 	pool := of(100)
 	for i := range 3 {
-		pool.run.Steps = append(pool.run.Steps, trace.Step{BlocksTotal: 99 + int64(i)*2, BlocksFree: 50, KVUsage: 1 - 50/float64(99+i*2)})
+		pool.run.Steps = append(pool.run.Steps, trace.Step{BlocksTotal: 99 + int64(i)*2, BlocksFree: 50, RunningDepth: 1, KVUsage: 1 - 50/float64(99+i*2)})
 	}
 	wanted{3, 1, 3, true, "1 of 3 steps have another kv_blocks_total than the 100 of run.yaml, by up to 3"}.compare(t, "sizes of the pool", poolSize(pool))
 	wanted{3, 0, 0, false, ""}.compare(t, "used blocks", usedBlocks(pool))
+	// A request of max_model_len, 64 tokens of 16, takes 4 blocks, one more ahead and
+	// two of slack: seven requests and two more blocks may use 51. Three of them run.
+	pool.dep.Engine.MaxModelLen = some(64)
+	for i := range pool.run.Steps {
+		pool.run.Steps[i].RunningDepth = 3
+		pool.run.Steps[i].WaitingDepth = 4
+	}
+	wanted{3, 1, 32, true, "more blocks are in use than requests of max_model_len tokens take"}.compare(t, "more blocks than requests take", usedBlocks(pool))
+	pool.dep.Engine.MaxModelLen = some(8192)
 	pool.run.Steps[0].KVUsage += 0.0101
 	wanted{3, 1, 0.9999, true, "kv_usage_ratio is not 1 - free / total"}.compare(t, "another usage", usedBlocks(pool))
 	pool.run.Steps[0].KVUsage -= 0.0101
