@@ -236,7 +236,7 @@ type Metric struct {
 	PairedErr   *Estimate `json:"paired_err"`
 	RealVsRealD *float64  `json:"real_vs_real_d"` // first against second half of the real requests
 	// BeyondD is the distance of the distributions beyond the tolerance, with the server's noise in the
-	// replay, and ChanceBeyondD the largest that 99 noisy replays have (spec#distance-beyond); null where
+	// replay, and ChanceBeyondD the largest that 99 noisy replays have, or would have (spec#chance); null where
 	// they decide nothing.
 	BeyondD       *float64 `json:"beyond_d"`
 	ChanceBeyondD *float64 `json:"chance_beyond_d"`

@@ -18,11 +18,33 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// chanceReplays is the number of replays with the server's own noise. Their requests together are
-// the simulated distribution (spec#distance-beyond), and each alone shows how far chance moves a
-// server that is exactly as modelled (spec#chance): a further one would exceed the largest of their
-// statistics once in a hundred.
-const chanceReplays = 99
+// Number of replays with the server's own noise. Their requests together are the simulated
+// distribution (spec#distance-beyond), and each alone shows how far chance moves a server that is
+// exactly as modelled (spec#chance): a further one would exceed the largest of chanceReplays
+// statistics once in a hundred. Long recordings get fewer, because chance moves many requests little
+// and the replays take time in proportion to their number.
+const (
+	chanceReplays     = 99
+	fewestReplays     = 7
+	mostNoisyRequests = 2_000 * chanceReplays // of all noisy replays of a phase
+)
+
+// noisyReplays returns how many noisy replays a phase with so many requests gets.
+func noisyReplays(requests int) int {
+	if requests == 0 {
+		return chanceReplays
+	}
+	return min(chanceReplays, max(fewestReplays, mostNoisyRequests/requests))
+}
+
+// chanceFactor returns what the largest distance of some noisy replays from all of them is multiplied
+// by to be that of chanceReplays. The largest of n is exceeded with probability 1/(n+1), at which
+// Kolmogorov's distribution has the quantile sqrt(log(2(n+1))/2); and a replay is the nearer to all
+// the larger a part of them it is.
+func chanceFactor(replays int) float64 {
+	squared := func(n float64) float64 { return math.Log(2*(n+1)) * (n - 1) / n }
+	return math.Sqrt(squared(chanceReplays) / squared(float64(replays)))
+}
 
 // chanceStream separates these random numbers from others of the same seed.
 const chanceStream = 0xc4a2ce
@@ -158,13 +180,13 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 // replay.
 type noisyTimes map[string][][]float64
 
-// withStepNoise replays the phase with noise in the step times, chanceReplays times, and returns the times
+// withStepNoise replays the phase with noise in the step times, noisyReplays times, and returns the times
 // of the compared requests that arrive from splitNs on, times a factor of each; nil: 1. fresh makes an engine
 // that shares no scratch space with another.
 func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, fresh func() (engine, error), noise *stepNoise,
 	splitNs int64, factor map[string][]float64) (noisyTimes, error) {
-	draws := make([]*sample, chanceReplays)
-	err := par.Try(ctx, workers, chanceReplays, func(k int) error {
+	draws := make([]*sample, noisyReplays(len(p.requests)))
+	err := par.Try(ctx, workers, len(draws), func(k int) error {
 		e, err := fresh()
 		if err != nil {
 			return err
@@ -214,7 +236,7 @@ func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
 			continue
 		}
 		block := noise.blockRows()
-		for k := range chanceReplays {
+		for k := range noisyReplays(len(p.requests)) {
 			rng := rand.New(rand.NewPCG(uint64(seed)+uint64(k), chanceStream))
 			times := make([]float64, len(plain))
 			// At each start of a block jump to a random recorded request, else take the next one.

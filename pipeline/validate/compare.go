@@ -83,7 +83,7 @@ func pairedError(real, sim []float64) *result.Estimate {
 const shapeTolerance = 0.05
 
 // compareShapes adds the distance beyond the tolerance between the recorded times and those of the noisy
-// replays together, and the largest of one noisy replay from them.
+// replays together, and the largest of one noisy replay from them, as if there were chanceReplays.
 func compareShapes(m *result.Metric, real []float64, noisy [][]float64) {
 	pool := stat.Sorted(slices.Concat(noisy...))
 	if len(pool) == 0 || len(real) == 0 {
@@ -96,6 +96,8 @@ func compareShapes(m *result.Metric, real []float64, noisy [][]float64) {
 		chance = max(chance, stat.DistanceBeyond(times, pool, shapeTolerance))
 		plain = max(plain, stat.DistanceBeyond(times, pool, 0))
 	}
+	chance = min(1, chance*chanceFactor(len(noisy)))
+	plain = min(1, plain*chanceFactor(len(noisy)))
 	m.BeyondD = &beyond
 	m.ChanceBeyondD = &chance
 	m.ChanceKSD = &plain
