@@ -37,8 +37,7 @@ func (r *reader) cutFiles() (out []tamper) {
 }
 
 // testCuts tries every n-th cut file of every reader.
-func testCuts(t *testing.T, n, least int) {
-	program := programOf(t)
+func testCuts(t *testing.T, n, least int, program string) {
 	all := 0
 	for _, r := range valueReaders(t) {
 		if filepath.Base(r.file) == "run.yaml" || r.file == "config.json" {
@@ -71,11 +70,11 @@ func TestCutFiles(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	testCuts(t, 67, 150)
+	testCuts(t, 67, 150, inThisProcess)
 }
 
 // TestEvalCutFiles tries all.
 func TestEvalCutFiles(t *testing.T) {
 	repo.NeedEval(t)
-	testCuts(t, 1, 150)
+	testCuts(t, 1, 150, programOf(t))
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"unicode/utf8"
 
@@ -22,10 +23,15 @@ func TestMain(m *testing.M) {
 // word of its name is the subcommand. $TRACES is the folder of bundled traces,
 // $EXAMPLE a coefficient file, $KERNELS a folder with kernel tables. Scripts that are
 // not about extraction begin with extracted FOLDER: what extract makes of the bundled
-// real runs, made once for all of them. The command demo lays down what the README's first
-// command leaves and prints, which runs once in a test binary.
+// real runs, made once for all of them. The command call runs one of blis-train in this process.
+// The command demo lays down what the README's first command leaves and prints, which runs once in
+// a test binary.
 func TestScripts(t *testing.T) {
 	traces, err := filepath.Abs("../../testdata/traces")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scripts, err := filepath.Abs("testdata/script")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,10 +40,11 @@ func TestScripts(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	testscript.Run(t, testscript.Params{
-		Dir:           "testdata/script",
+		Dir:           scripts, // absolute: call changes the working folder
 		UpdateScripts: *updateScripts,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"fits": fits,
+			"call": callInScript,
 			"demo": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) != 0 {
 					ts.Fatalf("usage: demo")
@@ -71,6 +78,45 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+// callInScript runs a command of blis-train in this process, in the script's folder and with its
+// environment: a process of its own would take longer to start than most of these commands run. Scripts
+// write exec blis-train where they need one: for a standard input, for completion, which reads os.Args,
+// and for variables of the environment other than these three.
+func callInScript(ts *testscript.TestScript, neg bool, args []string) {
+	workingFolder.Lock()
+	defer workingFolder.Unlock()
+	folder, err := os.Getwd()
+	ts.Check(err)
+	defer func() { ts.Check(os.Chdir(folder)) }()
+	ts.Check(os.Chdir(ts.MkAbs(".")))
+	for _, name := range []string{"HOME", "TMPDIR", "HF_HOME"} {
+		before, isSet := os.LookupEnv(name)
+		if now := ts.Getenv(name); now != "" {
+			ts.Check(os.Setenv(name, now))
+		} else {
+			ts.Check(os.Unsetenv(name))
+		}
+		defer func() {
+			if isSet {
+				ts.Check(os.Setenv(name, before))
+			} else {
+				ts.Check(os.Unsetenv(name))
+			}
+		}()
+	}
+	status := run(append([]string{"blis-train"}, args...), strings.NewReader(""), ts.Stdout(), ts.Stderr())
+	switch {
+	case neg && status == exitOK:
+		ts.Fatalf("unexpected command success")
+	case !neg && status != exitOK:
+		ts.Fatalf("unexpected exit status %d", status)
+	}
+}
+
+// workingFolder is locked while a command of a script runs in this process, which has one working
+// folder and one environment.
+var workingFolder sync.Mutex
 
 // fits LINES COLUMNS fails when what the last command printed, both streams
 // together, needs more.

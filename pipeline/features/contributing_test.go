@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/blis-train/blis-train/internal/repo"
 )
@@ -16,13 +17,37 @@ import (
 const self = "contributing_test.go"
 
 // TestFirstChangeOfContributing does in a copied tree what CONTRIBUTING's "Your first change" says,
-// block by block, and runs the commands it ends with; the first is this package's tests, the second
-// the README's. Instead of go run for each command, the program is built once.
+// block by block, up to the first command that it ends with: this package's tests.
 func TestFirstChangeOfContributing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	root, dir := repo.Root(t), t.TempDir()
+	dir, commands := firstChange(t)
+	execute(t, dir, strings.Fields(commands[0]))
+}
+
+// TestEvalFirstChangeOfContributing runs the other commands too, which build the program and fit the
+// demo. Instead of go run for each command, the program is built once. It takes at most a minute.
+func TestEvalFirstChangeOfContributing(t *testing.T) {
+	repo.NeedEval(t)
+	start := time.Now()
+	dir, commands := firstChange(t)
+	const goRun, program = "go run ./cmd/blis-train ", "./blis-train "
+	execute(t, dir, strings.Fields("go build -o "+program+"./cmd/blis-train"))
+	for _, line := range commands[1:] {
+		execute(t, dir, strings.Fields(strings.Replace(line, goRun, program, 1)))
+	}
+	if took := time.Since(start); took > time.Minute {
+		t.Errorf("got %s, want at most a minute", took)
+	}
+}
+
+// firstChange copies the tree, does the steps of the page in it, and returns the folder and the
+// commands of the last step.
+func firstChange(t *testing.T) (dir string, commands []string) {
+	t.Helper()
+	root := repo.Root(t)
+	dir = t.TempDir()
 	copyTree(t, root, dir)
 	page := repo.Read(t, root, "CONTRIBUTING.md")
 	_, section, _ := strings.Cut(string(page), "## Your first change")
@@ -38,11 +63,7 @@ func TestFirstChangeOfContributing(t *testing.T) {
 		text := strings.ReplaceAll("\n"+step[3], "\n   ", "\n")[1:]
 		switch {
 		case kind == "sh":
-			const goRun, program = "go run ./cmd/blis-train ", "./blis-train "
-			execute(t, dir, strings.Fields("go build -o "+program+"./cmd/blis-train"))
-			for _, line := range strings.Split(strings.TrimSpace(text), "\n") {
-				execute(t, dir, strings.Fields(strings.Replace(line, goRun, program, 1)))
-			}
+			commands = strings.Split(strings.TrimSpace(text), "\n")
 		case step[1] != "pipeline/features/list.go":
 			repo.Write(t, text, path)
 		default:
@@ -56,6 +77,7 @@ func TestFirstChangeOfContributing(t *testing.T) {
 			repo.Write(t, string(list[:at])+"\t\t"+text+string(list[at:]), path)
 		}
 	}
+	return dir, commands
 }
 
 // execute runs a command of the page as it stands; paths out of the binary make the build cache serve both trees.
