@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/vllm"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // states returns what the mixer caches on one of tp GPUs, with bytesPerValue for each cached value
@@ -194,7 +196,8 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 		}
 	}
 	// The layers of a group: the rarest cache decides.
-	kinds := slices.SortedFunc(maps.Keys(count), func(a, b layerCache) int {
+	kinds := slices.Collect(maps.Keys(count))
+	stat.SortStable(kinds, func(a, b layerCache) int {
 		return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(a.window, b.window), cmp.Compare(a.bytes, b.bytes))
 	})
 	if len(kinds) == 0 {

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -27,10 +28,10 @@ func sortRows(r *otlp.StepRows) {
 	byID := func(a, b trace.Step) int { return cmp.Compare(a.ID, b.ID) }
 	byStep := func(a, b trace.Snapshot) int { return cmp.Compare(a.StepID, b.StepID) }
 	if !slices.IsSortedFunc(r.Steps, byID) {
-		slices.SortStableFunc(r.Steps, byID)
+		stat.SortStable(r.Steps, byID)
 	}
 	if !slices.IsSortedFunc(r.Snaps, byStep) {
-		slices.SortStableFunc(r.Snaps, byStep)
+		stat.SortStable(r.Snaps, byStep)
 	}
 }
 

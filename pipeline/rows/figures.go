@@ -67,7 +67,9 @@ func (s *StepErrors) countBins() []result.Bin2D {
 				count[[2]int{bin(y), bin(p)}]++
 			}
 		})
-		for _, k := range slices.SortedFunc(maps.Keys(count), func(a, b [2]int) int { return slices.Compare(a[:], b[:]) }) {
+		bins := slices.Collect(maps.Keys(count))
+		stat.SortStable(bins, func(a, b [2]int) int { return slices.Compare(a[:], b[:]) })
+		for _, k := range bins {
 			out = append(out, result.Bin2D{Regime: r.String(), X: centre(k[0]), Y: centre(k[1]), N: count[k]})
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"sort"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
@@ -95,8 +96,8 @@ func sortedBySteps(run *trace.Run) *trace.Run {
 	}
 	c := *run
 	c.Steps, c.Snapshots = slices.Clone(run.Steps), slices.Clone(run.Snapshots)
-	slices.SortStableFunc(c.Steps, byID)
-	slices.SortStableFunc(c.Snapshots, byStep)
+	stat.SortStable(c.Steps, byID)
+	stat.SortStable(c.Snapshots, byStep)
 	return &c
 }
 

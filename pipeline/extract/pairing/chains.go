@@ -6,6 +6,8 @@ package pairing
 import (
 	"maps"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // chain is a sequence of consecutive prompt passes of one engine in which each pass but the last
@@ -108,7 +110,9 @@ func (p *passLog) chainsOf(prompts []prompt, from, to int) ([]chain, bool) {
 // sortedKeys returns the states of a layer in a fixed order, so that the result does not depend on
 // the order of a map.
 func sortedKeys(layer map[passesDone]*node) []passesDone {
-	return slices.SortedFunc(maps.Keys(layer), func(a, b passesDone) int { return slices.Compare(a[:], b[:]) })
+	keys := slices.Collect(maps.Keys(layer))
+	stat.SortStable(keys, func(a, b passesDone) int { return slices.Compare(a[:], b[:]) })
+	return keys
 }
 
 // nextChains calls use with every chain that can follow a state in which the first k prompts are in

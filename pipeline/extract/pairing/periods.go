@@ -113,7 +113,7 @@ func (p *period) orderPrompts() {
 		for to = from + 1; to < len(bySend) && bySend[to].firstNs-bySend[to-1].firstNs < closeNs; to++ {
 			isOther = isOther || bySend[to].rank < bySend[to-1].rank
 		}
-		slices.SortFunc(bySend[from:to], func(a, b prompt) int { return a.rank - b.rank })
+		stat.SortStable(bySend[from:to], func(a, b prompt) int { return a.rank - b.rank })
 	}
 	p.orders = [][]prompt{p.prompts}
 	if isOther {
@@ -122,7 +122,7 @@ func (p *period) orderPrompts() {
 	// Engines take requests in the order in which they came. The first chunks of answers whose reasoning is
 	// not shown come in another one.
 	all := slices.Clone(p.prompts)
-	slices.SortFunc(all, func(a, b prompt) int { return a.rank - b.rank })
+	stat.SortStable(all, func(a, b prompt) int { return a.rank - b.rank })
 	if !slices.EqualFunc(all, p.prompts, func(a, b prompt) bool { return a.rank == b.rank }) {
 		p.orders = append(p.orders, all)
 	}

@@ -8,6 +8,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // clockSlackNs is the most that the stamp of a pass may differ from the arrival of the chunk that
@@ -39,7 +41,7 @@ func (m *matcher) commonOffset(found []match) int64 {
 			}
 		}
 	}
-	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(b.step, a.step)) })
+	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(b.step, a.step)) })
 	allowed := 0
 	most := 0
 	best := int64(0)
