@@ -21,13 +21,14 @@ import (
 type kind uint8
 
 const (
-	kindOther   kind = iota
-	kindLog          // lines of a server's log, with iterations
-	kindPasses       // dynamo.fpm.trace.v1
-	kindClient       // the result of a load client
-	kindSilent       // a vLLM log without an iteration in its first 8 MB
-	kindMetrics      // an answer of /metrics
-	kindBroken       // cut, or impossible to decompress
+	kindOther     kind = iota
+	kindLog            // lines of a server's log, with iterations
+	kindPasses         // dynamo.fpm.trace.v1
+	kindClient         // the result of a load client
+	kindSilent         // a vLLM log without an iteration in its first 8 MB
+	kindMetrics        // an answer of /metrics
+	kindCompanion      // what a load client writes beside its requests
+	kindBroken         // cut, or impossible to decompress
 	kindEmpty
 )
 
@@ -79,6 +80,8 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindClient, ""
 	case enginelog.IsMetrics(body), enginelog.IsScrapes(body):
 		return kindMetrics, ""
+	case clients.IsCompanion(body):
+		return kindCompanion, "it is what a load client writes beside its requests"
 	case hasIteration(src.R):
 		return kindLog, ""
 	case slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) }):

@@ -44,6 +44,7 @@ import (
 // Warnings and errors.
 const (
 	codeNoInput        trace.Code = "no_input"
+	codeFoundBelow     trace.Code = "found_below"
 	codeInvalidText    trace.Code = "invalid_unicode"
 	codeStopString     trace.Code = "stop_string_finish"
 	codeNotRebuilt     trace.Code = "batches_not_counted"

@@ -4,13 +4,18 @@ package extract
 
 import (
 	"io"
+	"io/fs"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
+	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -48,6 +53,9 @@ func (d *RunDir) addFound(s *inputSet) error {
 		name := path.Base(rest[i].Name)
 		isOtherThanNamed := k == kindClient && namesClients || (k == kindLog || k == kindPasses) && len(named) > 0
 		// Files that describe a recording may have the extension of one. Not reading them loses nothing.
+		if k == kindCompanion {
+			continue
+		}
 		looksRecorded := recordingName.MatchString(name) &&
 			(k == kindBroken || k == kindEmpty || !describes.MatchString(name))
 		switch {
@@ -61,6 +69,9 @@ func (d *RunDir) addFound(s *inputSet) error {
 			s.unread = append(s.unread, unread{Input: rest[i], why: why, lost: k == kindBroken})
 		}
 	}
+	if err := d.addBelow(s, len(named) > 0, namesClients); err != nil {
+		return err
+	}
 	// A log without iterations counts as a recording that lacks them if clients measured this server.
 	if len(s.clients) > 0 {
 		s.logs = append(s.logs, silent...)
@@ -69,6 +80,75 @@ func (d *RunDir) addFound(s *inputSet) error {
 	s.passes = inSegments(s.passes)
 	s.clients = inReadingOrder(s.clients)
 	return nil
+}
+
+// mostBelow is the number of files below a run folder that are looked at.
+const mostBelow = 4096
+
+// addBelow adds recordings in the folders below the run folder, into which some clients write their results. They
+// count only where the run folder itself has no recording of their kind and run.yaml names none.
+func (d *RunDir) addBelow(s *inputSet, namesLogs, namesClients bool) error {
+	isWanted := map[kind]bool{
+		kindClient:  len(s.clients) == 0 && !namesClients,
+		kindLog:     len(s.logs)+len(s.passes)+len(s.traces) == 0 && !namesLogs,
+		kindMetrics: len(s.metrics) == 0,
+	}
+	isWanted[kindPasses] = isWanted[kindLog]
+	isWanted[kindSilent] = isWanted[kindLog]
+	if !isWanted[kindClient] && !isWanted[kindLog] {
+		return nil
+	}
+	below, err := d.filesOfFolders()
+	if err != nil {
+		return err
+	}
+	folders := map[string]bool{}
+	for i := range below {
+		k, why := contentOf(&below[i])
+		switch {
+		case isWanted[k]:
+			d.compareWithLog(s, k, &below[i])
+			s.addInput(k, below[i])
+			folders[path.Dir(below[i].Name)] = true
+		case k == kindBroken && recordingName.MatchString(path.Base(below[i].Name)):
+			s.unread = append(s.unread, unread{Input: below[i], why: why, lost: true})
+		}
+	}
+	if len(folders) > 0 {
+		s.below = append(s.below, trace.Findingf(codeFoundBelow, "recordings are read from %s, because the run folder has none of their "+
+			"kind: remove those of other runs, or name the files in run.yaml", strings.Join(slices.Sorted(maps.Keys(folders)), ", ")))
+	}
+	return nil
+}
+
+// filesOfFolders returns the files in the folders below the run folder that may be recordings. Hidden folders, other
+// run folders and output folders are left out.
+func (d *RunDir) filesOfFolders() ([]source.Input, error) {
+	used := map[string]bool{}
+	for _, p := range d.Deployment.Read {
+		used[filepath.Clean(p)] = true
+	}
+	for _, p := range d.Deployment.Files.KVEvents {
+		used[filepath.Join(d.Dir, filepath.FromSlash(p))] = true
+	}
+	var out []source.Input
+	err := filepath.WalkDir(d.Dir, func(p string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case e.IsDir() && p != d.Dir:
+			if strings.HasPrefix(e.Name(), ".") || exists(filepath.Join(p, deploy.RunFile)) || exists(filepath.Join(p, folder.ExtractFile)) {
+				return fs.SkipDir
+			}
+		case e.IsDir() || filepath.Dir(p) == d.Dir || used[p] || skipped.MatchString(e.Name()) || isPipe(p):
+		case len(out) == mostBelow:
+			return fs.SkipAll
+		default:
+			out = append(out, source.Input{Path: p, Name: d.relative(p)})
+		}
+		return nil
+	})
+	return out, err
 }
 
 // compareWithLog compares run.yaml with the engine arguments at the start of a server's log.

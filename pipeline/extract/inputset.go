@@ -26,6 +26,7 @@ type inputSet struct {
 	passes       []source.Input  // forward-pass traces, which have iterations too
 	metrics      []source.Input  // answers of /metrics
 	unread       []unread        // files with the name of a recording that are not read
+	below        []trace.Finding // of recordings in folders below
 	contradicted []trace.Finding // where the start of a log contradicts run.yaml
 }
 

@@ -244,6 +244,7 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	l := r.Losses
 	if i == 0 {
 		out = append(out, x.clients...)
+		out = append(out, x.set.below...)
 		out = append(out, x.set.contradicted...)
 		if x.iter != nil {
 			out = append(out, x.iter.Beyond.Findings("passes")...)

@@ -1,6 +1,7 @@
 package clients
 
-// This file reads profile_export.jsonl of AIPerf: one request a line, with its own stamps and metrics.
+// This file reads profile_export.jsonl of AIPerf: one request a line, with its own stamps and metrics. Lines of the
+// raw export begin alike (aiperfraw.go).
 
 import (
 	"encoding/json"
@@ -17,7 +18,7 @@ func sniffAIPerf(head []byte) bool { return containsAll(head, `"request_start_ns
 
 // readAIPerf reads one request a line.
 func (c *Reader) readAIPerf(f *clientFile) error {
-	load := newLoad(f.src.Name)
+	load := c.newLoad(f.src.Name)
 	err := c.readLines(f.src, func(line []byte) (trace.ObservedRequest, error) {
 		r, err := aiperfRequest(line)
 		if err == nil {
@@ -41,8 +42,11 @@ type aiperfLine struct {
 		Phase     string           `json:"benchmark_phase"`
 		Cancelled bool             `json:"was_cancelled"`
 	} `json:"metadata"`
-	Metrics map[string]aiperfMetric `json:"metrics"`
-	Error   *struct {
+	Metrics   map[string]aiperfMetric `json:"metrics"`
+	StartPerf trace.Opt[int64]        `json:"start_perf_ns"` // of the raw export, as Status and Responses
+	Status    trace.Opt[int64]        `json:"status"`
+	Responses aiperfMessages          `json:"responses"`
+	Error     *struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	} `json:"error"`
@@ -126,6 +130,11 @@ func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
 	}
 	if parsed.Metadata.Phase == deploy.WarmupPhase {
 		r.LoadOnly = trace.Some(true)
+	}
+	if parsed.StartPerf.OK {
+		r.Status = trace.Some(parsed.Status.Or(0))
+		parsed.Responses.applyTo(&r, parsed.StartPerf)
+		return r, nil
 	}
 	ttftUs, err := parsed.timeUs("time_to_first_token")
 	if err != nil {

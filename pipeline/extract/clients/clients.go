@@ -126,8 +126,9 @@ type Reader struct {
 	held int64              // bytes that they take
 	full *trace.SyntaxError // the error of more; nil before
 
-	traceFiles []traceFile
-	chunkSets  []chunkSet
+	traceFiles   []traceFile
+	chunkSets    []chunkSet
+	requestFiles []requestFile
 }
 
 // clientFile is a file that is being read.
@@ -151,6 +152,7 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 		c.dropStrayStamps(src, before)
 		in.Size, in.Sum = src.Digest()
 		in.Gave += int64(len(c.Requests) - before)
+		c.requestFiles = append(c.requestFiles, requestFile{src.Name, before, len(c.Requests)})
 		src.Close()
 	}()
 	if e := source.AsSyntax(err); e != nil && e.Code != source.CodeNotOTLP {
@@ -187,6 +189,8 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 // must be called after all files were read.
 func (c *Reader) Finish(dep *deploy.Deployment) {
 	c.joinChunks()
+	c.dropRepeatedFiles()
+	c.joinRaw()
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		if r.Streaming.OK && !r.Streaming.V {

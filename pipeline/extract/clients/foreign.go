@@ -48,6 +48,28 @@ var foreignForms = []foreignForm{
 	},
 }
 
+// companions are the texts by which files are recognised that a load client writes beside its requests and that state
+// nothing of them: AIPerf's prompts, its means of /metrics over the load, its GPU telemetry and its probes of the
+// network; inference-perf's check of its own reports.
+var companions = [][]string{
+	{`"data"`, `"session_id"`, `"payloads"`},
+	{`"aiperf_version"`, `"metrics_phase"`},
+	{"# AIPerf Server Metrics Export"},
+	{`"telemetry_data"`, `"gpu_index"`},
+	{`"probe_type"`, `"rtt_ns"`},
+	{`"reports"`, `_lifecycle_metrics.json"`, `"warnings"`},
+}
+
+// IsCompanion reports whether a file is one that a load client writes beside its requests, by its beginning.
+func IsCompanion(head []byte) bool {
+	for _, words := range companions {
+		if containsAll(head, words...) {
+			return true
+		}
+	}
+	return false
+}
+
 // RefuseForeign returns an error for a file that is another tool's export, by its beginning; nil
 // for any other. A file with resourceSpans or scopeSpans is OTLP, whatever else it contains.
 func RefuseForeign(name string, head []byte) *trace.Error {

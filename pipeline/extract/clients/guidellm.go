@@ -49,6 +49,8 @@ type guideRequest struct {
 	Info       struct {
 		Error   any `json:"error"`
 		Timings struct {
+			First  trace.Opt[float64] `json:"first_token_iteration"` // s, wall clock
+			Last   trace.Opt[float64] `json:"last_token_iteration"`
 			Chunks trace.Opt[float64] `json:"token_iterations"`
 		} `json:"timings"`
 	} `json:"info"`
@@ -83,13 +85,39 @@ func (c *Reader) readGuideLLM(f *clientFile) error {
 // guideOutcomes are the outcomes of requests.
 var guideOutcomes = []string{"successful", "errored", "incomplete"}
 
+// closedStrategies are those that send a request when another one has ended.
+var closedStrategies = []string{"synchronous", "concurrent"}
+
+// strategyName returns the name of a strategy with its rate or its number of streams.
+func strategyName(kind string, rate float64, streams int64) string {
+	switch {
+	case rate > 0:
+		return fmt.Sprintf("%s@%.4g", kind, rate)
+	case streams > 0:
+		return fmt.Sprintf("%s@%d", kind, streams)
+	}
+	return kind
+}
+
+// unusedLoad returns the name, with a number behind it where a load has that name.
+func (c *Reader) unusedLoad(name string) string {
+	unused := name
+	for n := 2; slices.ContainsFunc(c.Loads, func(l Load) bool { return l.Name == unused }); n++ {
+		unused = fmt.Sprintf("%s.%d", name, n)
+	}
+	return unused
+}
+
 // readGuideBenchmark reads the requests of one benchmark of a report.
 func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 	var config struct {
 		Strategy struct {
-			Type string `json:"type_"`
+			Type    string             `json:"type_"`
+			Rate    trace.Opt[float64] `json:"rate"`
+			Streams trace.Opt[float64] `json:"streams"`
 		} `json:"strategy"`
 	}
+	load := c.newLoad(f.src.Name)
 	var args []any // may state the data
 	before := len(c.Requests)
 	readRequest := func(outcome string) error {
@@ -101,7 +129,9 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 			c.dropLine(f.src, 1, 1, fmt.Errorf("request %s: got no request_start_time", g.RequestID))
 			return nil
 		}
-		c.addRequest(f.src, g.request(outcome))
+		r := g.request(outcome)
+		load.extend(&r)
+		c.addRequest(f.src, r)
 		return nil
 	}
 	err := w.object(func(key string) error {
@@ -125,10 +155,13 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 		}
 		return w.skip()
 	})
-	if config.Strategy.Type != "" { // it may follow the requests
+	if kind := config.Strategy.Type; kind != "" { // it may follow the requests
+		load.Name = c.unusedLoad(strategyName(kind, config.Strategy.Rate.V, int64(config.Strategy.Streams.V)))
+		load.IsClosed = slices.Contains(closedStrategies, kind)
 		for i := range c.Requests[before:] {
-			c.Requests[before+i].Phase = trace.Some(config.Strategy.Type)
+			c.Requests[before+i].Phase = trace.Some(load.Name)
 		}
+		c.addLoad(load)
 	}
 	guideDataset(args).applyTo(c.Requests[before:])
 	return err
@@ -148,28 +181,52 @@ func (g *guideRequest) request(outcome string) trace.ObservedRequest {
 		Error:        optText(g.Info.Error),
 		Line:         1,
 	}
-	switch {
-	case strings.HasPrefix(g.Type.V, "chat"):
-		r.Route = trace.Some("chat")
-	case g.Type.OK:
-		r.Route = trace.Some("completions")
+	// The latency ends with the answer's last message, which comes after the last token.
+	timings := &g.Info.Timings
+	e2eUs := nanOr(g.Latency) * 1e6
+	if timings.Last.V > g.Start.V {
+		e2eUs = 1e6 * (timings.Last.V - g.Start.V)
 	}
-	setTimes(&r, r.SendWallNs, nanOr(g.TTFTMs)*1e3, nanOr(g.Latency)*1e6)
+	setTimes(&r, r.SendWallNs, nanOr(g.TTFTMs)*1e3, e2eUs)
+	r.EndNs = stampNs(g.End)
 	r.VisibleUs = fromMs(g.VisibleMs)
 	r.ClientWaitUs = fromSeconds(g.Dispatch)
-	r.Chunks = tokenCount(g.Info.Timings.Chunks)
+	r.Chunks = tokenCount(timings.Chunks)
 	g.Metrics.applyTo(&r)
-	var args struct {
-		Stream trace.Opt[bool] `json:"stream"`
-		Body   struct {
-			MaxTokens trace.Opt[int64] `json:"max_tokens"`
-		} `json:"body"`
-	}
-	if json.Unmarshal(g.Args, &args) == nil {
-		r.Streaming = args.Stream
-		r.AskedTokens = args.Body.MaxTokens
+	args := g.args()
+	r.Streaming = args.Stream
+	r.AskedTokens = firstKnown(args.Body.MaxTokens, args.Body.MaxCompletionTokens)
+	switch {
+	case strings.HasPrefix(g.Type.V, "chat"), args.Body.Messages != nil, strings.HasPrefix(g.ResponseID.V, "chatcmpl-"):
+		r.Route = trace.Some("chat")
+	case g.Type.OK, args.Body.Prompt != nil:
+		r.Route = trace.Some("completions")
 	}
 	return r
+}
+
+// guideArgs is what is read of the request that was sent.
+type guideArgs struct {
+	Stream trace.Opt[bool] `json:"stream"`
+	Body   struct {
+		MaxTokens           trace.Opt[int64] `json:"max_tokens"`
+		MaxCompletionTokens trace.Opt[int64] `json:"max_completion_tokens"` // of chat, since 0.5
+		Messages            json.RawMessage  `json:"messages"`
+		Prompt              json.RawMessage  `json:"prompt"`
+	} `json:"body"`
+}
+
+// args returns the request that was sent; of 0.5 and later it is JSON in a text.
+func (g *guideRequest) args() (args guideArgs) {
+	text := []byte(g.Args)
+	var inner string
+	if json.Unmarshal(text, &inner) == nil {
+		text = []byte(inner)
+	}
+	if json.Unmarshal(text, &args) != nil {
+		return guideArgs{}
+	}
+	return args
 }
 
 // guideReportPaths are the means of one benchmark of a report.
@@ -215,13 +272,8 @@ func readGuideReport(f *LevelFile, data []byte, name string) error {
 			"request_totals": b.Totals,
 			"metrics":        b.Metrics,
 		}, name)
-		l.Strategy, _ = valueAt(strategy, "type_").(string)
-		switch {
-		case l.OfferedRPS > 0:
-			l.Strategy = fmt.Sprintf("%s@%.4g", l.Strategy, l.OfferedRPS)
-		case l.Clients > 0:
-			l.Strategy = fmt.Sprintf("%s@%d", l.Strategy, l.Clients)
-		}
+		kind, _ := valueAt(strategy, "type_").(string)
+		l.Strategy = strategyName(kind, l.OfferedRPS, int64(l.Clients))
 		l.setDataset(guideDataset([]any{b.Args, b.Config}))
 		l.setDataset(guideDataset([]any{doc.Args, doc.Config}))
 		f.addLevel(l, fmt.Sprintf("%s: benchmark %d", name, i+1))

@@ -100,7 +100,7 @@ func (j *inferencePerfRequest) request(place int) trace.ObservedRequest {
 // readInferencePerf reads the requests one by one.
 func (c *Reader) readInferencePerf(f *clientFile) error {
 	w := c.newWalker(f)
-	load := newLoad(f.src.Name)
+	load := c.newLoad(f.src.Name)
 	place := 0
 	err := w.array(func() error {
 		var j inferencePerfRequest

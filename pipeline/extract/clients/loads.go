@@ -18,12 +18,23 @@ type Load struct {
 	StartNs  int64  // first send, client's clock
 	EndNs    int64  // after the end of the last answer
 	IsClosed bool   // the client bounded its concurrent requests
+
+	file string
 }
 
-// newLoad returns the load of a file, without requests yet.
-func newLoad(file string) *Load {
+// newLoad returns the load of a file, without requests yet. It is named like the file, and like its folder too where
+// a client file of another folder has the same name.
+func (c *Reader) newLoad(file string) *Load {
 	name, _ := stemOf(path.Base(file))
-	return &Load{Name: name}
+	for i := range c.Names {
+		other := c.Names[i].Name
+		if otherName, _ := stemOf(path.Base(other)); otherName == name && path.Dir(other) != path.Dir(file) {
+			whole, _ := stemOf(file)
+			name = strings.ReplaceAll(whole, "/", "-")
+			break
+		}
+	}
+	return &Load{Name: name, file: file}
 }
 
 // extend widens the load's time to include a request.

@@ -54,6 +54,10 @@ func fromSeconds(s trace.Opt[float64]) trace.Opt[float64] {
 	return fromMs(trace.Opt[float64]{V: 1e3 * s.V, OK: s.OK})
 }
 
+// leastClientWaitUs is the wait above which a client held a request back. Each client needs some time from its plan to
+// the request.
+const leastClientWaitUs = 5e3
+
 // reportServerTimes reports the server's own times and the client's waits.
 func (c *Reader) reportServerTimes() {
 	queued := 0
@@ -65,7 +69,7 @@ func (c *Reader) reportServerTimes() {
 		if r.QueueUs.OK {
 			queued++
 		}
-		if r.ClientWaitUs.V > 0 {
+		if r.ClientWaitUs.V > leastClientWaitUs {
 			waits++
 			longest = max(longest, r.ClientWaitUs.V)
 		}

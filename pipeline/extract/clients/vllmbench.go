@@ -76,7 +76,7 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 		if err != nil {
 			return err
 		}
-		load := newLoad(f.src.Name)
+		load := c.newLoad(f.src.Name)
 		load.IsClosed = result.concurrency.OK
 		if number > 1 {
 			load.Name += fmt.Sprintf(".%d", number)
