@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/vllm"
 )
 
@@ -25,12 +26,16 @@ type Intervals struct {
 
 // Domain is what the servers of a family were measured with, from the least to the most.
 type Domain struct {
-	InputTokens  [2]int64  `yaml:"input_tokens,flow" json:"input_tokens"`
-	OutputTokens [2]int64  `yaml:"output_tokens,flow" json:"output_tokens"`
-	Clients      [2]int64  `yaml:"clients,flow" json:"clients"` // of closed loops
-	Releases     []string  `yaml:"vllm,flow" json:"vllm"`
-	KVBytes      []float64 `yaml:"kv_bytes,flow" json:"kv_bytes"`       // of a cached value
-	Graphs       []string  `yaml:"cuda_graphs,flow" json:"cuda_graphs"` // that servers ran steps with prompts in
+	InputTokens  [2]int64 `yaml:"input_tokens,flow" json:"input_tokens"`
+	OutputTokens [2]int64 `yaml:"output_tokens,flow" json:"output_tokens"`
+	Clients      [2]int64 `yaml:"clients,flow" json:"clients"` // of closed loops
+	// Parameters of the models, and those that a token passes, in 1e9.
+	Parameters       [2]float64 `yaml:"parameters_1e9,flow" json:"parameters_1e9"`
+	ActiveParameters [2]float64 `yaml:"active_parameters_1e9,flow" json:"active_parameters_1e9"`
+	BatchedTokens    [2]int64   `yaml:"max_num_batched_tokens,flow" json:"max_num_batched_tokens"`
+	Releases         []string   `yaml:"vllm,flow" json:"vllm"`
+	KVBytes          []float64  `yaml:"kv_bytes,flow" json:"kv_bytes"`       // of a cached value
+	Graphs           []string   `yaml:"cuda_graphs,flow" json:"cuda_graphs"` // that servers ran steps with prompts in
 }
 
 // Asked is what a prediction is for, in the axes of a domain. A zero field is not known.
@@ -38,6 +43,10 @@ type Asked struct {
 	InputTokens, OutputTokens int64
 	Clients                   int64
 	RateRPS                   float64
+	Workload                  bool // arrivals and lengths of a file
+	Parameters                float64
+	ActiveParameters          float64 // a token passes, 1e9 as Parameters
+	BatchedTokens             int64   // max_num_batched_tokens
 	Version                   string
 	KVBytes                   float64
 	DP                        int64
@@ -50,14 +59,28 @@ type Asked struct {
 // AskedOf returns the axes of a deployment.
 func AskedOf(d *deploy.Deployment) Asked {
 	lora, _ := d.Engine.Extra["enable_lora"].(bool)
+	parameters, active := parametersOf(d)
 	return Asked{
-		Version:        d.Engine.VLLMVersion,
-		KVBytes:        d.Model.BytesPerKV,
-		DP:             d.DP,
-		WeightsFloat32: d.Model.BytesPerActivation > 2,
-		LoRA:           lora || d.Engine.Extra["lora_modules"] != nil,
-		Graphs:         GraphsOf(d),
+		Parameters:       parameters,
+		ActiveParameters: active,
+		BatchedTokens:    d.Engine.MaxNumBatchedTokens,
+		Version:          d.Engine.VLLMVersion,
+		KVBytes:          d.Model.BytesPerKV,
+		DP:               d.DP,
+		WeightsFloat32:   d.Model.BytesPerActivation > 2,
+		LoRA:             lora || d.Engine.Extra["lora_modules"] != nil,
+		Graphs:           GraphsOf(d),
 	}
+}
+
+// parametersOf returns the parameters of a deployment's model and those that a token passes, in 1e9 and with
+// three digits; 0 where its layers are not known.
+func parametersOf(d *deploy.Deployment) (all, active float64) {
+	if d.Model.Layered == nil && d.Model.NumLayers*d.Model.HiddenSize == 0 {
+		return 0, 0
+	}
+	layers := d.Model.Layers()
+	return stat.Round(float64(layers.TotalParams())/1e9, 3), stat.Round(float64(layers.ActiveParams())/1e9, 3)
 }
 
 // GraphsOf returns the steps that a deployment runs in CUDA graphs, in the words of a domain.
@@ -77,30 +100,52 @@ const (
 	lengthFactor      = 2
 	shortAnswerFactor = 8
 	fewClientsFactor  = 8
+	// A model of another size has other shapes, and the host takes another share of its steps.
+	parametersFactor = 2
+	batchedFactor    = 2
 )
-
-// tablesRelease is the newest release whose kernels the tables have.
-var tablesRelease = vllm.Release{0, 24}
 
 // Outside returns the axes on which a prediction lies outside of the measured domain, with the
 // value asked for and the measured range.
 func (m *Domain) Outside(a *Asked) (axes []string) {
 	add := func(format string, args ...any) { axes = append(axes, fmt.Sprintf(format, args...)) }
 	between := func(axis string, n int64, measured [2]int64, below, above int64) {
-		if n > 0 && (n*below < measured[0] || n > measured[1]*above) {
+		switch {
+		case n == 0 || n*below >= measured[0] && n <= measured[1]*above:
+		case measured[0] == measured[1]:
+			add("%s %d, measured %d", axis, n, measured[0])
+		default:
 			add("%s %d, measured %d to %d", axis, n, measured[0], measured[1])
 		}
 	}
 	between("input tokens", a.InputTokens, m.InputTokens, lengthFactor, lengthFactor)
 	between("output tokens", a.OutputTokens, m.OutputTokens, shortAnswerFactor, lengthFactor)
 	between("clients", a.Clients, m.Clients, fewClientsFactor, 1)
+	parameters := func(axis string, n float64, measured [2]float64) {
+		switch {
+		case n == 0 || measured[0] == 0 || n*parametersFactor >= measured[0] && n <= measured[1]*parametersFactor:
+		case measured[0] == measured[1]:
+			add("%s %ge9, measured %ge9", axis, n, measured[0])
+		default:
+			add("%s %ge9, measured %ge9 to %ge9", axis, n, measured[0], measured[1])
+		}
+	}
+	parameters("parameters", a.Parameters, m.Parameters)
+	if 2*m.ActiveParameters[1] < m.Parameters[1] { // experts
+		parameters("parameters of a token", a.ActiveParameters, m.ActiveParameters)
+	}
+	between("max_num_batched_tokens", a.BatchedTokens, m.BatchedTokens, batchedFactor, batchedFactor)
+	if a.Workload {
+		add("arrivals and lengths of a workload, measured closed loops of equal requests")
+	}
 	if a.RateRPS > 0 {
 		add("arrivals at a rate, measured closed loops")
 	}
 	if r, known := vllm.ParseRelease(a.Version); known && len(m.Releases) > 0 {
 		oldest, _ := vllm.ParseRelease(m.Releases[0])
-		if r.Before(oldest) || tablesRelease.Before(r) {
-			add("vLLM %s, measured %s and kernels of %s", r, strings.Join(m.Releases, ", "), tablesRelease)
+		newest, _ := vllm.ParseRelease(m.Releases[len(m.Releases)-1])
+		if r.Before(oldest) || newest.Before(r) {
+			add("vLLM %s, measured %s", r, strings.Join(m.Releases, ", "))
 		}
 	}
 	if a.KVBytes > 0 && !slices.ContainsFunc(m.KVBytes, func(b float64) bool { return math.Abs(b-a.KVBytes) < 0.01 }) {
@@ -135,6 +180,16 @@ func (m *Domain) Widen(input, output, clients int64, d *deploy.Deployment, kvByt
 	span(&m.InputTokens, input)
 	span(&m.OutputTokens, output)
 	span(&m.Clients, clients)
+	span(&m.BatchedTokens, d.Engine.MaxNumBatchedTokens)
+	spanOfSizes := func(of *[2]float64, n float64) {
+		if of[0] == 0 || n < of[0] {
+			of[0] = n
+		}
+		of[1] = math.Max(of[1], n)
+	}
+	parameters, active := parametersOf(d)
+	spanOfSizes(&m.Parameters, parameters)
+	spanOfSizes(&m.ActiveParameters, active)
 	if graphs := GraphsOf(d); !slices.Contains(m.Graphs, graphs) {
 		m.Graphs = append(m.Graphs, graphs)
 		slices.Sort(m.Graphs)

@@ -433,7 +433,8 @@ func TestOutsideOfTheMeasuredDomain(t *testing.T) {
 	if j == nil {
 		t.Fatal("dense fp8 on H100 was measured")
 	}
-	inside := Asked{InputTokens: 1024, OutputTokens: 1024, Clients: 16, Version: "0.24.0", KVBytes: 2, DP: 1}
+	inside := Asked{InputTokens: 1024, OutputTokens: 1024, Clients: 16, Version: "0.11.2", KVBytes: 2, DP: 1,
+		Parameters: 70.6, ActiveParameters: 69.5, BatchedTokens: 8192}
 	if got, axes := c.IntervalsOf(s, &inside); len(axes) > 0 || got != j.Intervals {
 		t.Errorf("inside: got %+v, %q", got, axes)
 	}
@@ -447,6 +448,11 @@ func TestOutsideOfTheMeasuredDomain(t *testing.T) {
 		{"output tokens", func(a *Asked) { a.OutputTokens = 2 }},
 		{"clients", func(a *Asked) { a.Clients = 4096 }},
 		{"rate", func(a *Asked) { a.RateRPS = 3; a.Clients = 0 }},
+		{"vLLM 0.24", func(a *Asked) { a.Version = "0.24.0" }},
+		{"parameters 8", func(a *Asked) { a.Parameters, a.ActiveParameters = 8, 7.5 }},
+		{"parameters 405", func(a *Asked) { a.Parameters, a.ActiveParameters = 405, 404 }},
+		{"max_num_batched_tokens 512", func(a *Asked) { a.BatchedTokens = 512 }},
+		{"workload", func(a *Asked) { a.Workload = true }},
 		{"vLLM 0.8", func(a *Asked) { a.Version = "0.8.5" }},
 		{"vLLM 0.33", func(a *Asked) { a.Version = "0.33.0" }},
 		{"KV cache", func(a *Asked) { a.KVBytes = 1 }},

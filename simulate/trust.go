@@ -100,6 +100,7 @@ func (s *Simulation) bind() error {
 	}
 	s.Step = step
 	s.asked = library.AskedOf(d)
+	s.asked.Workload = o.Workload != ""
 	if o.Workload == "" {
 		s.asked.InputTokens = o.InputTokens
 		s.asked.OutputTokens = o.OutputTokens

@@ -18,7 +18,7 @@ func TestCallsOutsideOfWhatWasMeasured(t *testing.T) {
 		minimax = "MiniMaxAI/MiniMax-M2.5"
 	)
 	h100 := Question{Model: llama, Hardware: "H100", InputTokens: 1024, OutputTokens: 1024, Concurrency: 16,
-		Serve: "--tensor-parallel-size 2 --kv-cache-dtype bfloat16"}
+		Set: []string{"vllm.version=0.11.2"}, Serve: "--max-num-batched-tokens 8192 --tensor-parallel-size 2 --kv-cache-dtype bfloat16"}
 	ask := func(change func(q *Question)) Question {
 		q := h100
 		change(&q)
@@ -51,6 +51,8 @@ func TestCallsOutsideOfWhatWasMeasured(t *testing.T) {
 		{name: "a rate", q: ask(func(q *Question) { q.Concurrency, q.RateRPS = 0, 2 }), outside: "rate"},
 		{name: "LoRA", q: serve("--enable-lora"), outside: "LoRA"},
 		{name: "fp8 cache", q: ask(func(q *Question) { q.Serve = "--tensor-parallel-size 2 --kv-cache-dtype fp8" }), outside: "KV cache"},
+		{name: "today's release", q: ask(func(q *Question) { q.Set = nil }), outside: "vLLM 0.24"},
+		{name: "small steps", q: serve("--max-num-batched-tokens 1024"), outside: "max_num_batched_tokens"},
 		{name: "an old release", q: ask(func(q *Question) { q.Set = []string{"vllm.version=0.8.5"} }), outside: "vLLM 0.8"},
 		{name: "a new release", q: ask(func(q *Question) { q.Set = []string{"vllm.version=0.33.0"} }), outside: "vLLM 0.33"},
 		{name: "graphs of decodes", q: serve(`--compilation-config '{"cudagraph_mode":"FULL_DECODE_ONLY"}'`), outside: "CUDA graphs"},
