@@ -7,6 +7,8 @@ import (
 	"cmp"
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/internal/stat"
 )
 
 // curve is a measured time over one size: y us at ascending x.
@@ -160,7 +162,7 @@ type row struct {
 // mergeRows returns one curve of the rows of a key. Of the repeats of one kernel it uses the
 // median, of several kernels the fastest, which an engine would choose.
 func mergeRows(rows []row) curve {
-	slices.SortFunc(rows, func(a, b row) int {
+	stat.SortStable(rows, func(a, b row) int {
 		return cmp.Or(cmp.Compare(a.x, b.x), cmp.Compare(a.source, b.source), cmp.Compare(a.us, b.us))
 	})
 	merged := curve{}

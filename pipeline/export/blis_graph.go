@@ -5,7 +5,6 @@ package export
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -16,7 +15,9 @@ import (
 // catalogModel is a model of BLIS's catalog, release 0.2.1. Only the catalog's derive_graph.py makes
 // the graphs that the kernel mode reads, so a name that the catalog lacks cannot be simulated.
 type catalogModel struct {
+	name                  string
 	layers, hidden, vocab int64
+	routed, topK          int64  // routed experts of a layer, and of them those a token takes; 0: no experts
 	weights               string // format of the weights, which decides at which rate matrix products run
 	// Formats of the matrices that the graph gives one of their own; empty: weights.
 	experts, attention, recurrent string
@@ -33,42 +34,41 @@ const (
 	notRead       = "a graph whose primitives have not been compared with the model"
 )
 
-// catalogModels are the models of the catalog by name.
-var catalogModels = map[string]catalogModel{
-	"codellama-34b-instruct-hf": {layers: 48, hidden: 8192, vocab: 32000, weights: "bf16"},
-	"deepseek-v2-lite":          {layers: 27, hidden: 2048, vocab: 102400, weights: "bf16"},
-	"deepseek-v3":               {layers: 61, hidden: 7168, vocab: 129280, weights: "fp8"},
-	"deepseek-v4-pro":           {unpriced: selectsTokens},
-	"glm-5":                     {unpriced: selectsTokens},
-	"glm-5.2":                   {unpriced: selectsTokens},
-	"glm-5.2-fp8":               {unpriced: selectsTokens},
-	"glm-5.3":                   {unpriced: selectsTokens},
-	"glm-5.3-flash":             {unpriced: selectsTokens},
-	"gpt-oss-120b":              {layers: 36, hidden: 2880, vocab: 201088, weights: "bf16", experts: "mxfp4"},
-	"inkling":                   {unpriced: notRead},
-	"kimi-k2.5":                 {layers: 61, hidden: 7168, vocab: 163840, weights: "int4", attention: "bf16"},
-	"kimi-k3":                   {unpriced: notRead},
-	"llama-2-70b-hf":            {layers: 80, hidden: 8192, vocab: 32000, weights: "fp16"},
-	"llama-2-7b-hf":             {layers: 32, hidden: 4096, vocab: 32000, weights: "fp16"},
-	"llama-3.1-70b-instruct":    {layers: 80, hidden: 8192, vocab: 128256, weights: "bf16"},
-	"llama-3.1-8b-instruct":     {layers: 32, hidden: 4096, vocab: 128256, weights: "bf16"},
-	"llama-4-scout-17b-16e-instruct-fp8-dynamic": {layers: 48, hidden: 5120, vocab: 202048, weights: "fp8", noShared: true},
-	"minimax-m2.5":                        {layers: 62, hidden: 3072, vocab: 200064, weights: "fp8"},
-	"minimax-m2.7":                        {layers: 62, hidden: 3072, vocab: 200064, weights: "fp8"},
-	"minimax-m3":                          {unpriced: selectsTokens},
-	"mistral-nemo-instruct-2407":          {layers: 40, hidden: 5120, vocab: 131072, weights: "bf16"},
-	"mixtral-8x22b-v0.1":                  {layers: 56, hidden: 6144, vocab: 32000, weights: "bf16"},
-	"mixtral-8x7b-v0.1":                   {layers: 32, hidden: 4096, vocab: 32000, weights: "bf16"},
-	"nemotron-3-ultra-550b-a55b-bf16":     {unpriced: splitsExperts},
-	"nemotron-3-ultra-550b-a55b-nvfp4":    {unpriced: splitsExperts},
-	"nemotron-3.5-lightning-30b-a3b-bf16": {layers: 52, hidden: 2688, vocab: 131072, weights: "bf16"},
-	"nemotron-3.5-lightning-30b-a3b-nvfp4": {layers: 52, hidden: 2688, vocab: 131072, weights: "bf16", experts: "nvfp4",
-		recurrent: "fp8"},
-	"qwen2.5-7b-instruct": {layers: 28, hidden: 3584, vocab: 152064, weights: "bf16"},
-	"qwen3-14b":           {layers: 40, hidden: 5120, vocab: 151936, weights: "bf16"},
-	"qwen3-30b-a3b":       {layers: 48, hidden: 2048, vocab: 151936, weights: "bf16"},
-	"qwen3.5-397b-a17b":   {layers: 60, hidden: 4096, vocab: 248320, weights: "bf16"},
-	"yi-34b":              {layers: 60, hidden: 7168, vocab: 64000, weights: "bf16"},
+// catalogModels are the models of the catalog.
+var catalogModels = []catalogModel{
+	{name: "codellama-34b-instruct-hf", layers: 48, hidden: 8192, vocab: 32000, weights: "bf16"},
+	{name: "deepseek-v2-lite", layers: 27, hidden: 2048, vocab: 102400, routed: 64, topK: 6, weights: "bf16"},
+	{name: "deepseek-v3", layers: 61, hidden: 7168, vocab: 129280, routed: 256, topK: 8, weights: "fp8"},
+	{name: "deepseek-v4-pro", unpriced: selectsTokens},
+	{name: "glm-5", unpriced: selectsTokens},
+	{name: "glm-5.2", unpriced: selectsTokens},
+	{name: "glm-5.2-fp8", unpriced: selectsTokens},
+	{name: "glm-5.3", unpriced: selectsTokens},
+	{name: "glm-5.3-flash", unpriced: selectsTokens},
+	{name: "gpt-oss-120b", layers: 36, hidden: 2880, vocab: 201088, routed: 128, topK: 4, weights: "bf16", experts: "mxfp4"},
+	{name: "inkling", unpriced: notRead},
+	{name: "kimi-k2.5", layers: 61, hidden: 7168, vocab: 163840, routed: 384, topK: 8, weights: "int4", attention: "bf16"},
+	{name: "kimi-k3", unpriced: notRead},
+	{name: "llama-2-70b-hf", layers: 80, hidden: 8192, vocab: 32000, weights: "fp16"},
+	{name: "llama-2-7b-hf", layers: 32, hidden: 4096, vocab: 32000, weights: "fp16"},
+	{name: "llama-3.1-70b-instruct", layers: 80, hidden: 8192, vocab: 128256, weights: "bf16"},
+	{name: "llama-3.1-8b-instruct", layers: 32, hidden: 4096, vocab: 128256, weights: "bf16"},
+	{name: "llama-4-scout-17b-16e-instruct-fp8-dynamic", layers: 48, hidden: 5120, vocab: 202048, routed: 16, topK: 1, weights: "fp8", noShared: true},
+	{name: "minimax-m2.5", layers: 62, hidden: 3072, vocab: 200064, routed: 256, topK: 8, weights: "fp8"},
+	{name: "minimax-m2.7", layers: 62, hidden: 3072, vocab: 200064, routed: 256, topK: 8, weights: "fp8"},
+	{name: "minimax-m3", unpriced: selectsTokens},
+	{name: "mistral-nemo-instruct-2407", layers: 40, hidden: 5120, vocab: 131072, weights: "bf16"},
+	{name: "mixtral-8x22b-v0.1", layers: 56, hidden: 6144, vocab: 32000, routed: 8, topK: 2, weights: "bf16"},
+	{name: "mixtral-8x7b-v0.1", layers: 32, hidden: 4096, vocab: 32000, routed: 8, topK: 2, weights: "bf16"},
+	{name: "nemotron-3-ultra-550b-a55b-bf16", unpriced: splitsExperts},
+	{name: "nemotron-3-ultra-550b-a55b-nvfp4", unpriced: splitsExperts},
+	{name: "nemotron-3.5-lightning-30b-a3b-bf16", layers: 52, hidden: 2688, vocab: 131072, routed: 128, topK: 6, weights: "bf16"},
+	{name: "nemotron-3.5-lightning-30b-a3b-nvfp4", layers: 52, hidden: 2688, vocab: 131072, routed: 128, topK: 6, weights: "bf16", experts: "nvfp4", recurrent: "fp8"},
+	{name: "qwen2.5-7b-instruct", layers: 28, hidden: 3584, vocab: 152064, weights: "bf16"},
+	{name: "qwen3-14b", layers: 40, hidden: 5120, vocab: 151936, weights: "bf16"},
+	{name: "qwen3-30b-a3b", layers: 48, hidden: 2048, vocab: 151936, routed: 128, topK: 8, weights: "bf16"},
+	{name: "qwen3.5-397b-a17b", layers: 60, hidden: 4096, vocab: 248320, routed: 512, topK: 10, weights: "bf16"},
+	{name: "yi-34b", layers: 60, hidden: 7168, vocab: 64000, weights: "bf16"},
 }
 
 // formatBytes are the bytes of a weight by format, as BLIS's catalog counts them: without scales.
@@ -77,7 +77,7 @@ var formatBytes = map[string]float64{
 }
 
 // catalogPart is a part of the catalog: peaks in 1e12 FLOP/s by format, 0 for one that the part does
-// not multiply, and in 1e12 bytes/s (hardware/*.yaml at b20b7f1 and 09194da). The efficiencies of the
+// not multiply, and in 1e12 bytes/s (hardware/*.yaml at b20b7f1, 09194da and aef7480). The efficiencies of the
 // kernel mode are shares of them.
 type catalogPart struct {
 	bf16, fp8, fp4, memory float64
@@ -89,6 +89,7 @@ var catalogParts = map[string]catalogPart{
 	"a100-sxm":    {312, 0, 0, 2.039, 8},
 	"b200":        {2250, 4500, 9000, 7.7, 8},
 	"b300":        {2250, 4500, 14000, 7.75, 8},
+	"gb300":       {2500, 5000, 15000, 8, 4},
 	"gb200-nvl72": {2500, 5000, 10000, 8, 4},
 	"h100":        {989.5, 1979, 0, 3.35, 8},
 	"h200":        {989.5, 1979, 0, 4.8, 8},
@@ -114,28 +115,64 @@ func catalogName(stated, id string) string {
 		return stated
 	}
 	name := slug(model.Name(id))
-	if short := strings.TrimPrefix(name, "nvidia-"); catalogModels[short] != (catalogModel{}) {
+	if short := strings.TrimPrefix(name, "nvidia-"); inCatalog(short) != nil {
 		return short
 	}
 	return name
 }
 
-// inCatalog reports whether the catalog has a model of that name.
-func inCatalog(name string) bool { return catalogModels[name] != (catalogModel{}) }
+// inCatalog returns the catalog's model of that name; nil if it has none.
+func inCatalog(name string) *catalogModel {
+	for i := range catalogModels {
+		if catalogModels[i].name == name {
+			return &catalogModels[i]
+		}
+	}
+	return nil
+}
+
+// shapeOf returns the sizes of a model in an entry of the catalog without a name.
+func shapeOf(m *model.Model) catalogModel {
+	c := catalogModel{layers: m.NumLayers, hidden: m.HiddenSize, vocab: m.VocabSize}
+	for _, layer := range m.Layers().Layers {
+		if f := layer.FFN; f != nil && f.Kind == model.Experts {
+			c.routed = f.Experts
+			c.topK = f.TopK
+		}
+	}
+	return c
+}
+
+// sizes returns the sizes that isLike compares, for an error.
+func (c *catalogModel) sizes() string {
+	text := fmt.Sprintf("%d layers of %d", c.layers, c.hidden)
+	if c.routed > 0 {
+		text += fmt.Sprintf(" with %d of %d experts", c.topK, c.routed)
+	}
+	return text
+}
+
+// isLike reports whether the layers of two entries have the same sizes.
+func (c *catalogModel) isLike(o *catalogModel) bool {
+	return c.layers == o.layers && c.hidden == o.hidden && c.routed == o.routed && c.topK == o.topK
+}
 
 // catalogHint names the models of the catalog with layers and vocabulary of the same sizes, or all of
 // them.
 func catalogHint(m *model.Model) string {
-	var alike []string
-	for name, c := range catalogModels {
-		if c.layers == m.NumLayers && c.hidden == m.HiddenSize && c.vocab == m.VocabSize {
-			alike = append(alike, name)
+	var alike, all []string
+	own := shapeOf(m)
+	for i := range catalogModels {
+		c := &catalogModels[i]
+		all = append(all, c.name)
+		if c.isLike(&own) && c.vocab == own.vocab {
+			alike = append(alike, c.name)
 		}
 	}
-	if slices.Sort(alike); len(alike) > 0 {
+	if len(alike) > 0 {
 		return "--option model=" + strings.Join(alike, " or model=") + " has layers of the same sizes"
 	}
-	return "--option model=NAME, one of " + strings.Join(slices.Sorted(maps.Keys(catalogModels)), ", ")
+	return "--option model=NAME, one of " + strings.Join(all, ", ")
 }
 
 // servedAs returns the entry as the deployment serves it, with the value of engine.quantization that

@@ -219,6 +219,16 @@ func TestCatalogGraphs(t *testing.T) {
 			}
 		}
 	}
+	d := catalogDeployment(t, "meta-llama/Llama-4-Maverick-17B-128E-Instruct", 8, "fp8-dynamic")
+	if p := kernelPlanOf(&d, "llama-4-scout-17b-16e-instruct-fp8-dynamic", "h200"); p.lacks == nil || !strings.Contains(p.lacks.Error(),
+		"got 48 layers of 5120 with 1 of 128 experts, want 48 layers of 5120 with 1 of 16 experts as llama-4-scout") {
+		t.Errorf("other experts: %v", p.lacks)
+	}
+	for _, part := range deploy.BLISRegistry.Spelled() {
+		if catalogParts[part].node == 0 {
+			t.Errorf("%s is a part of the registry without peaks", part)
+		}
+	}
 	for name, says := range map[string]string{"glm-5.2-fp8": selectsTokens, "kimi-k3": notRead, "nemotron-3-ultra-550b-a55b-nvfp4": splitsExperts} {
 		d := testkit.DeploymentOf(1)
 		if p := kernelPlanOf(&d, name, "h100"); p.lacks == nil || !strings.Contains(p.lacks.Error(), name+" with "+says) {

@@ -5,7 +5,6 @@ package export
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -111,11 +110,14 @@ type kernelPlan struct {
 
 // kernelPlanOf returns the plan of a deployment. model and part are names in BLIS's catalog.
 func kernelPlanOf(d *deploy.Deployment, model, part string) *kernelPlan {
-	entry := catalogModels[model]
 	p := &kernelPlan{name: model, part: catalogParts[part]}
-	if entry.weights == "" { // to say how far off equal layers in 16 bits would be
-		entry.weights = "bf16"
+	var entry catalogModel
+	known := inCatalog(model)
+	if known != nil {
+		entry = *known
 	}
+	entry.weights = cmp.Or(entry.weights, "bf16") // to say how far off layers in 16 bits would be
+	own := shapeOf(&d.Model)
 	var format, wanted string
 	p.served, p.quantization, format, wanted = entry.servedAs(d.Model.Layers())
 	graph, unpriced := p.served.graphOf(d)
@@ -127,17 +129,17 @@ func kernelPlanOf(d *deploy.Deployment, model, part string) *kernelPlan {
 	case p.part == (catalogPart{}):
 		p.part = catalogParts["h100"]
 		got = "hardware " + d.Hardware.Name
-		want = trace.OneOf(slices.Sorted(maps.Keys(catalogParts))) + ", the parts of BLIS's catalog"
-	case !inCatalog(model):
+		want = trace.OneOf(deploy.BLISRegistry.Spelled()) + ", the parts of BLIS's catalog"
+	case known == nil:
 		got = "model " + model
 		want = "a model of BLIS's catalog"
 		hint = catalogHint(&d.Model)
 	case unpriced != "":
 		got = model + " with " + unpriced
 		want = "layers that the formula of this export has terms for"
-	case [2]int64{entry.layers, entry.hidden} != [2]int64{d.Model.NumLayers, d.Model.HiddenSize}:
-		got = fmt.Sprintf("%d layers of %d", d.Model.NumLayers, d.Model.HiddenSize)
-		want = fmt.Sprintf("%d of %d as %s has", entry.layers, entry.hidden, model)
+	case !entry.isLike(&own):
+		got = own.sizes()
+		want = entry.sizes() + " as " + model + " has"
 		hint = catalogHint(&d.Model)
 	case format != "":
 		got = format

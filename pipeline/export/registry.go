@@ -94,7 +94,7 @@ func registryCite(src Source) string {
 // tensor-parallel width.
 type hostScope struct {
 	scope regScope
-	cfgs  []result.FitConfig
+	cfgs  []*result.FitConfig
 }
 
 // hostScopes returns the configurations by scope, in the order of the fit. model is the name in BLIS's
@@ -102,8 +102,8 @@ type hostScope struct {
 // for several parts, models and widths would also be valid for combinations that nobody measured.
 func hostScopes(cfgs []result.FitConfig, model string) []*hostScope {
 	var out []*hostScope
-	for _, c := range cfgs {
-		d := &c.Deployment
+	for k := range cfgs {
+		d := &cfgs[k].Deployment
 		scope := regScope{Hardware: []string{partOf(d.Hardware.Name)}, Model: []string{catalogName(model, d.Model.ID)},
 			TP: []int64{d.TP}}
 		i := slices.IndexFunc(out, func(s *hostScope) bool { return scope.equal(&s.scope) })
@@ -111,7 +111,7 @@ func hostScopes(cfgs []result.FitConfig, model string) []*hostScope {
 			i = len(out)
 			out = append(out, &hostScope{scope: scope})
 		}
-		out[i].cfgs = append(out[i].cfgs, c)
+		out[i].cfgs = append(out[i].cfgs, &cfgs[k])
 	}
 	return out
 }
@@ -154,11 +154,12 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	var rs []Refusal
-	for _, c := range cfgs {
-		if _, ok := deploy.SpelledBy(deploy.BLISRegistry, c.Deployment.Hardware.Name); !ok {
+	for i := range cfgs {
+		device := cfgs[i].Deployment.Hardware.Name
+		if _, ok := deploy.SpelledBy(deploy.BLISRegistry, device); !ok {
 			rs = append(rs, Refusal{BadEntry,
-				fmt.Sprintf("%s: the registry's catalog has no part for %q, want %s", c.Label,
-					c.Deployment.Hardware.Name, trace.OneOf(deploy.BLISRegistry.Spelled()))})
+				fmt.Sprintf("%s: the registry's catalog has no part for %q, want %s", cfgs[i].Label, device,
+					trace.OneOf(deploy.BLISRegistry.Spelled()))})
 		}
 	}
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}
@@ -175,16 +176,17 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	}
 	model := opt.Settings["model"]
 	scopes := hostScopes(cfgs, model)
-	if model != "" && slices.ContainsFunc(cfgs, func(c result.FitConfig) bool {
-		return c.Deployment.Model.ID != cfgs[0].Deployment.Model.ID
-	}) {
+	for i := range cfgs {
+		if model == "" || cfgs[i].Deployment.Model.ID == cfgs[0].Deployment.Model.ID {
+			continue
+		}
 		return nil, trace.Errorf(BadEntry, "--option model=%s: got configurations of several models, want those of one", model).
 			WithHint("choose one with --config LABEL")
 	}
 	measured := 0
 	for _, s := range scopes {
 		d := &s.cfgs[0].Deployment
-		if name := s.scope.Model[0]; !inCatalog(name) {
+		if name := s.scope.Model[0]; inCatalog(name) == nil {
 			warn = append(warn, trace.Findingf(BadEntry,
 				"%s: BLIS's catalog has no model %s, so its entries apply to no scenario (%s)", s.cfgs[0].Label, name,
 				catalogHint(&d.Model)))
@@ -236,8 +238,8 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 // the egress constant around it; nil if the fit has no egress target.
 func (s *hostScope) completion(src Source) *regEntry {
 	sum := 0.0
-	for i := range s.cfgs {
-		us, _, ok := src.Fit.MedianDelayUs(coeff.Egress, &s.cfgs[i])
+	for _, c := range s.cfgs {
+		us, _, ok := src.Fit.MedianDelayUs(coeff.Egress, c)
 		if !ok {
 			return nil
 		}

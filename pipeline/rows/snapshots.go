@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -46,8 +47,8 @@ func sameMembers(a, b []trace.Member) bool {
 		return true
 	}
 	order := func(x, y trace.Member) int { return cmp.Compare(x.CoreID, y.CoreID) }
-	slices.SortFunc(a, order)
-	slices.SortFunc(b, order)
+	stat.SortStable(a, order)
+	stat.SortStable(b, order)
 	return slices.Equal(a, b)
 }
 

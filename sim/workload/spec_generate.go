@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -37,7 +38,7 @@ func (s *specV2) generate(seed int64) (*Workload, error) {
 			return nil, err
 		}
 	}
-	slices.SortStableFunc(w.Requests, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
+	stat.SortStable(w.Requests, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 	if s.NumRequests > 0 && len(w.Requests) > s.NumRequests {
 		w.Requests = w.Requests[:s.NumRequests]
 	}
