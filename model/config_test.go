@@ -100,9 +100,18 @@ func TestBrokenConfigs(t *testing.T) {
 	}
 }
 
-// TestMutatedConfigs changes keys of every kind of published configuration, each of them in evaluations: it is read
-// or refused with a reason, never a panic.
-func TestMutatedConfigs(t *testing.T) {
+// TestMutatedConfigs changes every ninth key of every kind of published configuration: it is read or refused with a
+// reason, never a panic.
+func TestMutatedConfigs(t *testing.T) { mutatedConfigs(t, 9) }
+
+// TestEvalMutatedConfigs changes every key.
+func TestEvalMutatedConfigs(t *testing.T) {
+	repo.NeedEval(t)
+	mutatedConfigs(t, 1)
+}
+
+func mutatedConfigs(t *testing.T, every int) {
+	t.Helper()
 	files, err := filepath.Glob(filepath.Join(repo.Shared(t, "data", "models_hf"), "*_config.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +133,7 @@ func TestMutatedConfigs(t *testing.T) {
 				values, _ = raw[inner].(map[string]any)
 			}
 			for i, key := range slices.Sorted(maps.Keys(values)) {
-				if i%3 != 0 && !repo.Eval() {
+				if i%every != 0 {
 					continue
 				}
 				old := values[key]

@@ -64,7 +64,9 @@ func TestTooFewKVBlocks(t *testing.T) {
 		if said != (verdict == coeff.VerdictFail) {
 			t.Errorf("%d blocks: contradicted %v: %v", blocks, said, ext.Runs[0].Warnings)
 		}
-		fit, err := Fit(context.Background(), out, DefaultFitOptions())
+		options := DefaultFitOptions()
+		options.Bootstraps = 50
+		fit, err := Fit(context.Background(), out, options)
 		if err != nil {
 			t.Fatal(err)
 		}

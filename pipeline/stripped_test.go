@@ -59,6 +59,8 @@ func TestStrippedRecordings(t *testing.T) {
 			}
 			o := DefaultRunOptions()
 			o.Extract.Out = t.TempDir()
+			o.Fit.Bootstraps = 50
+			o.Validate.Noise = "none" // the gates need no such replays
 			got, err := Run(context.Background(), []string{dir}, o)
 			if err != nil {
 				t.Fatal(err)

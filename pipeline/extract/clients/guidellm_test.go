@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -22,13 +23,13 @@ func TestGuideLLMIsStreamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := strings.Repeat("lorem ipsum ", 1<<13) // 96 kB, as prompts with documents have
-	fmt.Fprintf(f, `{"guidellm_version":"0.4.0","args":{"x":[1,{"y":null}]},"benchmarks":[{"metrics":{"a":[1,2]},"requests":{"total":[%q],"errored":null,"successful":[`, body)
+	body := strconv.Quote(strings.Repeat("lorem ipsum ", 1<<13)) // 96 kB, as prompts with documents have
+	fmt.Fprintf(f, `{"guidellm_version":"0.4.0","args":{"x":[1,{"y":null}]},"benchmarks":[{"metrics":{"a":[1,2]},"requests":{"total":[%s],"errored":null,"successful":[`, body)
 	for i := range n {
 		if i > 0 {
 			fmt.Fprint(f, ",")
 		}
-		fmt.Fprintf(f, `{"request_id":"r%d","request_start_time":1.5,"prompt_tokens":40,"request_args":{"stream":true,"body":{"max_tokens":8,"prompt":%q}}}`, i, body)
+		fmt.Fprintf(f, `{"request_id":"r%d","request_start_time":1.5,"prompt_tokens":40,"request_args":{"stream":true,"body":{"max_tokens":8,"prompt":%s}}}`, i, body)
 	}
 	fmt.Fprint(f, `]},"config":{"strategy":{"type_":"constant"}}}]}`)
 	size, _ := f.Seek(0, 1)
