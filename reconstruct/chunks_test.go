@@ -34,7 +34,7 @@ func TestPromptsArePlaced(t *testing.T) {
 	} {
 		s := &steps[at]
 		got := [6]int64{s.ContextReqs, s.ContextTokens, s.ContextKVTokens.V, s.GenerationReqs, s.DecodeKVTokens.V, 0}
-		if got != want || s.Index != int64(at+1) {
+		if got != want || s.Index != int64(at+1) || s.StampNs.V != int64(at+1)*10_000_000 || s.StampStepNs.V != 1000 || s.ElapsedUs != 10_000*float64(min(at, 1)) {
 			t.Errorf("step %d: got %v at %d, want %v", at, got, s.Index, want)
 		}
 	}
@@ -105,5 +105,22 @@ func TestJitterOfChunks(t *testing.T) {
 	_, q := FromChunks([]trace.ObservedRequest{stream(0, 40, 1, 100), late}, &vllm.Engine{MaxNumBatchedTokens: 100})
 	if q.Clusters != 100 || q.StepUs != 10_000 || q.JitterUs[1] != 500 || q.JitterUs[2] != 500 {
 		t.Errorf("got %+v, want steps of 10 ms and half of the chunks 500 us late", q)
+	}
+}
+
+// TestQuantilesOfJitter: of 400 chunks in 100 clusters a quarter each comes with the first, 100, 200 and 900 us later, and one
+// of the last 2 ms later: half of them 150 us late, nine in ten and 99 in 100 900 us. The stamps are that precise.
+func TestQuantilesOfJitter(t *testing.T) {
+	var rows []trace.ObservedRequest
+	for _, lateUs := range []int64{0, 100, 200, 900} {
+		r := stream(0, 40, 1, 100)
+		r.FirstChunkNs.V += lateUs * 1000
+		rows = append(rows, r)
+	}
+	rows[3].ChunkGapsUs[50] += 1100
+	rows[3].ChunkGapsUs[51] -= 1100
+	steps, q := FromChunks(rows, &vllm.Engine{MaxNumBatchedTokens: 1000})
+	if q.Clusters != 100 || q.JitterUs != [3]float64{150, 900, 900} || steps[5].StampStepNs.V != 150_000 {
+		t.Errorf("got %+v, stamps to %d ns", q, steps[5].StampStepNs.V)
 	}
 }

@@ -88,8 +88,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestEvalSwitch: slow evaluations run with a non-empty variable alone, and then with every data set.
-func TestEvalSwitch(t *testing.T) {
+// TestSlowEvaluations: they run with a non-empty variable alone, and then with every data set.
+func TestSlowEvaluations(t *testing.T) {
 	t.Setenv("BLIS_TRAIN_EVAL", "")
 	if how := howItStops(t, NeedEval); Eval() || how != "skip: skipped: slow evaluation; BLIS_TRAIN_EVAL=1 runs it" {
 		t.Errorf("off: got %t and %q", Eval(), how)
