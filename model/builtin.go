@@ -95,6 +95,16 @@ func BuiltInID(name string) (id string, ok bool) {
 	return begun[0], true
 }
 
+// Alternatives returns the other built-in models that a name fits, if BuiltInID had to choose between
+// several with the same layers; nil if the name fits one.
+func Alternatives(name string) []string {
+	chosen, ok := BuiltInID(name)
+	if !ok || shortName(chosen) == shortName(name) {
+		return nil
+	}
+	return slices.DeleteFunc(begunBy(name), func(id string) bool { return id == chosen })
+}
+
 // familyNumber is a family and its generation, joined or not.
 var familyNumber = regexp.MustCompile(`^([a-z]+)-?([0-9])`)
 

@@ -47,6 +47,15 @@ func TestSameShapes(t *testing.T) {
 
 // TestEverydayNames: names as people write them, and hints that stay in the family.
 func TestEverydayNames(t *testing.T) {
+	// A name that begins several models of one shape names those that it was not taken for; a name of one model none.
+	for name, want := range map[string]string{
+		"mistral-small":                   "mistralai/Mistral-Small-3.1-24B-Instruct-2503 mistralai/Mistral-Small-3.2-24B-Instruct-2506",
+		"mistral-small-24b-instruct-2501": "", "llama-3.1-8b": "", "qwen3-8b": "", "no-such-model": "",
+	} {
+		if got := strings.Join(Alternatives(name), " "); got != want {
+			t.Errorf("%s: alternatives %q, want %q", name, got, want)
+		}
+	}
 	for name, want := range map[string]string{
 		"Qwen2.5-7B": "Qwen/Qwen2.5-7B-Instruct", "qwen2.5-72b-instruct": "Qwen/Qwen2.5-72B-Instruct", "Qwen3-4B": "Qwen/Qwen3-4B",
 		"Qwen3-14B": "Qwen/Qwen3-14B", "QwQ-32B": "Qwen/QwQ-32B", "Qwen3-Next-80B-A3B": "Qwen/Qwen3-Next-80B-A3B-Instruct",

@@ -81,6 +81,10 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	d, err := deploy.LoadSettings(append(draft.Settings(), q.Set...)...)
 	findings := draft.Findings(nil)
 	if err == nil {
+		if others := model.Alternatives(name); len(others) > 0 {
+			findings = append(findings, trace.Findingf(model.SameLayers, "%s is taken as %s; it is also the beginning of %s, with the same layers",
+				name, d.Model.ID, strings.Join(others, ", ")))
+		}
 		if base := model.SameShapeAs(d.Model.ID); base != "" {
 			findings = append(findings, trace.Findingf(model.SameLayers, "%s has the layers of %s, whose configuration is taken", d.Model.ID, base))
 		}
