@@ -89,6 +89,9 @@ func (x *extraction) findCached(streaming source.Options) error {
 			g.Exceptions, g.Paired))
 	}
 	g.Fill()
+	if err := x.dropLateFirst(); err != nil {
+		return err
+	}
 	x.clients = append(x.clients, g.Check(answers)...)
 	if e.SpeculativeDecoding && len(x.lives) > 0 {
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile, "%s", g.Drafts(answers)))

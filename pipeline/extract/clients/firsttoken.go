@@ -1,6 +1,7 @@
 package clients
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -15,8 +16,8 @@ import (
 // answers in one chunk, answers whose first tokens (reasoning) the client did not see, and times that no
 // server can have. Their TTFT is not used, their E2E is.
 
-// dropFirstToken makes the time of the first token unknown, and with it the times between tokens.
-func dropFirstToken(r *trace.ObservedRequest) {
+// DropFirstToken makes the time of the first token unknown, and with it the times between tokens.
+func DropFirstToken(r *trace.ObservedRequest) {
 	r.FirstChunkNs = trace.Opt[int64]{}
 	r.TTFTUs = trace.Opt[float64]{}
 	r.ChunkGapsUs = nil
@@ -57,7 +58,7 @@ func (c *Reader) dropWholeAnswers(drafts bool) {
 		// A file without a number of chunks shows one chunk by a first that is the last.
 		isWhole := r.Chunks.V == 1 || !r.Chunks.OK && r.TTFTUs.V >= r.E2EUs.V
 		if isWhole && !isOnePass {
-			dropFirstToken(r)
+			DropFirstToken(r)
 			whole++
 		}
 	}
@@ -65,6 +66,31 @@ func (c *Reader) dropWholeAnswers(drafts bool) {
 		c.addFinding(CodeFirstToken, "%d of %d answers of several tokens came in one chunk: the time of that chunk is their E2E, and there "+
 			"is no TTFT and no ITL of them (a proxy or parser that buffers, or an answer that is not streamed); the server's own figures "+
 			"remain where the file has them", whole, answers)
+	}
+}
+
+// dropStatedHidden finds answers of which the server counts reasoning tokens that the client did not see: it has as
+// many chunks as the answer has other tokens, or states that its first chunk is no reasoning.
+func (c *Reader) dropStatedHidden() {
+	hidden := 0
+	stated := 0
+	for i := range c.Requests {
+		r := &c.Requests[i]
+		shown := r.OutputTokens.V - r.Reasoning.V
+		if !r.Success.Or(true) || r.N.Or(1) != 1 || r.Reasoning.V < 1 || shown < 1 || !r.TTFTUs.OK || !r.Chunks.OK {
+			continue
+		}
+		stated++
+		isFirstShown := r.VisibleUs.OK && r.VisibleUs.V <= r.TTFTUs.V && r.Chunks.V <= shown
+		isEachShown := !r.VisibleUs.OK && r.Chunks.V >= shown-1 && r.Chunks.V <= shown+1
+		if isFirstShown || isEachShown {
+			DropFirstToken(r)
+			hidden++
+		}
+	}
+	if hidden > 0 {
+		c.addFinding(CodeFirstToken, "%d of %d answers with reasoning tokens have chunks for the other tokens alone: their first chunk comes after the "+
+			"reasoning, so TTFT and ITL of these answers are not used, E2E is", hidden, stated)
 	}
 }
 
@@ -176,11 +202,28 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 	var stepsBefore []float64
 	for _, a := range found {
 		stepsBefore = append(stepsBefore, a.missing-a.inGaps)
-		dropFirstToken(a.row)
+		DropFirstToken(a.row)
+	}
+	// Answers too short to show the time of a step are like the others.
+	short := 0
+	for i := range c.Requests {
+		if r := &c.Requests[i]; r.Success.Or(true) && r.N.Or(1) == 1 && r.TTFTUs.OK && r.Chunks.OK && r.Chunks.V <= leastGaps && r.OutputTokens.V > r.Chunks.V &&
+			r.VisibleUs.Or(0) <= r.TTFTUs.V {
+			DropFirstToken(r)
+			short++
+		}
 	}
 	c.addFinding(CodeFirstToken, "%d answers have %.0f %% as many chunks as tokens, and the first chunk lies about %.0f steps behind the prefill, "+
-		"as where reasoning is not shown: TTFT and ITL of these answers are not used, E2E is", len(found),
-		100*float64(chunks)/float64(tokens), stat.Median(stepsBefore))
+		"as where reasoning is not shown: TTFT and ITL of these answers are not used, E2E is%s", len(found),
+		100*float64(chunks)/float64(tokens), stat.Median(stepsBefore), alsoShort(short))
+}
+
+// alsoShort returns the end of a sentence about answers that are too short to be judged alone.
+func alsoShort(n int) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; nor those of %d shorter answers with tokens that were not shown", n)
 }
 
 // leastFirstUs returns the least TTFT of an answer whose first tokens, so many, were not shown. The mean gap
@@ -277,7 +320,7 @@ func (c *Reader) dropStatedLate() {
 		}
 		stepUs := r.ServerGenUs.V / float64(r.OutputTokens.V-1)
 		if behindUs := r.TTFTUs.V - (r.E2EUs.V - r.ServerGenUs.V); behindUs > lateSteps*stepUs+lateUs {
-			dropFirstToken(r)
+			DropFirstToken(r)
 			late++
 		}
 	}
@@ -325,7 +368,7 @@ func (c *Reader) dropUncounted() {
 		return
 	}
 	for _, r := range answers {
-		dropFirstToken(r)
+		DropFirstToken(r)
 		r.E2EUs = trace.Opt[float64]{}
 		r.OutputTokens = trace.Opt[int64]{}
 		r.LoadOnly = trace.Some(true)
@@ -383,10 +426,10 @@ func (c *Reader) dropImpossible(dep *deploy.Deployment) {
 		return
 	}
 	for _, r := range firsts {
-		dropFirstToken(r)
+		DropFirstToken(r)
 	}
 	for _, r := range itls {
-		dropFirstToken(r)
+		DropFirstToken(r)
 	}
 	if shortTTFT+shortITL > 0 {
 		c.addFinding(CodeFirstToken, "%d of %d answers have a TTFT, and %d an ITL, below %.3g ms, which is half of reading the weights once: a first chunk "+

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -74,6 +75,7 @@ func (j *inferencePerfRequest) request(place int) trace.ObservedRequest {
 			r.PromptTokens = firstKnown(u.Prompt, r.PromptTokens)
 			r.OutputTokens = firstKnown(u.Completion, r.OutputTokens)
 			r.CachedTokens = u.Details.Cached
+			r.Reasoning = u.Completions.Reasoning
 		}
 	}
 	if j.Error != nil {
@@ -85,6 +87,7 @@ func (j *inferencePerfRequest) request(place int) trace.ObservedRequest {
 	case len(times) > 0 && j.Start.OK:
 		ttftUs = 1e6 * (times[0] - j.Start.V)
 		e2eUs = 1e6 * (times[len(times)-1] - j.Start.V)
+		times = slices.Compact(times) // since 0.7 each token of a chunk has the chunk's time
 		r.Chunks = trace.Some(int64(len(times)))
 		for k := 1; k < len(times); k++ {
 			r.ChunkGapsUs = append(r.ChunkGapsUs, 1e6*(times[k]-times[k-1]))

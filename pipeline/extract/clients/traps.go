@@ -44,6 +44,7 @@ func (c *Reader) findTraps(dep *deploy.Deployment) {
 	c.dropWholeAnswers(dep.Engine.SpeculativeDecoding)
 	c.compareChunksWithTokens()
 	c.dropStatedLate()
+	c.dropStatedHidden()
 	c.dropHiddenFirst(dep)
 	c.dropUncounted()
 	c.dropImpossible(dep)
