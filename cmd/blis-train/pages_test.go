@@ -120,7 +120,7 @@ func TestFlagsAreTested(t *testing.T) {
 
 // calls reports whether a line of a script or of a test calls the command.
 func calls(line, name string) bool {
-	return strings.Contains(line, "blis-train "+name+" ") || strings.Contains(line, `"`+strings.ReplaceAll(name, " ", `", "`)+`"`)
+	return strings.Contains(line, "blis-train "+name+" ") || strings.Contains(line, "call "+name+" ") || strings.Contains(line, `"`+strings.ReplaceAll(name, " ", `", "`)+`"`)
 }
 
 // TestPagesAreGenerated: docs/commands.md has every flag of every command, docs/pipeline-yaml.md

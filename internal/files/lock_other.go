@@ -6,3 +6,6 @@ import "os"
 
 // isTaken returns false, because folders cannot be locked here.
 func isTaken(*os.File) bool { return false }
+
+// release does nothing, because nothing was locked.
+func release(*os.File) {}

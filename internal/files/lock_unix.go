@@ -12,3 +12,6 @@ import (
 func isTaken(f *os.File) bool {
 	return errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
+
+// release ends the lock of isTaken, in child processes too.
+func release(f *os.File) { _ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN) }

@@ -494,10 +494,10 @@ func Append(name string) (*os.File, error) {
 	return os.OpenFile(name, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o666)
 }
 
-// Lock locks a folder for this process until the result is closed. It locks the folder itself, so
+// Lock locks a folder for this process until unlock is called. It locks the folder itself, so
 // that no lock file remains after a crash. taken reports that another process has the lock; on systems
 // where folders cannot be locked it is always false.
-func Lock(dir string) (lock *os.File, taken bool, err error) {
+func Lock(dir string) (unlock func(), taken bool, err error) {
 	f, err := os.Open(dir)
 	if err != nil {
 		return nil, false, err
@@ -506,5 +506,9 @@ func Lock(dir string) (lock *os.File, taken bool, err error) {
 		f.Close()
 		return nil, true, nil
 	}
-	return f, false, nil
+	return func() {
+		// Closing alone would leave the lock to a child process that was forked and has not yet called exec.
+		release(f)
+		f.Close()
+	}, false, nil
 }

@@ -234,21 +234,21 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// TestLock: a folder is locked once, until the lock is closed.
+// TestLock: a folder is locked once, until it is unlocked.
 func TestLock(t *testing.T) {
 	dir := t.TempDir()
-	lock, taken, err := Lock(dir)
+	unlock, taken, err := Lock(dir)
 	if err != nil || taken {
 		t.Fatal(taken, err)
 	}
 	if again, taken, err := Lock(dir); err != nil || runtime.GOOS != "windows" && (!taken || again != nil) {
-		t.Errorf("got %v, %t and %v", again, taken, err)
+		t.Errorf("locked twice: got %t and %v", taken, err)
 	}
-	lock.Close()
-	if lock, taken, err = Lock(dir); err != nil || taken {
-		t.Errorf("after it was closed: got %t and %v", taken, err)
+	unlock()
+	if unlock, taken, err = Lock(dir); err != nil || taken {
+		t.Errorf("after it was unlocked: got %t and %v", taken, err)
 	}
-	lock.Close()
+	unlock()
 	if _, _, err := Lock(filepath.Join(dir, "none")); err == nil {
 		t.Error("a missing folder was locked")
 	}

@@ -29,7 +29,7 @@ func Claim(dir string, force bool) (release func(), err error) {
 	if err := prepareFolder(dir, force); err != nil {
 		return nil, err
 	}
-	lock, taken, err := files.Lock(dir)
+	unlock, taken, err := files.Lock(dir)
 	switch {
 	case err != nil:
 		return nil, err
@@ -37,7 +37,7 @@ func Claim(dir string, force bool) (release func(), err error) {
 		return nil, trace.Hinted(fmt.Errorf("%s: another blis-train is writing there", dir), "wait for it, or choose another folder with -o")
 	}
 	if err := errors.Join(checkOwnFiles(dir), removeHalfWritten(dir)); err != nil {
-		lock.Close()
+		unlock()
 		return nil, err
 	}
 	return func() {
@@ -46,7 +46,7 @@ func Claim(dir string, force bool) (release func(), err error) {
 				break
 			}
 		}
-		lock.Close()
+		unlock()
 	}, nil
 }
 
