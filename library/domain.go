@@ -196,7 +196,7 @@ func (m *Domain) Widen(input, output, clients int64, d *deploy.Deployment, kvByt
 	}
 	if r, known := vllm.ParseRelease(d.Engine.VLLMVersion); known && !slices.Contains(m.Releases, r.String()) {
 		m.Releases = append(m.Releases, r.String())
-		slices.SortFunc(m.Releases, func(a, b string) int {
+		stat.SortStable(m.Releases, func(a, b string) int {
 			ra, _ := vllm.ParseRelease(a)
 			rb, _ := vllm.ParseRelease(b)
 			if ra.Before(rb) {

@@ -158,7 +158,7 @@ func drawColumns(n int, share float64, seed, tree uint64) []int {
 		columns[c] = c
 		keys[c] = stat.Draw(seed, streamCols, tree, uint64(c))
 	}
-	slices.SortFunc(columns, func(a, b int) int {
+	stat.SortStable(columns, func(a, b int) int {
 		return cmp.Or(cmp.Compare(keys[a], keys[b]), cmp.Compare(a, b))
 	})
 	columns = columns[:max(1, int(math.Round(share*float64(n))))]

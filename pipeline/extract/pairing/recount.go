@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -145,7 +146,7 @@ func (p *passLog) constants(rows []trace.ObservedRequest) []int64 {
 	for difference := range votes {
 		all = append(all, difference)
 	}
-	slices.SortFunc(all, func(a, b int64) int {
+	stat.SortStable(all, func(a, b int64) int {
 		return cmp.Or(cmp.Compare(votes[b], votes[a]), cmp.Compare(max(a, -a), max(b, -b)), cmp.Compare(b, a))
 	})
 	return all[:min(len(all), candidates)]
