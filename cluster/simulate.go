@@ -105,7 +105,7 @@ func (s *simulation) readSpec() (inputs []result.Input, err error) {
 	spec := defaultSpec()
 	s.spec = &spec
 	if o.File != "" {
-		text, in, err := folder.ReadInput(o.File, o.Special)
+		text, in, err := folder.ReadYAML(o.File, o.Special)
 		if err != nil {
 			return nil, err
 		}

@@ -18,9 +18,6 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// maxFile is far above any coefficient file: one of a thousand runs has 3 MiB.
-const maxFile = 64 << 20
-
 // document is a coefficient file (spec#artifact): provenance, the set, and a digest of both.
 type document struct {
 	SchemaVersion string  `yaml:"schema_version"`
@@ -46,7 +43,7 @@ type physics struct {
 // alpha_coefficients and beta_coefficients as bare lists, is accepted too; its alpha becomes the
 // queue target.
 func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
-	text, err := files.ReadBounded(r, file, maxFile)
+	text, err := files.ReadBounded(r, file, files.MaxYAML)
 	if err != nil {
 		return nil, err
 	}

@@ -236,7 +236,10 @@ func (j Job) Task(id string) (*Task, error) {
 		return nil, err
 	}
 	t := &Task{}
-	if err := trace.UnmarshalJSON(text, t); err != nil {
+	if err = trace.CheckObjects(text); err == nil {
+		err = trace.UnmarshalJSON(text, t)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", j.path(tasksDir, id+".json"), err)
 	}
 	if t.ID() != id {

@@ -164,7 +164,7 @@ func headerBeside(data []byte, path string, special bool) (*tracev2.Header, resu
 	if _, err := os.Stat(stem + ".yaml"); err != nil {
 		return nil, result.Input{}, nil
 	}
-	text, in, err := folder.ReadInput(stem+".yaml", special)
+	text, in, err := folder.ReadYAML(stem+".yaml", special)
 	if err != nil || !workload.IsTraceV2(text) { // another file with that name
 		return nil, in, err
 	}

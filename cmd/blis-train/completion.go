@@ -109,6 +109,11 @@ func formatNames(c *cli.Context) []string {
 	return append(names, predictor.Formats...)
 }
 
+// isCompletion reports whether a shell asks for the words that may follow.
+func isCompletion(args []string) bool {
+	return strings.HasSuffix(args[len(args)-1], "generate-bash-completion")
+}
+
 // completeWords prints the words that may follow on the command line: the values of the flag before the cursor,
 // the codes of explain, the shells of completion, or the flags and commands that the command-line
 // library has. The shell omits those that do not begin like the word at the cursor.

@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -99,7 +100,7 @@ func (con *console) configure(c *cli.Context, given string, inputs []string) err
 
 // readConfig reads the file path and sets the options in it.
 func (con *console) readConfig(c *cli.Context, path string) error {
-	data, in, err := con.readInput(path)
+	data, in, err := folder.ReadYAML(path, con.special)
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,7 @@ func extractCommand() *cli.Command {
 		ArgsUsage: "RUNDIR|PARENT|GLOB|FILE|-...",
 		Usage:     "turn trace dumps into tables, accounting for every record",
 		Description: `Reads OTLP dumps of the collector's file exporter (JSON lines, protobuf, zstd, gzip, rotated sets),
-KV events and client files, and writes OUT/tables/run=<id>/*.parquet and OUT/extract.json.
+KV events and client files, and writes OUT/tables/run=ID/*.parquet and OUT/extract.json.
 Files are recognised by content, not by name.
 
 Example:

@@ -10,12 +10,14 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/repo"
 )
 
@@ -46,7 +48,7 @@ const hostileOption = "a\n---\nkind: Pod {{.}} \"'\x1b # : {x: y}"
 // namedExport is an export with options that are free text, OPTION.
 type namedExport struct {
 	format  string
-	queue   string // flavour of the queue.json that it is of; "" of fit.json
+	from    string // the folder of the queue.json or predictor.json that it is of; "" of fit.json
 	rich    bool   // smoke lacks what it needs
 	options []string
 }
@@ -62,15 +64,26 @@ var namedExports = []namedExport{
 	{format: "vllm-sim"},
 	{format: "card"},
 	{format: "keda-token-aware", options: []string{"ttft-ms=20000", "name=OPTION", "prometheus=OPTION", "namespace=OPTION"}},
-	{format: "inferno-models", queue: "inferno-3p", rich: true, options: []string{"physical=true"}},
-	{format: "tuner-config", queue: "inferno-3p", rich: true, options: []string{"physical=true"}},
+	{format: "aic-fpm", options: []string{"backend-version=OPTION"}},
+	{format: "inferno-models", from: "inferno-3p", rich: true, options: []string{"physical=true", "key=perfParms"}},
+	{format: "tuner-config", from: "inferno-3p", rich: true, options: []string{"physical=true"}},
+	{format: "tuner-calibrate", from: "inferno-3p sweep", rich: true},
+	{format: "tuner-config", from: "inferno-3p sweep", rich: true},
+	{format: "wva-4p", from: "wva-4p sweep", rich: true, options: []string{"name=OPTION", "slo-class-name=OPTION", "slo-class-key=OPTION", "unit-cost=3"}},
+	{format: "wva-slo", from: "wva-4p sweep", rich: true, options: []string{"name=OPTION", "namespace=OPTION", "ttft-ms=500", "itl-ms=60"}},
+	{format: "predictor-xgboost", from: "predictor", rich: true},
+	{format: "llmd-bulk", from: "predictor", rich: true},
 }
+
+// sweepFlavours are the queueing models that are fitted to a sweep, whose model and accelerator are flags.
+var sweepFlavours = []string{"inferno-3p", "wva-4p"}
 
 // TestNamesStayNames: names of recordings and options with line ends, quotes, braces, escapes and templates do not
 // become configuration. Every file is parsed back: it has as many documents as the file of a harmless recording,
 // and the same keys.
 func TestNamesStayNames(t *testing.T) {
-	harmless := filesOfNames(t, smokeNames, nil, "pool")
+	// Unknown names, so that no document has more for a model that the program knows.
+	harmless := filesOfNames(t, smokeNames, slices.Repeat([]string{`"xpool"`}, len(smokeNames.keys)), "xpool")
 	if len(harmless) < 20 {
 		t.Errorf("got %d files, want 20: %v", len(harmless), slices.Sorted(maps.Keys(harmless)))
 	}
@@ -80,8 +93,7 @@ func TestNamesStayNames(t *testing.T) {
 // TestEvalNamesStayNames tries texts that begin something in one of the languages of our files, in every name.
 func TestEvalNamesStayNames(t *testing.T) {
 	repo.NeedEval(t)
-	// Unknown names, so that no document has more for a model that the program knows.
-	harmless := filesOfNames(t, demoNames, slices.Repeat([]string{`"xpool"`}, len(demoNames.keys)), "pool")
+	harmless := filesOfNames(t, demoNames, slices.Repeat([]string{`"xpool"`}, len(demoNames.keys)), "xpool")
 	if least := len(namedExports) + 10; len(harmless) < least {
 		t.Errorf("got %d files, want %d: %v", len(harmless), least, slices.Sorted(maps.Keys(harmless)))
 	}
@@ -94,6 +106,9 @@ func TestEvalNamesStayNames(t *testing.T) {
 		}
 		names := slices.Repeat([]string{string(quoted)}, len(demoNames.keys))
 		option := strings.ReplaceAll("x"+text, ",", "") // a comma separates options
+		if strings.Contains(text, "\x00") {
+			option = "x" // no argument of a program can have it
+		}
 		hostile := filesOfNames(t, demoNames, names, option)
 		compareNames(t, harmless, hostile)
 		tried += len(hostile)
@@ -105,7 +120,8 @@ func TestEvalNamesStayNames(t *testing.T) {
 var hostileTexts = []string{
 	"\n---\nkind: Pod", "\r\n- a: b", ": y", " #c", "\"", "'", "\\", "{{.Values.x}}", "${HOME}$(id)`id`", "</script><b> <img src=x>",
 	"]]><x/>", "&amp;<", "|\n| a |", "](javascript:x)", "*a &b !!python/object", "%YAML 2.0", "@`>|-?[]{},", "\n.SH EVIL\n\\fB", "\u2028\u0085\u202e", "\t",
-	"\x1b[31m", "=1+1", "true", "~", "1e3", strings.Repeat("long", 40),
+	"\x1b[31m", "=1+1", "true", "~", "1e3", strings.Repeat("long", 40), strings.Repeat("long", 500), "/../../../x", "\x00", "\ufeff", "\u00ad\u200b",
+	"\"} or vector(1) or up{x=\"", "<<: *a", "- |\n  x", "? x", "\v\f", "$(touch x)", "--force", "# Heading\n\n# Another", "\n\n    code\n\n<details>",
 }
 
 // compareNames compares the keys of files with those of files with harmless names.
@@ -121,6 +137,11 @@ func compareNames(t *testing.T, harmless, hostile map[string][]string) {
 			if !slices.Contains(want, key) {
 				t.Errorf("%s: got the key %s, want one of\n%s", name, key, strings.Join(want, "\n"))
 			}
+		}
+	}
+	for name := range hostile {
+		if _, known := harmless[name]; !known {
+			t.Errorf("%s: written with hostile names alone", name)
 		}
 	}
 }
@@ -165,6 +186,12 @@ func filesOfNames(t *testing.T, lines namedLines, names []string, option string)
 	}
 	if lines.rich {
 		do("queue", "fit", out, "-o", filepath.Join(dir, "inferno-3p"), "-q", "--flavour", "inferno-3p")
+		sweep := filepath.Join("..", "..", "testdata", "sweeps", "llama-3.1-8b.csv")
+		for _, flavour := range sweepFlavours {
+			do("queue", "fit", sweep, "-o", filepath.Join(dir, flavour+" sweep"), "-q", "--flavour", flavour, "--loads", "7", "--queue-ratio", "1",
+				"--model", option, "--accelerator", option)
+		}
+		do("predictor", "fit", out, "-o", filepath.Join(dir, "predictor"), "-q", "--fit", "none", "--shared-prefix-tokens", "16")
 	}
 	const force = "unlearned_value,impossible_value,poor_projection,lengths_beyond_training,bad_entry"
 	keys := map[string][]string{}
@@ -173,24 +200,25 @@ func filesOfNames(t *testing.T, lines namedLines, names []string, option string)
 			continue
 		}
 		input := filepath.Join(out, "fit.json")
-		if e.queue != "" {
-			input = filepath.Join(dir, e.queue, "queue.json")
+		name := strings.TrimLeft(e.from+" "+e.format, " ") + ".yaml"
+		switch e.from {
+		case "":
+			if e.format == "card" {
+				name = "card.md"
+			}
+		case "predictor":
+			input = filepath.Join(dir, e.from, "predictor.json")
+		default:
+			input = filepath.Join(dir, e.from, "queue.json")
 		}
-		name := e.format + ".yaml"
-		switch {
-		case e.format == "card":
-			name = "card.md"
-		case e.queue != "":
-			name = "queue-" + name
-		}
-		args := []string{"export", input, "--format", e.format, "-o", filepath.Join(dir, name), "-q"}
-		if e.queue == "" {
-			args = append(args, "--ignore-verdict")
-		}
-		if e.format != "native" {
+		args := []string{"export", input, "--format", e.format, "-o", filepath.Join(dir, name), "-q", "--ignore-verdict"}
+		if e.format != "native" && e.from != "predictor" {
 			args = append(args, "--force", force)
 		}
 		for _, o := range e.options {
+			if e.format == "aic-fpm" && !files.IsName(option) {
+				continue // refused: it is a folder
+			}
 			args = append(args, "--option", strings.ReplaceAll(o, "OPTION", option))
 		}
 		var stderr strings.Builder
@@ -217,7 +245,7 @@ func filesOfNames(t *testing.T, lines namedLines, names []string, option string)
 			return err
 		}
 		if listed := keysOf(t, path); listed != nil {
-			keys[formatOf(rel)] = listed
+			keys[formatOf(filepath.ToSlash(rel))] = listed
 		}
 		return nil
 	})
@@ -227,8 +255,11 @@ func filesOfNames(t *testing.T, lines namedLines, names []string, option string)
 	return keys
 }
 
-// formatOf is the file's name without what the names of a model and a GPU put into it.
+var engineFolder = regexp.MustCompile("/vllm/[^/]+/")
+
+// formatOf is the file's name without what the names of a model, a GPU and a release put into it.
 func formatOf(rel string) string {
+	rel = engineFolder.ReplaceAllString(rel, "/vllm/RELEASE/")
 	parts := strings.Split(rel, ".")
 	if len(parts) > 3 {
 		parts = slices.Concat(parts[:2], parts[len(parts)-1:])
@@ -257,6 +288,9 @@ func keysOf(t *testing.T, path string) []string {
 				t.Fatalf("%s: %v\n%s", path, err, data)
 			}
 			addKeys(found, fmt.Sprintf("document %d", n), doc)
+			if n == 0 {
+				found[fmt.Sprintf("%d documents", bytes.Count(data, []byte("\n---"))+1)] = true
+			}
 		}
 	case ".json":
 		var doc any
@@ -265,37 +299,32 @@ func keysOf(t *testing.T, path string) []string {
 		}
 		addKeys(found, "", doc)
 	case ".xml":
-		dec := xml.NewDecoder(bytes.NewReader(data))
-		for {
-			token, err := dec.Token()
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				t.Fatalf("%s: %v", path, err)
-			}
-			if e, ok := token.(xml.StartElement); ok {
-				found[e.Name.Local] = true
-			}
-		}
+		addElements(t, found, path, xml.NewDecoder(bytes.NewReader(data)))
 	case ".html":
-		for _, forbidden := range []string{"<b> ", "<img", "</script><b>", "\x1b"} {
-			if bytes.Contains(data, []byte(forbidden)) {
-				found["holds "+forbidden] = true
-			}
-		}
-		found[fmt.Sprintf("%d scripts", bytes.Count(data, []byte("<script")))] = true
+		scripts := scriptElement.FindAll(data, -1)
+		found[fmt.Sprintf("%d scripts", len(scripts))] = true
+		dec := xml.NewDecoder(bytes.NewReader(scriptElement.ReplaceAll(data, nil)))
+		dec.Strict = false
+		dec.AutoClose = xml.HTMLAutoClose
+		dec.Entity = xml.HTMLEntity
+		addElements(t, found, path, dec)
 	case ".md":
 		plain := bytes.ReplaceAll(data, []byte(`\]`), nil) // a backslash makes it text
+		headings, rows := 0, 0
 		for _, line := range strings.Split(string(data), "\n") {
 			switch {
 			case strings.HasPrefix(line, "|"): // cells of a table, without those that a backslash makes text
 				found[fmt.Sprintf("table of %d", strings.Count(strings.ReplaceAll(line, `\|`, ""), "|")-1)] = true
+				rows++
 			case strings.HasPrefix(line, "#"):
-				found["heading"] = true
+				headings++
+			case strings.HasPrefix(line, "```"), strings.HasPrefix(line, "    "), strings.HasPrefix(line, ">"):
+				found["a block that begins "+line[:1]] = true
 			}
 		}
-		for _, forbidden := range []string{"<img", "<b>", "</script>", "\x1b", "](javascript"} {
+		found[fmt.Sprintf("%d headings", headings)] = true
+		found[fmt.Sprintf("%d rows of tables", rows)] = true
+		for _, forbidden := range []string{"<img", "<b>", "</script>", "<details", "\x1b", "](javascript"} {
 			if bytes.Contains(plain, []byte(forbidden)) {
 				found["holds "+forbidden] = true
 			}
@@ -311,6 +340,37 @@ func keysOf(t *testing.T, path string) []string {
 	return out
 }
 
+var scriptElement = regexp.MustCompile(`(?s)<(script|style)\b.*?</(script|style)>`)
+
+// addElements adds the elements and attributes of a document, and what may not be in its texts.
+func addElements(t *testing.T, found map[string]bool, path string, dec *xml.Decoder) {
+	for {
+		token, err := dec.Token()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		switch e := token.(type) {
+		case xml.StartElement:
+			found["<"+e.Name.Local] = true
+			for _, a := range e.Attr {
+				found["<"+e.Name.Local+" "+a.Name.Local] = true
+			}
+		case xml.CharData:
+			if bytes.ContainsAny(e, "\x1b\x00") {
+				found["a control character"] = true
+			}
+		case xml.Comment, xml.ProcInst, xml.Directive:
+			found[fmt.Sprintf("%T", e)] = true
+		}
+	}
+}
+
+// promQLText matches a quoted text of PromQL.
+var promQLText = regexp.MustCompile(`"(\\.|[^"\\])*"`)
+
 // addKeys adds the paths of a document's keys. A key that is no plain word is a name.
 func addKeys(found map[string]bool, path string, v any) {
 	switch v := v.(type) {
@@ -318,6 +378,16 @@ func addKeys(found map[string]bool, path string, v any) {
 		for key, value := range v {
 			if strings.Trim(key, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@.") != "" || strings.Contains(key, "smoke") || key[0] == 'x' {
 				key = "NAME"
+			}
+			if text, ok := value.(string); ok && strings.HasSuffix(path, "/data") { // of a ConfigMap: a document in a document
+				var inner any
+				if err := yaml.Unmarshal([]byte(text), &inner); err != nil {
+					found[path+"/"+key+": "+err.Error()] = true
+				}
+				value = inner
+			}
+			if text, ok := value.(string); ok && key == "query" {
+				key += " " + promQLText.ReplaceAllString(text, "TEXT")
 			}
 			addKeys(found, path+"/"+key, value)
 		}

@@ -46,7 +46,7 @@ func libraryBuildCommand() *cli.Command {
    blis-train library build --kernels systems -o tables`,
 		Flags: []cli.Flag{
 			&cli.GenericFlag{Name: "kernels", Value: option.List(&dirs),
-				Usage: "`FOLDER` with <gpu>.yaml and data/<gpu> (repeatable)"},
+				Usage: "`FOLDER` with GPU.yaml and data/GPU (repeatable)"},
 			&cli.GenericFlag{Name: "points", Value: option.List(&points),
 				Usage: "CSV `FILE` of measured points (repeatable)"},
 			&cli.StringFlag{Name: "flags", Usage: "CSV `FILE` with what the points' servers ran"},

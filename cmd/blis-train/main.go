@@ -61,6 +61,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		app.CustomAppHelpTemplate = "" // the library's own lists every command
 		args = args[:2]
 	}
+	if n := len(args); n > 2 && args[n-2] == "--" && isCompletion(args) {
+		args = slices.Concat(args[:n-2], []string{"-"}, args[n-1:]) // "--" before the cursor is the beginning of a flag
+	}
 	app.Metadata = map[string]any{sessionKey: s}
 	var err error
 	if cmd, depth := commandOf(app, args); cmd != nil {

@@ -45,7 +45,7 @@ func predictorRowsCommand() *cli.Command {
 		Name:      "rows",
 		ArgsUsage: "OUT",
 		Usage:     "make one row per request at its decision time",
-		Description: `Reads OUT/tables and OUT/extract.json and writes tables/run=<id>/predictor_rows.parquet and
+		Description: `Reads OUT/tables and OUT/extract.json and writes tables/run=ID/predictor_rows.parquet and
 predictor_rows.json: rows + drops = requests.
 
 Example:

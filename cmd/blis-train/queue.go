@@ -385,7 +385,7 @@ func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
 // runQueueAllocate allocates replicas for the fleet in a problem file.
 func runQueueAllocate(c *cli.Context, con *console) error {
 	return useQueue(c, con, "queue allocate", 2, func(doc *autoscale.Queue) error {
-		data, in, err := con.readInput(c.Args().Get(1))
+		data, in, err := folder.ReadYAML(c.Args().Get(1), con.special)
 		if err != nil {
 			return err
 		}

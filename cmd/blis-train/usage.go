@@ -129,7 +129,7 @@ func didYouMean(word string, legal []string) string {
 // argument. Unknown flags move too, so that the library reports them.
 func flagsFirst(app *cli.App, args []string) []string {
 	cmd, depth := commandOf(app, args)
-	if cmd == nil || strings.HasSuffix(args[len(args)-1], "generate-bash-completion") {
+	if cmd == nil || isCompletion(args) {
 		return args
 	}
 	var flags, rest []string

@@ -19,15 +19,26 @@ import (
 // This file reads YAML of users strictly: one document, no duplicate or unknown keys, with time and
 // memory linear in the size of the text.
 
+// MaxYAML bounds a YAML document, in bytes, and mostParts the keys and values in it, counted by the punctuation that
+// separates them. The YAML library needs some 200 bytes for each, so that a document takes less than 600 MiB. A
+// coefficient file of a thousand runs has 3 MiB and some 300,000.
+const (
+	MaxYAML   = 16 << 20
+	mostParts = 1_500_000
+)
+
 // maxKeys bounds a mapping, because yaml.v3 compares every key of a mapping with every other when it
 // decodes one.
 const maxKeys = 10_000
 
 // ParseYAML returns the root of the only document in the text, nil for an empty text. Errors are
-// [trace.SyntaxError] without a code: no YAML, a second document, a key that occurs twice, more than
-// 10,000 keys in a mapping, a number that is not finite. With every error but the first the root is
+// [trace.SyntaxError] without a code: a text that is too large, no YAML, a second document, a key that occurs twice,
+// more than 10,000 keys in a mapping, a number that is not finite. With every error but the first two the root is
 // returned too, so that a caller can recognise the form of a faulty document by its keys.
 func ParseYAML(text []byte, file string) (*yaml.Node, error) {
+	if err := checkSize(text, file); err != nil {
+		return nil, err
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(text, []byte("\xef\xbb\xbf"))))
 	var doc, second yaml.Node
 	err := dec.Decode(&doc)
@@ -47,6 +58,25 @@ func ParseYAML(text []byte, file string) (*yaml.Node, error) {
 		return root, e
 	}
 	return root, checkNode(root, file, map[*yaml.Node]bool{})
+}
+
+// checkSize returns an error for a text that is far larger than any document of a person. It does not parse the text,
+// because that is what would take the memory.
+func checkSize(text []byte, file string) error {
+	if len(text) > MaxYAML {
+		return &trace.SyntaxError{File: file, Msg: fmt.Sprintf("got %d MiB of YAML, want at most %d", len(text)>>20, MaxYAML>>20)}
+	}
+	parts := 0
+	for _, c := range text {
+		switch c {
+		case '\n', ',', ':', '[', '{', '?', '-':
+			parts++
+		}
+	}
+	if parts > mostParts {
+		return &trace.SyntaxError{File: file, Msg: fmt.Sprintf("got YAML with some %d keys and values, want fewer than %d", parts, mostParts)}
+	}
+	return nil
 }
 
 // checkNode checks a node and all nodes below it for repeated keys, too many keys, numbers that are not

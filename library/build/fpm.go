@@ -14,6 +14,8 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -96,6 +98,9 @@ func forwardPasses(src export.Source, opt export.Options) (*export.Output, error
 		return nil, trace.Errorf(export.BadEntry, "%s: AIConfigurator has no system for %q", cfgs[0].Label, first.Hardware.Name)
 	}
 	release := cmp.Or(opt.Settings["backend-version"], first.Engine.VLLMVersion)
+	if !files.IsName(release) { // it becomes a folder
+		return nil, option.Misusef("--option backend-version: got %q, want the name of a folder, such as 0.15.1", release)
+	}
 	side := src.Sidecar(opt, FormatFPM, "AIConfigurator 0.12 (--forward-model fpm --systems-paths FILE,default), AISimulate 0.13 "+
 		"(estimation_mode: fpm_interpolation); "+system+".yaml is to be copied beside data/")
 	var rows []fpmRow

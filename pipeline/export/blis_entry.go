@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -171,9 +172,10 @@ func (e *blisEntry) alphaValues() []blisValue {
 	return out
 }
 
-// slug returns a label as a part of a file name: lower-case letters, digits, dots and dashes.
+// slug returns a label as a part of a file name: lower-case letters, digits, dots and dashes,
+// shortened where it is long.
 func slug(label string) string {
-	return strings.Trim(strings.Map(func(r rune) rune {
+	return files.ShortName(strings.Trim(strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || r == '-':
 			return r
@@ -181,7 +183,7 @@ func slug(label string) string {
 			return r + 'a' - 'A'
 		}
 		return '-'
-	}, label), "-.")
+	}, label), "-."))
 }
 
 // fillUnused sets the dispatch term of a deployment that never uses it to the value that BLIS

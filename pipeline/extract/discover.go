@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -288,14 +289,13 @@ func hasDump(dir string) bool {
 var idChars = regexp.MustCompile(`[^A-Za-z0-9._-]+`)
 
 // runID returns a run id made from a name: characters other than A-Z, a-z, 0-9, '.', '_' and '-'
-// are replaced. A name without allowed characters is replaced by that of the folder.
+// are replaced, and a long name is shortened. A name without allowed characters is replaced by that of the folder.
 func runID(name, dir string) string {
-	if id := strings.Trim(idChars.ReplaceAllString(name, "-"), "-."); id != "" {
-		return id
-	}
 	abs, _ := filepath.Abs(dir)
-	if id := strings.Trim(idChars.ReplaceAllString(filepath.Base(abs), "-"), "-."); id != "" {
-		return id
+	for _, from := range []string{name, filepath.Base(abs)} {
+		if id := strings.Trim(idChars.ReplaceAllString(from, "-"), "-."); id != "" {
+			return files.ShortName(id)
+		}
 	}
 	return "run"
 }

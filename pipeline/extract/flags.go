@@ -23,7 +23,7 @@ func (o *Options) Flags() []cli.Flag {
 			Usage: "refuse a run whose clients' requests take more than this many `BYTES` of memory; a request " +
 				"takes about 750, and 8 for each chunk of its answer"},
 		option.Recorded(&cli.BoolFlag{Name: "split-engines", Destination: &o.SplitEngines, Value: o.SplitEngines,
-			Usage: "accept several engines whose time stamps overlap, as runs <id>.1, <id>.2, ..."}),
+			Usage: "accept several engines whose time stamps overlap, as runs ID.1, ID.2, ..."}),
 		&cli.BoolFlag{Name: "why-rejected", Destination: &o.WhyRejected, Value: o.WhyRejected,
 			Usage: "write every dropped record with its reason to OUT/rejected.jsonl"},
 		option.Recorded(&cli.GenericFlag{Name: "set", Value: option.Settings(&o.Set),

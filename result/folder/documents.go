@@ -55,6 +55,11 @@ func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)
 // documentError returns an error of decoding, completed with line and column of a syntax error, or
 // with the stage that wrote the file if it is another stage's document.
 func documentError(path string, text []byte, err error) error {
+	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
+		return &trace.SyntaxError{File: path, Line: 1, Col: 1, Code: codeBadDocument,
+			Msg:  "got text that is no JSON object, want a document such as fit.json",
+			Hint: "name the document itself: fit.json lies in the output folder of fit and run"}
+	}
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	if !ok {
 		if stage := StageOf(path); stage != "" {
@@ -64,12 +69,7 @@ func documentError(path string, text []byte, err error) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	line, col := trace.Position(text, syntax.Offset)
-	out := &trace.SyntaxError{File: path, Line: line, Col: col, Code: codeBadDocument, Msg: syntax.Error()}
-	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		out.Msg = "got text that is no JSON object, want a document such as fit.json"
-		out.Hint = "name the document itself: fit.json lies in the output folder of fit and run"
-	}
-	return out
+	return &trace.SyntaxError{File: path, Line: line, Col: col, Code: codeBadDocument, Msg: syntax.Error()}
 }
 
 // StageOf returns the stage that wrote the JSON document at path, by the command recorded in it; empty
@@ -90,7 +90,17 @@ func StageOf(path string) string {
 // ReadInput returns the content of a file, and its description as an input under its base name.
 // special allows a pipe or a device.
 func ReadInput(path string, special bool) ([]byte, result.Input, error) {
-	data, err := files.Read(path, files.MaxInput, special)
+	return readAtMost(path, files.MaxInput, special)
+}
+
+// ReadYAML does what ReadInput does for a file that is YAML, which is smaller.
+func ReadYAML(path string, special bool) ([]byte, result.Input, error) {
+	return readAtMost(path, files.MaxYAML, special)
+}
+
+// readAtMost does what ReadInput does for a file of at most so many bytes.
+func readAtMost(path string, most int64, special bool) ([]byte, result.Input, error) {
+	data, err := files.Read(path, most, special)
 	if err != nil {
 		return nil, result.Input{}, err
 	}

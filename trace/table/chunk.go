@@ -33,8 +33,8 @@ type chunk struct {
 }
 
 // openChunk makes c read the column l of row group rg from a file of size bytes. The buffers of c
-// are reused.
-func (c *chunk) openChunk(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaData, l leaf) error {
+// are reused. open counts the bytes of the open pages of all columns.
+func (c *chunk) openChunk(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaData, l leaf, open *int64) error {
 	md, err := rg.ColumnChunk(l.at)
 	if err != nil {
 		return err
@@ -52,7 +52,7 @@ func (c *chunk) openChunk(f io.ReaderAt, size int64, rg *metadata.RowGroupMetaDa
 	}
 	*c = chunk{
 		leaf:  l,
-		pages: newPages(f, from, n, int(md.Compression())),
+		pages: newPages(f, from, n, int(md.Compression()), open),
 		vals:  c.vals, // these buffers are reused
 		def:   c.def,
 		rep:   c.rep,
@@ -84,7 +84,11 @@ func (c *chunk) dictionary(h *pageHeader, data []byte) (v values, err error) {
 	if h.encoding != encPlain && h.encoding != encPlainRef {
 		return v, fmt.Errorf("got a dictionary of encoding %d, want PLAIN", h.encoding)
 	}
-	if h.values > int64(len(data)) { // every value needs at least one byte
+	least := int64(1) // bytes of a value
+	if c.physical == parquet.Types.ByteArray {
+		least = 4 // its length
+	}
+	if h.values*least > int64(len(data)) {
 		return v, errShort
 	}
 	p := plain{b: data}
@@ -222,6 +226,10 @@ func (c *chunk) readLists(n int, use func(columnPart)) error {
 	return nil
 }
 
+// maxElements bounds the elements of the lists that are read at once, in up to 4,096 rows. A page of a few bytes can
+// have as many equal ones as it likes.
+const maxElements = 1 << 24
+
 // listLevels reads the levels of the current page that belong to the rows before row n, and returns
 // how many values these levels have. row is the current row, which it advances. At the first level
 // of row n it sets c.ahead.
@@ -244,7 +252,9 @@ func (c *chunk) listLevels(row *int, n int) (known int, err error) {
 		case *row < 0:
 			return 0, errors.New("got a list that belongs to no row")
 		}
-		c.rep = append(c.rep, level[0])
+		if c.rep = append(c.rep, level[0]); len(c.rep) > maxElements {
+			return 0, fmt.Errorf("got lists of more than %d elements in %d rows", maxElements, n)
+		}
 		if !c.defs.readInto(level[:]) {
 			return 0, errShort
 		}

@@ -22,8 +22,12 @@ import (
 // footer only, and this file, chunk.go and encodings.go read pages, with every length checked before it
 // is used.
 
-// maxPage is the largest size of a page when it is decompressed, bytes. A header could claim 2 GiB.
-const maxPage = 1 << 28
+// maxPage is the largest size of a page when it is decompressed, bytes. A header could claim 2 GiB, and writers make
+// pages of a megabyte. maxOpen is that of the pages that are open at a time, one of each column.
+const (
+	maxPage = 1 << 26
+	maxOpen = 1 << 28
+)
 
 // errShort is the error of a page that ends before its last level or value.
 var errShort = errors.New("its page ends too early")
@@ -139,6 +143,8 @@ func eachNumber(p *thrift.TCompactProtocol, outer int16, use func(id int16, v in
 
 // pages reads the pages of one column chunk, the bytes of one column in one row group.
 type pages struct {
+	open         *int64 // bytes of the open pages of all columns
+	own          int64  // of them, those of this one
 	r            *bufio.Reader
 	left         int64 // bytes of the chunk that were not yet read
 	codec        int
@@ -149,9 +155,9 @@ type pages struct {
 const maxHeader = 1 << 16
 
 // newPages returns a reader of the pages in the n bytes of the file from byte from on, which are
-// compressed with codec.
-func newPages(file io.ReaderAt, from, n int64, codec int) *pages {
-	return &pages{r: bufio.NewReaderSize(io.NewSectionReader(file, from, n), int(min(n, maxHeader))), left: n,
+// compressed with codec. open counts the bytes of the open pages of all columns.
+func newPages(file io.ReaderAt, from, n int64, codec int, open *int64) *pages {
+	return &pages{open: open, r: bufio.NewReaderSize(io.NewSectionReader(file, from, n), int(min(n, maxHeader))), left: n,
 		codec: codec}
 }
 
@@ -172,6 +178,11 @@ func (p *pages) next() (h pageHeader, data []byte, err error) {
 		return h, nil, errShort
 	}
 	p.left -= h.packed
+	*p.open += h.packed + h.unpacked - p.own
+	p.own = h.packed + h.unpacked
+	if *p.open > maxOpen {
+		return h, nil, fmt.Errorf("the pages that are read together have %d bytes, want at most %d", *p.open, maxOpen)
+	}
 	p.packed = resize(p.packed, int(h.packed))
 	if _, err := io.ReadFull(p.r, p.packed); err != nil {
 		return h, nil, err

@@ -24,6 +24,8 @@ type parquetRows[T any] struct {
 	skip   func(int) bool // reports the groups to be skipped; nil for none
 	left   int64          // rows of the current group that were not yet read
 	chunks []chunk        // of the columns in the current group
+	open   int64          // bytes of their open pages
+	known  int64          // rows of this and the earlier groups
 }
 
 // leaf is the place and the physical type of a column in the file. Its levels are those that type
@@ -174,13 +176,21 @@ func (d *parquetRows[T]) openGroup() error {
 	if d.left < 0 || d.left > maxGroupRows {
 		return damaged(fmt.Errorf("got a row group of %d rows, want 0 to %d", d.left, maxGroupRows))
 	}
+	if d.known += d.left; d.known > freeRows+d.size {
+		return damaged(fmt.Errorf("got more than %d rows in a file of %d bytes, want at most one in a byte", d.known, d.size))
+	}
+	d.open = 0
 	for i := range d.cols {
-		if err := d.chunks[i].openChunk(d.file, d.size, rg, d.leaves[i]); err != nil {
+		if err := d.chunks[i].openChunk(d.file, d.size, rg, d.leaves[i], &d.open); err != nil {
 			return columnError(&d.cols[i], err)
 		}
 	}
 	return nil
 }
+
+// freeRows may be in a table of any size. Our smallest rows, snapshots, take five bytes each when they are packed; a
+// column whose values are all equal takes none, so that a file of some kilobytes could have any number of rows.
+const freeRows = 1 << 16
 
 // maxGroupRows is larger than the number of rows in a row group of any writer.
 const maxGroupRows = 1 << 28
