@@ -115,5 +115,4 @@ advisories:
 	else \
 		echo "advisories: https://vuln.go.dev is not reachable from here: nothing was checked"; \
 	fi
-	@echo "newer versions of direct dependencies, where the proxy is reachable:"
-	@$(GO) list -m -u -f '{{if and (not .Indirect) .Update}}{{.Path}} {{.Version}} -> {{.Update.Version}}{{end}}' all
+	@.ci/behind

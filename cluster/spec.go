@@ -4,6 +4,7 @@ package cluster
 // becomes the Config that Run simulates.
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -223,6 +224,9 @@ func defaultSpec() Spec {
 // parseSpec reads and checks cluster.yaml. Unknown keys are errors. file is the name for errors.
 func parseSpec(text []byte, file string) (*Spec, error) {
 	s := defaultSpec()
+	if len(bytes.TrimSpace(text)) == 0 { // a copy that was cut, rather than a gateway of defaults
+		return nil, &trace.SyntaxError{File: file, Code: codeBadSpec, Msg: "cluster: got an empty file, want at least one key", Hint: "instances: 1"}
+	}
 	if err := files.DecodeYAML(text, file, &s); err != nil {
 		e := (*trace.SyntaxError)(nil)
 		if !errors.As(err, &e) {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/sim"
 )
 
@@ -72,7 +73,7 @@ func readLengthTable(data []byte, name string) (*Workload, error) {
 		}
 		if arrival != "" {
 			s, err := strconv.ParseFloat(field(arrival), 64)
-			if err != nil || !(s >= 0) || s*1e6 > float64(sim.LatestUs) {
+			if err != nil || !files.IsDecimal(field(arrival)) || !(s >= 0) || s*1e6 > float64(sim.LatestUs) {
 				return badLine(name, line, "%s: got %q, want seconds of at least 0", arrival, field(arrival))
 			}
 			q.ArrivalUs = sim.ToUs(s * 1e6)

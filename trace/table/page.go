@@ -26,7 +26,7 @@ import (
 // pages of a megabyte. maxOpen is that of the pages that are open at a time, one of each column.
 const (
 	maxPage = 1 << 26
-	maxOpen = 1 << 28
+	maxOpen = 1 << 27
 )
 
 // errShort is the error of a page that ends before its last level or value.

@@ -111,11 +111,11 @@ func asNumber(v any) (n float64, isNumber, isOther bool) {
 	case string:
 		text := strings.TrimSpace(v)
 		n, err := strconv.ParseFloat(text, 64)
-		if err != nil {
+		if err != nil || math.IsNaN(n) || strings.ContainsAny(text, "_xX") {
 			return 0, false, !slices.Contains(emptyNumbers, text)
 		}
 		// vLLM writes the request rate of all at once as "inf".
-		return n, !math.IsNaN(n) && !math.IsInf(n, 0), false
+		return n, !math.IsInf(n, 0), false
 	case map[string]any:
 		return 0, false, true
 	}

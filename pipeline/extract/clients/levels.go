@@ -296,8 +296,9 @@ func (f *LevelFile) addLevel(l Level, where string) {
 		f.dropLevel("%s: clients and parallel sizes: got %d, want at most %g", where, n, float64(mostCounts))
 		return
 	}
-	if l.Concurrency > mostValue || l.PromptSD > mostValue || l.OutputSD > mostValue {
-		f.dropLevel("%s: requests in flight, spread of lengths: got %g, %g and %g, want at most %g", where,
+	isCount := func(v float64) bool { return v >= 0 && v <= mostValue }
+	if !isCount(l.Concurrency) || !isCount(l.PromptSD) || !isCount(l.OutputSD) {
+		f.dropLevel("%s: requests in flight, spread of lengths: got %g, %g and %g, want 0 to %g", where,
 			l.Concurrency,
 			l.PromptSD, l.OutputSD, mostValue)
 		return
@@ -434,8 +435,9 @@ func (t *levelTable) level(row []string, line int) (Level, error) {
 		if !ok || !isRequired && strings.TrimSpace(row[k]) == "" {
 			return 0
 		}
-		v, err := strconv.ParseFloat(strings.TrimSpace(row[k]), 64)
-		if failed == nil && (err != nil || !(v >= least) || math.IsInf(v, 0)) {
+		text := strings.TrimSpace(row[k])
+		v, err := strconv.ParseFloat(text, 64)
+		if failed == nil && (err != nil || !files.IsDecimal(text) || !(v >= least) || math.IsInf(v, 0)) {
 			failed = t.errorf(line, "%s: got %q, want a number of at least %g", column, row[k], least)
 		}
 		return v
