@@ -133,7 +133,7 @@ func (s *session) isWrongName(err error) bool {
 		if !isName || !strings.Contains(err.Error(), word) {
 			continue
 		}
-		if _, gone := os.Lstat(word); errors.Is(gone, fs.ErrNotExist) {
+		if _, gone := os.Stat(word); errors.Is(gone, fs.ErrNotExist) {
 			return true
 		}
 	}
@@ -227,6 +227,9 @@ func hintOf(err error, command string) string {
 // absentHint returns the hint for a path without a file: the name that was probably meant, or how
 // to look for it.
 func absentHint(path string) string {
+	if to, err := os.Readlink(path); err == nil {
+		return fmt.Sprintf("%s is a link to %s, which does not exist", path, to)
+	}
 	folder, name := filepath.Split(path)
 	entries, gone := os.ReadDir(cmp.Or(folder, "."))
 	var names []string
@@ -245,7 +248,7 @@ func absentHint(path string) string {
 // kindOfFile returns what a file is ("a run.yaml"), recognised by its content, for a file that was
 // given in the place of another; "" if it cannot be recognised.
 func kindOfFile(name string) string {
-	text, _ := files.ReadAll(name)
+	text, _ := files.Read(name, files.MaxYAML, false)
 	for _, kind := range []struct{ mark, name string }{
 		{"physics_coefficients:", "a coefficient file"},
 		{`"model_type"`, "a model's config.json"},

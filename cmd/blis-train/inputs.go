@@ -44,7 +44,7 @@ func inputsExist(names ...string) error {
 		if name == "" || name == "-" || strings.ContainsAny(name, "*?[") {
 			continue
 		}
-		if _, err := os.Lstat(name); errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(name); errors.Is(err, fs.ErrNotExist) {
 			return trace.Errorf(extract.CodeNoRuns, "%s: no such file or folder", name).WithHint(absentHint(name))
 		}
 	}

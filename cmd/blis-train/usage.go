@@ -16,6 +16,8 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // usageError returns the flag package's error about a command line in this program's words, with
@@ -163,8 +165,8 @@ func flagsFirst(app *cli.App, args []string) []string {
 }
 
 // checkNumbers returns an error for a numeric flag whose value Go would read otherwise than it
-// looks (010 as eight, 0x10 as sixteen, 1_000 as a thousand), and for a count that no machine could
-// serve. in are the words behind the command.
+// looks (010 as eight, 0x10 as sixteen, 1_000 as a thousand), for a count that no machine could
+// serve, and for a flag with an empty text. in are the words behind the command.
 func checkNumbers(cmd *cli.Command, in []string) error {
 	for i := 0; i < len(in) && in[i] != "--"; i++ {
 		if len(in[i]) < 2 || in[i][0] != '-' {
@@ -180,6 +182,12 @@ func checkNumbers(cmd *cli.Command, in []string) error {
 				return nil
 			}
 			value = in[i]
+		}
+		if value == "" && f.Names()[0] != "vllm" { // of a shell's variable that is not set; further arguments may be none
+			return usagef("--%s: got an empty text, want a value, or leave the flag out", name)
+		}
+		if _, isRelease := vllm.ParseRelease(value); f.Names()[0] == "vllm-version" && !isRelease && !strings.Contains(value, "dev") {
+			return usagef("--vllm-version: got %q, want a release such as %s", value, predict.AssumedVersion)
 		}
 		if !isNumeric(f) {
 			continue

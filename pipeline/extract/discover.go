@@ -46,6 +46,9 @@ func Find(args []string, set ...string) ([]RunDir, error) {
 		if trace.CodeOf(d.Bad) == deploy.BadSetting {
 			return nil, d.Bad
 		}
+		if d.Bad != nil && len(d.Files) > 0 && !exists(filepath.Join(d.Dir, deploy.RunFile)) { // the file is taken for a dump
+			d.Bad = fmt.Errorf("%s: %w", d.Files[0], d.Bad)
+		}
 		name := d.Folder // for a run.yaml without a name
 		if d.Deployment != nil {
 			name = d.Deployment.Name
@@ -171,8 +174,12 @@ func expandArg(arg string) ([]string, error) {
 	if arg == "-" {
 		return []string{arg}, nil
 	}
-	if _, err := os.Stat(arg); err == nil {
+	_, err := os.Stat(arg)
+	if err == nil {
 		return []string{arg}, nil
+	}
+	if _, isLink := os.Lstat(arg); isLink == nil { // one that leads nowhere, or to itself
+		return nil, err
 	}
 	matches, err := filepath.Glob(arg)
 	if err != nil {
