@@ -66,7 +66,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	app.Metadata = map[string]any{sessionKey: s}
 	var err error
-	if cmd, depth := commandOf(app, args); cmd != nil {
+	if cmd, depth := commandOf(app, args); cmd != nil && !isCompletion(args) {
 		s.command = strings.Join(args[1:depth], " ")
 		err = checkNumbers(cmd, args[depth:])
 	}
