@@ -9,11 +9,13 @@ import (
 // UnmarshalJSON does what json.Unmarshal does, and returns an error for a text in which an object
 // has a key twice.
 func UnmarshalJSON(text []byte, v any) error {
-	err := json.Unmarshal(text, v)
-	if e := TwiceKey(text); err == nil && e != nil {
-		err = fmt.Errorf("%d:%d: %s", e.Line, e.Col, e.Msg)
+	if err := json.Unmarshal(text, v); err != nil {
+		return err
 	}
-	return err
+	if e := TwiceKey(text); e != nil {
+		return fmt.Errorf("%d:%d: %s", e.Line, e.Col, e.Msg)
+	}
+	return nil
 }
 
 // An object in memory may take thousands of bytes, in a text two: {}. Documents of this program have more than 60 bytes
