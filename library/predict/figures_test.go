@@ -478,3 +478,19 @@ func TestPartsOfAPrediction(t *testing.T) {
 		t.Errorf("parts of TTFT: got %g ms together, want %g", ttft, *p.TTFT.Mean)
 	}
 }
+
+// TestDrawnExcess: the excess of drawn arrivals is that of the rate over what was drawn.
+func TestDrawnExcess(t *testing.T) {
+	requests := make([]sim.Request, 400)
+	for i := 1; i < len(requests); i += 2 {
+		requests[i].After = i
+	}
+	excess := drawSessions(requests, 8, 3)
+	if want := 1 - float64(lastArrivalUs(requests))/1e6*8/400; math.Abs(excess-want) > 1e-6 || excess == 0 {
+		t.Errorf("sessions: got an excess of %g, want %g", excess, want)
+	}
+	excess = drawArrivals(requests, 8, 3)
+	if want := 1 - float64(lastArrivalUs(requests))/1e6*8/400; math.Abs(excess-want) > 1e-6 || excess == 0 {
+		t.Errorf("arrivals: got an excess of %g, want %g", excess, want)
+	}
+}

@@ -35,6 +35,7 @@ type Load struct {
 type Stretch struct {
 	Requests    []sim.Request
 	from, until int     // of the measured requests, where they are consecutive
+	drawnExcess float64 // of arrivals of a workload that are drawn at a rate, over those of the rate, as a share of them
 	meanSpanS   float64 // mean over seeds from the first measured arrival to the last; 0: arrivals are not drawn at a rate
 }
 
@@ -147,6 +148,7 @@ func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch
 	}
 	l.markCached(own.Requests)
 	hasSessions := own.HasSessions()
+	excess := 0.0
 	spanS := float64(lastArrivalUs(own.Requests)) / 1e6
 	if hasSessions {
 		own.CloseSessions(nil)
@@ -161,20 +163,21 @@ func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch
 		s.markUnmeasured()
 		return s, err
 	case hasSessions && l.RateRPS > 0:
-		drawSessions(own.Requests, l.RateRPS, seed)
+		excess = drawSessions(own.Requests, l.RateRPS, seed)
 	case spanS > 0 && l.RateRPS > 0:
 		own.Scale(l.RateRPS * spanS / float64(len(own.Requests)))
 	case l.RateRPS > 0:
-		drawArrivals(own.Requests, l.RateRPS, seed)
+		excess = drawArrivals(own.Requests, l.RateRPS, seed)
 	case spanS == 0:
 		return nil, trace.Errorf(sim.CodeBadConfig, "workload: got requests without arrivals, want a rate or clients").
 			WithHint("give --rate or --concurrency")
 	}
-	if hasSessions {
-		return recordedStretch(own.Requests, warmUpS), nil
+	if !hasSessions {
+		sortByArrival(own.Requests)
 	}
-	sortByArrival(own.Requests)
-	return recordedStretch(own.Requests, warmUpS), nil
+	s := recordedStretch(own.Requests, warmUpS)
+	s.drawnExcess = excess
+	return s, nil
 }
 
 // lastArrivalUs returns the latest arrival, us.
@@ -221,8 +224,9 @@ func repeated(requests []sim.Request, n int) []sim.Request {
 }
 
 // drawSessions gives the first rounds of sessions Poisson arrivals, in a random order, at the rate of sessions with
-// which all rounds together arrive at the rate that is asked.
-func drawSessions(requests []sim.Request, rateRPS float64, seed int64) {
+// which all rounds together arrive at the rate that is asked. It returns by what share of them more arrived than the
+// rate has in that time.
+func drawSessions(requests []sim.Request, rateRPS float64, seed int64) (excess float64) {
 	var first []int
 	for i := range requests {
 		if requests[i].After == 0 {
@@ -237,11 +241,12 @@ func drawSessions(requests []sim.Request, rateRPS float64, seed int64) {
 		atS += rng.ExpFloat64() / perS
 		requests[i].ArrivalUs = sim.ToUs(atS * 1e6)
 	}
+	return 1 - atS*perS/float64(len(first))
 }
 
 // drawArrivals gives requests Poisson arrivals in a random order, so that a table sorted by length is no load
-// that grows.
-func drawArrivals(requests []sim.Request, rateRPS float64, seed int64) {
+// that grows. It returns the same as drawSessions.
+func drawArrivals(requests []sim.Request, rateRPS float64, seed int64) (excess float64) {
 	rng := rand.New(rand.NewPCG(uint64(seed), arrivalStream))
 	rng.Shuffle(len(requests), func(i, j int) { requests[i], requests[j] = requests[j], requests[i] })
 	atS := 0.0
@@ -249,6 +254,7 @@ func drawArrivals(requests []sim.Request, rateRPS float64, seed int64) {
 		atS += rng.ExpFloat64() / rateRPS
 		requests[i].ArrivalUs = sim.ToUs(atS * 1e6)
 	}
+	return 1 - atS*rateRPS/float64(len(requests))
 }
 
 // arrivalStream separates these random numbers from others of the same seed.

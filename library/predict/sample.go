@@ -85,6 +85,7 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 		}
 	}
 	m.ServedS = math.Max(0, lastLeft-firstLeft) / 1e6
+	m.excess = s.drawnExcess
 	if s.meanSpanS > 0 {
 		m.excess = 1 - (last-first)/1e6/s.meanSpanS
 	}
