@@ -185,9 +185,14 @@ func fishWords(line string) ([]string, error) {
 func TestCompletionScriptsParseBack(t *testing.T) {
 	usages := map[string]bool{"show help": true, "print the version": true}
 	names := map[string]bool{}
+	seen := map[*cli.Command]bool{} // once a command has run in this process, urfave's help is a subcommand of itself
 	var collect func(commands []*cli.Command)
 	collect = func(commands []*cli.Command) {
 		for _, c := range commands {
+			if seen[c] {
+				continue
+			}
+			seen[c] = true
 			usages[c.Usage] = true
 			names[strings.Join(c.Names(), " ")] = true
 			for _, f := range c.Flags {

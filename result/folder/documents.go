@@ -55,8 +55,9 @@ func ParseDocument(path string, text []byte, doc any, warn func([]trace.Finding)
 // documentError returns an error of decoding, completed with line and column of a syntax error, or
 // with the stage that wrote the file if it is another stage's document.
 func documentError(path string, text []byte, err error) error {
-	if !bytes.HasPrefix(bytes.TrimSpace(text), []byte("{")) {
-		return &trace.SyntaxError{File: path, Line: 1, Col: 1, Code: codeBadDocument,
+	if trimmed := bytes.TrimLeft(text, " \t\r\n"); !bytes.HasPrefix(trimmed, []byte("{")) {
+		line, col := trace.Position(text, int64(len(text)-len(trimmed)+1))
+		return &trace.SyntaxError{File: path, Line: line, Col: col, Code: codeBadDocument,
 			Msg:  "got text that is no JSON object, want a document such as fit.json",
 			Hint: "name the document itself: fit.json lies in the output folder of fit and run"}
 	}

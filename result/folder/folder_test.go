@@ -171,7 +171,7 @@ func TestDocuments(t *testing.T) {
 	}
 	for _, c := range []struct{ text, want, hint string }{
 		{"{\n \"a\": ]", "x.json:2:7: invalid character ']' looking for beginning of value", ""},
-		{"  name: x", "x.json:1:4: got text that is no JSON object, want a document such as fit.json",
+		{"  name: x", "x.json:1:3: got text that is no JSON object, want a document such as fit.json",
 			"name the document itself: fit.json lies in the output folder of fit and run"},
 	} {
 		err := ParseDocument("x.json", []byte(c.text), &got, nil)
@@ -183,7 +183,7 @@ func TestDocuments(t *testing.T) {
 	if err := ReadDocument(filepath.Join(dir, "missing"), &got, nil); err == nil {
 		t.Error("a missing document was read")
 	}
-	if err := ParseDocument("x.json", []byte("[1]"), &got, nil); err == nil || !strings.HasPrefix(err.Error(), "x.json: ") {
+	if err := ParseDocument("x.json", []byte("[1]"), &got, nil); err == nil || !strings.HasPrefix(err.Error(), "x.json:1:1: ") {
 		t.Errorf("got %v", err)
 	}
 	if err := WriteDocument(filepath.Join(dir, "nan.json"), map[string]any{"a": func() {}}); err == nil || !strings.Contains(err.Error(), "nan.json: ") {
