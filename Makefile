@@ -67,7 +67,8 @@ bench:
 library:
 	$(GO) run ./cmd/blis-train library build --kernels $(SHARED)/kernels --kernels $(SHARED)/kernels_more -o library/tables
 	$(GO) run ./cmd/blis-train library build --points $(SHARED)/silicon/points.csv --points $(SHARED)/silicon/points_today.csv \
-		--flags $(SHARED)/silicon/flags.csv --models $(SHARED)/models_hf --runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp -o library
+		--flags $(SHARED)/silicon/flags.csv --models $(SHARED)/models_hf --runs $(SHARED)/real_step_summaries --runs $(SHARED)/real_stock_otlp \
+		--runs $(SHARED)/real_requests_llmservingsim/RTXPRO6000-Llama-3.1-8B-tp1 -o library
 
 # With blis-train-beam beside it (make beam), Prism is compared too.
 scale-equal scale-faults:

@@ -67,12 +67,17 @@ func (b *binder) addAttention(x *model.Mixer, times float64) {
 	if b.fails(err) {
 		return
 	}
+	whole := b.g.wholeSequences(&onGPU, &decode, ratio, source.Kernel)
 	if x.Sink {
 		source.Note = strings.TrimPrefix(source.Note+"; attention sinks are in no table", "; ")
 	}
 	b.addOperator(Operator{Name: "attention_decode", Count: times, Shape: shape, DType: onGPU.kvDType, found: source, depends: onDecodes,
 		us: func(in *state) float64 {
-			return max(in.decodes*read(in.context), decode.usAt(in.decodes*ratio, in.context))
+			us := max(in.decodes*read(in.context), decode.usAt(in.decodes*ratio, in.context))
+			if whole != nil {
+				us = max(us, whole.leastUs(in))
+			}
+			return us
 		}})
 	q := float64(onGPU.query * x.DimK)
 	kv := float64(onGPU.kvHeads * x.DimK)

@@ -69,6 +69,7 @@ type Batch struct {
 	Sequences     float64 // that sample
 	Decodes       float64
 	DecodeContext float64 // sum over decodes of the tokens cached before the step
+	LongestDecode float64 // the most tokens that a decode has cached before the step; 0: all alike
 	Prefills      float64 // chunks
 	PrefillTokens float64
 	PrefillPairs  float64 // sum over chunks of n c + n (n+1)/2
@@ -92,6 +93,7 @@ func BatchOf(chunks []trace.Chunk) (b Batch) {
 		if c.IsDecode() {
 			b.Decodes += 1
 			b.DecodeContext += cached
+			b.LongestDecode = max(b.LongestDecode, cached)
 			continue
 		}
 		b.Prefills += 1
@@ -110,6 +112,7 @@ type state struct {
 	sequences float64
 	decodes   float64
 	context   float64 // mean tokens of a decode
+	longest   float64 // tokens of the longest decode
 	prefills  float64
 	chunk     float64 // tokens of the mean prefill chunk
 	cached    float64 // tokens before it
@@ -131,6 +134,7 @@ func (s *Step) stateOf(b *Batch) state {
 	in.routed = in.all * max(1, b.Imbalance)
 	if b.Decodes > 0 {
 		in.context = b.DecodeContext / b.Decodes
+		in.longest = max(in.context, b.LongestDecode)
 	}
 	// The mean chunk: the pairs of a chunk of n tokens are n*cached + n(n+1)/2, which gives the cached
 	// tokens.

@@ -34,6 +34,7 @@ type Batch struct {
 	Among           *features.Group // the ranks that run the step in lockstep; nil for an engine alone
 	DraftTokens     int64           // the part of DecodeTokens that verifies drafts
 	PrefillContext  int64           // tokens: sum over prefill of c
+	LongestDecode   int64           // tokens: the largest c of a decode; removing a sequence leaves it
 
 	reaches []model.Reach     // windows of the model's attention layers without full attention
 	reached *features.Reached // sums within these windows; nil: not counted
@@ -81,6 +82,7 @@ func (b *Batch) Add(c, p, n, blocks, sign int64) {
 	b.DecodeTokens += sign
 	b.DecodeReqs += sign
 	b.DecodeContext += sign * (c + 1)
+	b.LongestDecode = max(b.LongestDecode, c)
 	b.DecodeBlocks += sign * blocks
 	b.PastPrompt += sign * c
 }
@@ -101,6 +103,7 @@ func (b *Batch) AddVerify(c, n, blocks, sign int64) {
 	b.DraftTokens += sign * (n - 1)
 	b.DecodeReqs += sign
 	b.DecodeContext += sign * (n*c + n*(n+1)/2)
+	b.LongestDecode = max(b.LongestDecode, c)
 	b.DecodeBlocks += sign * blocks
 	b.PastPrompt += sign * c
 }

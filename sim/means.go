@@ -2,7 +2,7 @@ package sim
 
 // This file has the means that a benchmark prints, for fits that compare them with measured ones.
 
-// Means are the figures that a benchmark prints for one load, ms: means over the requests that
+// Means are the figures that a benchmark prints for one load, ms: means over the measured requests that
 // finished, and the derivatives of these means by the coefficients (see Columns).
 type Means struct {
 	Requests       float64
@@ -24,7 +24,12 @@ func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 		}
 		m.TTFTBy, m.TPOTBy = make([]float64, c.N()), make([]float64, c.N())
 	}
-	res, err := Stream(cfg, reqs, nil, func(_ int, r *RequestResult) bool { m.Add(r); return true })
+	res, err := Stream(cfg, reqs, nil, func(i int, r *RequestResult) bool {
+		if !reqs[i].Unmeasured {
+			m.Add(r)
+		}
+		return true
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ type Request struct {
 	// which a later request begins; 0 for the prompt.
 	HashedTokens int64
 
-	// Unmeasured keeps the token gaps of the request out of Result.Gaps: the request only warms the
+	// Unmeasured keeps the request out of Means and its token gaps out of Result.Gaps: it only warms the
 	// server up, or keeps it busy to the end.
 	Unmeasured bool
 

@@ -113,7 +113,7 @@ func (e *Engine) noteStall() {
 // RUNNING requests."). It returns the budget that is left, and whether waiting requests may be
 // admitted, which vLLM does only in a step without a preemption.
 func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
-	var decodes, context, blocks int64
+	var decodes, context, longest, blocks int64
 	// Read once: the loop visits hundreds of requests in every step.
 	ahead := e.spec.ahead()
 	size := e.blockSize
@@ -152,6 +152,7 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 		if isDecode {
 			decodes++
 			context += s.computed
+			longest = max(longest, s.computed)
 			blocks += s.held.N
 			e.batch.reach(true, s.computed, 1, 1)
 			e.appendItem(s, 1).yields = true
@@ -164,6 +165,7 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 		i++
 	}
 	e.batch.AddDecodes(decodes, context, blocks)
+	e.batch.LongestDecode = max(e.batch.LongestDecode, longest)
 	return budget, e.batch.Preempted == 0
 }
 

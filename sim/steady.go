@@ -15,7 +15,7 @@ func (e *Engine) isSteady() bool {
 // scheduleSteady forms a steady step: one token and at most one new block for each request.
 func (e *Engine) scheduleSteady() {
 	b := &e.batch
-	var context, blocks int64
+	var context, longest, blocks int64
 	// Read once: the loop visits hundreds of requests in every step.
 	size := e.blockSize
 	caching := e.pool.Caching
@@ -28,10 +28,12 @@ func (e *Engine) scheduleSteady() {
 			e.registerBlocks(s, c+1)
 		}
 		context += c
+		longest = max(longest, c)
 		blocks += s.held.N
 		s.computed = c + 1
 	}
 	b.AddDecodes(int64(len(e.running)), context, blocks)
+	b.LongestDecode = longest
 	for i := range b.reaches {
 		r := b.reaches[i]
 		near := b.reaches[i].Near()

@@ -42,6 +42,7 @@ func (b *Batch) Kernels() library.Batch {
 	out := library.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs),
 		Decodes:       float64(b.DecodeReqs),
 		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs),
+		LongestDecode: float64(b.LongestDecode),
 		PrefillTokens: float64(b.PrefillTokens),
 		PrefillPairs:  float64(b.CausalWork)}
 	if b.Among != nil {

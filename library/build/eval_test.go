@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/sim"
 )
 
 var (
@@ -36,7 +37,8 @@ func measuredData(t *testing.T) *Measured {
 		Points: []string{repo.Shared(t, "data", "silicon", "points.csv"), repo.Shared(t, "data", "silicon", "points_today.csv")},
 		Flags:  repo.Shared(t, "data", "silicon", "flags.csv"),
 		Models: repo.Shared(t, "data", "models_hf"),
-		Runs:   []string{repo.Shared(t, "data", "real_step_summaries"), repo.Shared(t, "data", "real_stock_otlp")}})
+		Runs: []string{repo.Shared(t, "data", "real_step_summaries"), repo.Shared(t, "data", "real_stock_otlp"),
+			repo.Shared(t, "data", "real_requests_llmservingsim", "RTXPRO6000-Llama-3.1-8B-tp1")}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +179,7 @@ func printCoverage(t *testing.T, line func(format string, args ...any), left []j
 // shortBias is the largest mean error of TTFT with short prompts, percent; shortMissed has the families beyond it, and their largest error.
 const shortBias = 10
 
-var shortMissed = map[string]float64{"Llama-3.1-70B fp8, H100-SXM-80GB": 26, "Llama-3.1-70B nvfp4, B200-SXM-180GB": 30}
+var shortMissed = map[string]float64{"Llama-3.1-70B fp8, H100-SXM-80GB": 20, "Llama-3.1-70B nvfp4, B200-SXM-180GB": 30}
 
 // printShortPrompts prints the bias of TTFT with prompts of 1,024 tokens and 4 or 8 clients, left out.
 func printShortPrompts(t *testing.T, line func(format string, args ...any), left []judged) {
@@ -203,9 +205,11 @@ func printShortPrompts(t *testing.T, line func(format string, args ...any), left
 const shortNote = `
 Asked for were 10 %. Two families miss it. Both servers of Llama-3.1-70B on B200 ran with the same flags, and their prompts take what the host
 launches: 1.1 ms a layer with fp8 weights, 0.8 with nvfp4, and 112 to 156 ms for the same setting at tp 8 and 8 clients. Nothing in flags or kernels
-tells the two apart; a scale of prompts for each GPU in place of a common one leaves +26. On H100 other families (gpt-oss, the stock spans) teach
-that prompts are slower than their kernels, which this server's are not. Taking the quantization of fp8 layers out of their rows brought it from
-+28 to +23, a scale of prompts for each GPU leaves +23. With nothing learned the two are at +9 and +8.`
+tells the two apart. With nothing learned they are at -12 and +9, so that the best time of a launch for both leaves -10.3 and +10.3; held out, each
+gets what the other teaches. On H100 other families (gpt-oss, the stock spans) teach that prompts are slower than their kernels, which this server's
+are not at 1,024 tokens (at 8,192 they are). With nothing learned it is at +9. Tried: a scale of prompts for each GPU and type of weights, +11, with
+which the stock spans are at -5 / -6 and TTFT of fp8 on B200 at 15 % instead of 11; one scale for all, +21; a scale that grows with the tokens of the
+step, +18 to +20, with which the stock spans are at -10. Runs simulated again under a first fit brought it from +23 to +19.`
 
 // printReplaced prints the rows of the points' plans that others replaced, and the errors of the points with the rows as they were measured
 // and with what replaced them.
@@ -248,6 +252,68 @@ func printReplaced(ctx context.Context, line func(format string, args ...any), m
 	}
 }
 
+// printQuartiles prints the errors of runs whose requests have stamps of their own: TPOT and TTFT of the requests before the queue grows,
+// in the quarters by length of prompt and in the halves by arrival. The corrections are without the runs and with them.
+func printQuartiles(t *testing.T, line func(format string, args ...any), ls []*load, corrections []*correction) {
+	const most = 15 // percent
+	line("\n| requests before the queue grows | corrections | TPOT, %% | TTFT by quarters of the prompts' lengths, mean error, %% | median, %% | " +
+		"of the halves by arrival: TPOT, TTFT, %% |\n|---|---|---|---|---|---|")
+	for _, l := range ls {
+		if !l.inProcess {
+			continue
+		}
+		for i, c := range corrections {
+			cfg := c.configOf(l)
+			res, err := sim.Run(cfg, l.reqs, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var counted []int
+			for k := range l.reqs {
+				if !l.reqs[k].Unmeasured {
+					counted = append(counted, k)
+				}
+			}
+			ttft := func(k int) float64 { us, _ := res.Requests[k].TTFTUs(); return us / 1e3 }
+			tpot := func(k int) float64 { us, _ := res.Requests[k].ITLUs(); return us / 1e3 }
+			off := func(of []int, predicted func(k int) float64, measured []float64) float64 {
+				p, m := 0.0, 0.0
+				for _, k := range of {
+					p += predicted(k)
+					m += measured[k]
+				}
+				return 100 * (p/m - 1)
+			}
+			n := len(counted)
+			halves := ""
+			for _, half := range [][]int{counted[:n/2], counted[n/2:]} {
+				halves += fmt.Sprintf(" %+.1f, %+.1f;", off(half, tpot, l.tpots), off(half, ttft, l.ttfts))
+			}
+			slices.SortStableFunc(counted, func(a, b int) int { return cmp.Compare(l.reqs[a].PromptTokens, l.reqs[b].PromptTokens) })
+			means, medians := "", ""
+			for q := range 4 {
+				quarter := counted[q*n/4 : (q+1)*n/4]
+				mean := off(quarter, ttft, l.ttfts)
+				var ratios []float64
+				for _, k := range quarter {
+					ratios = append(ratios, 100*(ttft(k)/l.ttfts[k]-1))
+				}
+				means += fmt.Sprintf(" %+.1f", mean)
+				medians += fmt.Sprintf(" %+.1f", stat.Median(ratios))
+				if name := []string{"without the run", "all in"}[i]; i == 1 && !(math.Abs(mean) <= most) {
+					t.Errorf("%s, %s, quarter %d: TTFT: got %+.1f %%, want at most %d", l.name, name, q, mean, most)
+				}
+			}
+			line("| %d of %s | %s | %+.1f |%s |%s |%s |", n, l.name, []string{"without the run", "all in"}[i], off(counted, tpot, l.tpots), means, medians,
+				strings.TrimSuffix(halves, ";"))
+			if tpotErr := off(counted, tpot, l.tpots); !(math.Abs(tpotErr) <= 4) {
+				t.Errorf("%s: TPOT: got %+.1f %%, want at most 4", l.name, tpotErr)
+			}
+		}
+	}
+	line("\nThe client runs in the server's process, so that its TTFT has no front end.")
+}
+
 // goals are what left-out predictions were asked to reach, percent, by group of points: the mean error of TPOT, the median error of
 // TTFT, and the bias of TPOT. missed says why a group does not reach its goal; missedTPOT and missedBias then hold it instead.
 var goals = []struct {
@@ -279,7 +345,7 @@ func TestEvalReal(t *testing.T) {
 	}
 	everything := slices.Concat(m.points, m.served)
 	prior := newCorrection(gpusOf(everything, m.cycles))
-	of, err := prior.simulateAll(ctx, everything, 0)
+	of, err := m.simulateAtFit(ctx, prior, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,18 +413,22 @@ func TestEvalReal(t *testing.T) {
 	printCoverage(t, line, left)
 	printShortPrompts(t, line, left)
 	printReplaced(ctx, line, must, all, in)
-	line("\n| run of stock spans | TPOT left out, %% | TTFT left out, %% | TPOT all in, %% | TTFT all in, %% |\n|---|---|---|---|---|")
+	line("\n| run | TPOT left out, %% | TTFT left out, %% | TPOT all in, %% | TTFT all in, %% |\n|---|---|---|---|---|")
 	spans := must(fitCorrection(prior, m.points, of, m.cycles).predictLoads(ctx, m.served, 0))
 	for i, j := range must(all.predictLoads(ctx, m.served, 0)) {
 		o := &spans[i]
 		line("| %s | %+.1f | %+.1f | %+.1f | %+.1f |", j.name, 100*o.tpotErr, 100*o.ttftErr, 100*j.tpotErr, 100*j.ttftErr)
 	}
-	line("\nAll three are of one server that schedules synchronously, the only one whose flags are known. Held out, what such an engine waits " +
-		"for is the\nvalue before any measurement.")
+	line("\nThe stock spans (jan20) are of one server that schedules synchronously, the only one whose flags are known. Held out, what such an engine " +
+		"waits for is the\nvalue before any measurement. The runs are held out together.")
 	for _, j := range spans {
+		if j.inProcess {
+			continue
+		}
 		within(j.name+", TPOT", 100*math.Abs(j.tpotErr), 4)
 		within(j.name+", TTFT", 100*math.Abs(j.ttftErr), 6)
 	}
+	printQuartiles(t, line, m.served, []*correction{fitCorrection(prior, m.points, of, m.cycles), all})
 	noCycles := fitCorrection(prior, everything, of, nil)
 	line("\n| step cycles | rows | both runs left out, MAPE / bias, %% | all in |\n|---|---|---|---|")
 	for _, y := range m.cycles {
@@ -552,6 +622,9 @@ What recordings of a quiet GPU server give is in [how wrong](how-wrong.md#what-q
   a router in float32 (MiniMax-M2): 13.6 us for 6,144 inputs, from a kernel's timing in a pull request of vLLM, in proportion to the inputs.
 - The values *before any measurement* were chosen by people who had seen these rows: *left out* is a little too good.
 - Not validated: H200, A100, L40S and GPUs of today but H100 and B200; TP 1 on H100, TP 16, several nodes, pipeline and data parallelism; int4,
-  gated delta, KDA, sparse and compressed attention; speculative decoding; images.
+  gated delta, KDA, sparse and compressed attention; speculative decoding; images. Of RTX PRO 6000 there is one run.
+- RTX PRO 6000 reads memory at the tables' rate: steps of one request are 0.2 % off and those of 128 1 %, in the recorded run. Between, steps of 20 to 65
+  requests were 10 to 17 % short, because FlashAttention 2 gives a whole sequence to one multiprocessor there, and beside a prompt each query head reads
+  its context again. The time of the latter (0.031 us a token) is of this run.
 
 `

@@ -6,6 +6,7 @@ package build
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -115,11 +116,20 @@ type evidence struct {
 // simulated returns the simulated means of a load under the correction, with derivatives if
 // gradient is set.
 func (c *correction) simulated(l *load, gradient bool) (*sim.Means, error) {
-	cfg := sim.DefaultConfig(l.dep, sim.NewTables(l.step, c.stepValuesOn(l.dep.Hardware.Name)))
-	cfg.Overhead = sim.Const(c.Theta[numCommon-1])
-	cfg.KVBlocks = l.kvBlocks
+	cfg := c.configOf(l)
 	cfg.Gradient = gradient
 	return sim.MeansOf(cfg, l.reqs)
+}
+
+// configOf returns the simulation of a load under the correction.
+func (c *correction) configOf(l *load) sim.Config {
+	cfg := sim.DefaultConfig(l.dep, sim.NewTables(l.step, c.stepValuesOn(l.dep.Hardware.Name)))
+	cfg.Overhead = sim.Const(c.Theta[numCommon-1])
+	if l.inProcess {
+		cfg.Overhead = sim.Const(0)
+	}
+	cfg.KVBlocks = l.kvBlocks
+	return cfg
 }
 
 // relativeEvidence returns the evidence of one prediction whose derivatives by are in the order of
@@ -155,6 +165,19 @@ func (c *correction) simulateAll(ctx context.Context, ls []*load, workers int) (
 	return out, err
 }
 
+// simulateAtFit returns the means of all loads for fits: those of points simulated under the prior, those of runs under
+// a first fit to all. Requests of a run wait for each other near capacity, where a straight line from the prior misses.
+func (m *Measured) simulateAtFit(ctx context.Context, prior *correction, workers int) (map[*load]means, error) {
+	of, err := prior.simulateAll(ctx, slices.Concat(m.points, m.served), workers)
+	if err != nil {
+		return nil, err
+	}
+	first := fitCorrection(prior, slices.Concat(m.points, m.served), of, m.cycles)
+	again, err := first.simulateAll(ctx, m.served, workers)
+	maps.Copy(of, again)
+	return of, err
+}
+
 // meansUnder returns the change of a mean from the simulated parameters to those of c, by its
 // derivatives.
 func (m *means) meansUnder(c *correction, by []float64) float64 {
@@ -174,6 +197,10 @@ func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []
 		gpu := l.dep.Hardware.Name
 		tpotBy := c.derivativesOf(gpu, m.TPOTBy[:library.NumStep+1])
 		ttftBy := c.derivativesOf(gpu, m.TTFTBy[:library.NumStep+1])
+		if l.inProcess {
+			tpotBy[numCommon-1] = 0
+			ttftBy[numCommon-1] = 0
+		}
 		out = append(out, relativeEvidence(m.TPOTMs+m.meansUnder(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
 			relativeEvidence(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.meansUnder(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight))
 	}
@@ -275,7 +302,6 @@ func (c *correction) solve(a, rhs []float64) {
 		}
 		stat.Cholesky(matrix, n)
 		stat.CholeskySolve(matrix, n, moves)
-		// A parameter below its least value is held there, and the rest solved again.
 		// A parameter below its least value is held there, and the rest is solved again.
 		again := false
 		for k := range n {
@@ -395,7 +421,7 @@ func (c *correction) se(k int) float64 {
 func (m *Measured) Learn(ctx context.Context, version string, workers int) (*library.Corrections, error) {
 	prior := newCorrection(gpusOf(slices.Concat(m.points, m.served), m.cycles))
 	all := slices.Concat(m.points, m.served)
-	of, err := prior.simulateAll(ctx, all, workers)
+	of, err := m.simulateAtFit(ctx, prior, workers)
 	if err != nil {
 		return nil, err
 	}

@@ -170,7 +170,9 @@ type load struct {
 	ttftMs, tpotMs      float64 // means over requests
 	tpotWeight          float64 // what the two count as, in points
 	ttftWeight          float64
-	point               *point // nil: a run
+	point               *point    // nil: a run
+	inProcess           bool      // the client runs in the server's process: TTFT has no front end
+	ttfts, tpots        []float64 // ms of each request, where they are known
 }
 
 // servedCount is how many measured points a recorded run counts as.

@@ -8,11 +8,13 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"math"
 	"path/filepath"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/extract"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -67,6 +69,63 @@ func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*l
 	return l, err
 }
 
+// observedOf returns the load of a recorded run whose client had the engine's stamps of each request (llmservingsim);
+// nil without such requests. All requests are simulated. Those before the queue grows count: the wait in a growing queue
+// multiplies every error of a step. Arrivals and stamps are on two clocks; the shortest time from an arrival to its
+// pick-up is taken as 0.
+func observedOf(name string, run *trace.Run, d *deploy.Deployment) (*load, error) {
+	var list []*trace.ObservedRequest
+	offsetNs := int64(math.MinInt64) // of the arrivals' clock, from the engine's
+	for i := range run.Observed {
+		r := &run.Observed[i]
+		hasTimes := r.SendWallNs.OK && r.QueuedNs.OK && r.ScheduledNs.OK && r.EngineFirstNs.OK && r.EngineLastNs.OK
+		if hasTimes && r.PromptTokens.OK && r.OutputTokens.Or(0) > 1 {
+			list = append(list, r)
+			offsetNs = max(offsetNs, r.SendWallNs.V-r.QueuedNs.V)
+		}
+	}
+	if len(list) == 0 {
+		return nil, nil
+	}
+	slices.SortFunc(list, func(a, b *trace.ObservedRequest) int { return cmp.Compare(a.SendWallNs.V, b.SendWallNs.V) })
+	l := &load{
+		name:       name,
+		group:      name,
+		family:     name,
+		dep:        d,
+		tpotWeight: servedCount,
+		ttftWeight: servedCount, // the engine's own stamps: no load generator is part of them
+		inProcess:  true,
+	}
+	queueGrew := false
+	counted := 0
+	for _, r := range list {
+		queueGrew = queueGrew || r.ScheduledNs.V-r.QueuedNs.V > longWait*(r.EngineFirstNs.V-r.ScheduledNs.V)
+		l.reqs = append(l.reqs, sim.Request{
+			ArrivalUs:    (r.SendWallNs.V - list[0].SendWallNs.V) / 1e3,
+			PromptTokens: r.PromptTokens.V,
+			OutputTokens: r.OutputTokens.V,
+			Unmeasured:   queueGrew,
+		})
+		l.ttfts = append(l.ttfts, float64(r.EngineFirstNs.V+offsetNs-r.SendWallNs.V)/1e6)
+		l.tpots = append(l.tpots, float64(r.EngineLastNs.V-r.EngineFirstNs.V)/float64(r.OutputTokens.V-1)/1e6)
+		if !queueGrew {
+			counted++
+		}
+	}
+	l.ttftMs = stat.Mean(l.ttfts[:counted])
+	l.tpotMs = stat.Mean(l.tpots[:counted])
+	var err error
+	if l.kvBlocks, err = d.EstimateKVBlocks(); err != nil {
+		return nil, err
+	}
+	l.step, err = library.Bound(d, library.Options{})
+	return l, err
+}
+
+// longWait is by how many times its prompt's steps a request waits for a place once the queue has grown.
+const longWait = 2
+
 // cycles has the measured step cycles of one real run: their times in us, and the features they are
 // linear in.
 type cycles struct {
@@ -106,6 +165,9 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 			return nil, nil, nil, err
 		}
 		l, err := servedOf(r.ID, run, r.Deployment, dirOf[r.ID])
+		if l == nil && err == nil {
+			l, err = observedOf(r.ID, run, r.Deployment)
+		}
 		if l != nil {
 			ls = append(ls, l)
 		} else if err == nil {
