@@ -198,7 +198,7 @@ func printShortPrompts(t *testing.T, line func(format string, args ...any), left
 			}
 		}
 	}
-	line(shortNote)
+	line("%s", shortNote)
 }
 
 // shortNote says why two families miss shortBias.
