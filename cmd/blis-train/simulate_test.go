@@ -627,9 +627,20 @@ func TestEvalSize(t *testing.T) {
 // TestExportOfUnlikeLayers: a planted set of spec 1.3 and the library's are written for models of latent and sparse attention, windows and
 // experts behind dense layers, one of them with expert parallelism, in every format that a step time is enough for; a line of full
 // engines holds the library's MiniMax; it misses gpt-oss by up to 48 %.
-func TestExportOfUnlikeLayers(t *testing.T) {
+func TestExportOfUnlikeLayers(t *testing.T) { exportOfUnlikeLayers(t, false) }
+
+// TestEvalExportOfUnlikeLayers: every format of both sources.
+func TestEvalExportOfUnlikeLayers(t *testing.T) {
+	repo.NeedEval(t)
+	exportOfUnlikeLayers(t, true)
+}
+
+// exportOfUnlikeLayers exports planted coefficients and the library's; unless all is set, each format of one
+// of the two, in turn.
+func exportOfUnlikeLayers(t *testing.T, all bool) {
+	t.Helper()
 	configs := repo.Shared(t, "data", "models_hf")
-	for _, m := range []struct {
+	for i, m := range []struct {
 		id, file, device, engine string
 		tp                       int
 	}{
@@ -653,8 +664,11 @@ func TestExportOfUnlikeLayers(t *testing.T) {
 		data, err := folder.SetBytes(planted)
 		must(t, err)
 		repo.Write(t, data, set)
-		for _, f := range []string{"native", "inferno-models", "keda-token-aware", "llmd-epp", "aic-fpm", "blis-defaults"} {
+		for k, f := range []string{"native", "inferno-models", "keda-token-aware", "llmd-epp", "aic-fpm", "blis-defaults"} {
 			for from, given := range map[string][]string{"planted": {"--coefficients", set}, "library": nil} {
+				if isLibrary := from == "library"; !all && isLibrary != ((i+k)%2 == 0) {
+					continue
+				}
 				out := filepath.Join(dir, from+f)
 				args := append([]string{"export", "--format", f, "--deployment", run, "-o", out}, given...)
 				if f == "keda-token-aware" {
