@@ -57,6 +57,7 @@ type Aggregate struct {
 	OffsetNs    Opt[int64]   // clock of the clients - clock of the log, delivery of tokens included
 	DelaysUs    []float64    // TTFT - time of the pass, of requests that arrived at an idle server
 	ClientShare Opt[float64] // share of the passes with decodes whose number is that of the clients' requests
+	Apart       string       // why the requests of clients do not run when the passes do; empty if they do, or were not compared
 	Others      float64      // share of the decodes, while clients ran, that are of no client's request
 }
 

@@ -4,6 +4,7 @@ package logged
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -126,9 +127,9 @@ func (f *filler) alignClients(a *timeAudit) {
 		share = 1
 	}
 	if share < voteShare {
-		f.addFinding(codeFilledIn,
-			"%d requests of clients: %.0f %% of the passes with one prompt agree on an offset of the clocks, want %.0f %%",
+		f.out.Apart = fmt.Sprintf("%d requests of clients: %.0f %% of the passes with one prompt agree on an offset of the clocks, want %.0f %%",
 			len(f.requests), 100*math.Max(0, share), 100*voteShare)
+		f.addFinding(codeFilledIn, "%s", f.out.Apart)
 		f.requests = nil
 		return
 	}

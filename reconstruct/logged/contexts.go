@@ -3,6 +3,7 @@ package logged
 // This file finds the contexts of decodes, which the log does not contain.
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -283,8 +284,9 @@ func (f *filler) contextsFromClients() bool {
 	}
 	f.out.ClientShare = trace.Some(float64(agree) / float64(max(1, n)))
 	if float64(agree) < countShare*float64(n) {
-		f.addFinding(codeFilledIn, "the requests of clients explain the decodes of %.0f %% of the passes, want %.0f %%",
+		f.out.Apart = fmt.Sprintf("the requests of clients explain the decodes of %.0f %% of the passes, want %.0f %%",
 			100*f.out.ClientShare.V, 100*countShare)
+		f.addFinding(codeFilledIn, "%s", f.out.Apart)
 		return false
 	}
 	f.setContexts(contexts)

@@ -70,6 +70,29 @@ func clientDelays(f *facts) reading {
 	return r
 }
 
+// mostOthers is the share of the decodes of a log that may be of other requests than the clients'.
+const mostOthers = 0.1
+
+// clientPasses returns the reading of whether requests of clients run when the passes of the log do. Other requests, of
+// which no client's file is there, would be a reason that they do not.
+func clientPasses(f *facts) reading {
+	a := f.run.Aggregate
+	if a == nil || len(f.run.Observed) < fewestLengths {
+		return notChecked("no logged passes beside %d requests of clients", fewestLengths)
+	}
+	if math.Abs(a.Others) > mostOthers {
+		return notChecked("%.0f %% of the decodes of the log are of other requests", 100*a.Others)
+	}
+	r := reading{checked: len(f.run.Observed)}
+	if a.Apart != "" {
+		r.broken = true
+		r.violated = r.checked
+		r.sentence = a.Apart + ", although clients have all decodes of the log: the two are of different runs, or the times at which requests were sent or " +
+			"answered are wrong"
+	}
+	return r
+}
+
 // clientsDiffer counts the requests whose lengths and times are those of another one, and returns the reading.
 func clientsDiffer(f *facts) reading {
 	type row struct {

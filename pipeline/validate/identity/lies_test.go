@@ -206,7 +206,7 @@ func TestEachLieIsSeen(t *testing.T) {
 				r.Requests[i].StartWallNs = trace.Some(r.Requests[i].ArrivedNs.V + 1e18 + 3600e9)
 			}
 		}, "wall_clocks"},
-		{"max_model_len", func(r *trace.Run, d *deploy.Deployment) { d.Engine.MaxModelLen = trace.Some[int64](40) }, "model_len used_blocks"},
+		{"max_model_len", func(r *trace.Run, d *deploy.Deployment) { d.Engine.MaxModelLen = trace.Some[int64](40) }, "model_len"},
 		{"chunks larger than the threshold", func(r *trace.Run, d *deploy.Deployment) {
 			d.Engine.LongPrefillThreshold = 1
 			for i := range r.Requests {
@@ -314,6 +314,55 @@ func TestDeparturesAreMeasured(t *testing.T) {
 		}
 		if id.Status != result.IdentityViolated || id.Checked != 60 || id.Violated != 60 || *id.Largest != want {
 			t.Errorf("%s: got %s, %d of %d, %v, want all and %g ms", id.Name, id.Status, id.Violated, id.Checked, *id.Largest, want)
+		}
+	}
+}
+
+// TestBudgetReached: only steps of different numbers of decodes that have exactly the most tokens of all show a smaller budget.
+func TestBudgetReached(t *testing.T) {
+	pass := func(context, decodes int64) trace.Iteration {
+		return trace.Iteration{ContextReqs: min(1, context), ContextTokens: context, GenerationReqs: decodes, GenerationTokens: decodes}
+	}
+	full := []trace.Iteration{pass(99, 1), pass(98, 2), pass(97, 3), pass(99, 1), pass(98, 2), pass(20, 3), pass(0, 3)}
+	alike := []trace.Iteration{pass(99, 1), pass(99, 1), pass(98, 2), pass(98, 2), pass(99, 1), pass(98, 2)}
+	for _, c := range []struct {
+		name   string
+		passes []trace.Iteration
+		budget int64
+		want   bool
+	}{
+		{"a larger budget in run.yaml", full, 200, true},
+		{"the same", full, 100, false},
+		{"one step of more tokens", append([]trace.Iteration{pass(101, 1)}, full...), 200, false},
+		{"two numbers of decodes", alike, 200, false},
+		{"four full steps", full[1:], 200, false},
+	} {
+		f := &facts{run: &trace.Run{Iterations: c.passes}, dep: &deploy.Deployment{}}
+		f.dep.Engine.MaxNumBatchedTokens = c.budget
+		if r := budgetReached(f); r.broken != c.want || r.checked != len(c.passes) || c.want && r.violated != 5 {
+			t.Errorf("%s: got %+v, want violated %v", c.name, r, c.want)
+		}
+	}
+}
+
+// TestClientPasses: clients that do not run when the passes do contradict the log only if they have all of its decodes.
+func TestClientPasses(t *testing.T) {
+	for _, c := range []struct {
+		requests int
+		apart    string
+		others   float64
+		checked  int
+		broken   bool
+	}{
+		{50, "5 % agree", 0.1, 50, true},
+		{50, "5 % agree", -0.1, 50, true},
+		{50, "5 % agree", 0.11, 0, false},
+		{50, "", 0, 50, false},
+		{49, "5 % agree", 0, 0, false},
+	} {
+		run := &trace.Run{Observed: make([]trace.ObservedRequest, c.requests), Aggregate: &trace.Aggregate{Apart: c.apart, Others: c.others}}
+		if r := clientPasses(&facts{run: run}); r.broken != c.broken || r.checked != c.checked {
+			t.Errorf("%+v: got %+v", c, r)
 		}
 	}
 }

@@ -62,6 +62,56 @@ func modelLen(f *facts) reading {
 	return r
 }
 
+// Tolerances of the largest steps.
+const (
+	fewestFull   = 5 // steps with as many tokens as any
+	fewestCounts = 3 // numbers of decodes among them
+)
+
+// budgetReached looks for a number of tokens below max_num_batched_tokens that no step exceeds and that steps with
+// prompts reach beside different numbers of decodes. Only a limit of the server cuts prompts so
+// (vllm/v1/core/sched/scheduler.py: schedule(), token_budget).
+func budgetReached(f *facts) reading {
+	var r reading
+	most := int64(0)
+	full := 0
+	decodes := map[int64]bool{} // numbers of them in the largest steps
+	add := func(tokens, decoding, prompts int64) {
+		if tokens == 0 {
+			return
+		}
+		r.checked++
+		if tokens > most {
+			most, full = tokens, 0
+			clear(decodes)
+		}
+		if tokens == most && prompts > 0 {
+			full++
+			decodes[decoding] = true
+		}
+	}
+	if len(f.run.Iterations) > 0 {
+		for i := range f.run.Iterations {
+			it := &f.run.Iterations[i]
+			add(it.ContextTokens+it.GenerationTokens, it.GenerationTokens, it.ContextReqs)
+		}
+	} else {
+		for i := range f.run.Steps {
+			s := &f.run.Steps[i]
+			add(s.ScheduledTokens, s.DecodeTokens, s.NumPrefillReqs)
+		}
+	}
+	stated := f.dep.Engine.MaxNumBatchedTokens
+	r.largest = float64(stated) / float64(max(1, most))
+	r.broken = most < stated && full >= fewestFull && len(decodes) >= fewestCounts
+	if r.broken {
+		r.violated = full
+	}
+	r.sentence = fmt.Sprintf("%d steps with %d different numbers of decodes have exactly %d tokens and none has more: the server's max_num_batched_tokens was "+
+		"that, run.yaml says %d", full, len(decodes), most, stated)
+	return r
+}
+
 // waitingReason looks for steps that leave requests waiting although every limit of the scheduler leaves room
 // (vllm/v1/core/sched/scheduler.py: schedule(), the loop over waiting requests): the server's max_num_seqs,
 // max_num_batched_tokens or number of blocks is smaller than that of run.yaml.

@@ -180,7 +180,22 @@ var identities = []Identity{
 		Holds:     "no two requests have the same lengths and times to the microsecond",
 		Tolerance: "1 % of the requests",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientsDiffer,
-	}, {
+	},
+	{
+		Name: "client_passes", Kind: "requests", Streams: "client timings and logged passes",
+		Holds:     "requests of clients run when the passes of the log do, if no others are in the log",
+		Tolerance: "half of the passes with one prompt agree on the offset of the clocks, and four fifths of the passes on the number of decodes",
+		Effect:    result.IdentityNamed, Harms: replayAlone,
+		Causes:  "request_rounding clients_differ client_limits client_order client_units client_lengths client_tokens clients_complete passes_complete pass_order",
+		compare: clientPasses,
+	},
+	{
+		Name: "budget_reached", Kind: "requests", Streams: "step summaries or logged passes, and the deployment",
+		Holds:     "the most tokens of a step that steps of different numbers of decodes have are max_num_batched_tokens",
+		Tolerance: "5 steps with prompts and 3 numbers of decodes",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "scheduler_limits journey_tokens step_tokens", compare: budgetReached,
+	},
+	{
 		Name: "snapshot_blocks", Kind: "blocks", Streams: "snapshots and the deployment",
 		Holds:     "a request of n tokens holds ceil(n / block_size) blocks",
 		Tolerance: "one block and those of drafted tokens, and 2 % of the snapshots",
@@ -190,7 +205,7 @@ var identities = []Identity{
 		Name: "used_blocks", Kind: "blocks", Streams: "step summaries and snapshots",
 		Holds:     "used plus free blocks are the total, and used blocks are those of the running requests less what they share",
 		Tolerance: "2 blocks a request, and 2 % of the steps",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens", compare: usedBlocks,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "model_len journey_tokens", compare: usedBlocks,
 	},
 	{
 		Name: "pool_size", Kind: "blocks", Streams: "step summaries and the deployment",
@@ -275,17 +290,20 @@ var identities = []Identity{
 		Holds:     "the times between the tokens of all requests are of one unit",
 		Tolerance: "a factor of 50 from their median, and 2 % of the requests",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server", compare: clientUnits,
-	}, {
+	},
+	{
 		Name: "span_sums", Kind: "time", Streams: "stock spans",
 		Holds:     "a span is as long as its E2E, which is at least its time in queue and model; prefill and decode add up to the latter, and end no later than TTFT and E2E",
 		Tolerance: "50 ms and 10 %, and 2 % of the spans",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: spanSums,
-	}, {
+	},
+	{
 		Name: "request_floor", Kind: "time", Streams: "client timings, stock spans or load levels, and the deployment",
 		Holds:     "tokens take at least as long as reading the weights, and prompts as their arithmetic, at the datasheet's peak",
 		Tolerance: "20 % of the medians",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server span_sums", compare: requestFloor,
-	}, {
+	},
+	{
 		Name: "request_prior", Kind: "time", Streams: "client timings and the library's kernels",
 		Holds:     "tokens take what the library predicts for as many requests at once",
 		Tolerance: "a ratio of 1.5 either way; beyond 5 the purposes fail",
