@@ -123,6 +123,7 @@ func TestEvalUnstatedSharing(t *testing.T) {
 		"by the file":   {inFile: true},
 	} {
 		dir := stockRun(t, 0.02, func(run string) string {
+			run = strings.Replace(run, "enable_prefix_caching: false", "enable_prefix_caching: true", 1)
 			if c.inRun {
 				run += "client: {shared_prefix_tokens: 0}\n"
 			}

@@ -256,3 +256,26 @@ func TestSkewedPhases(t *testing.T) {
 		})
 	}
 }
+
+// TestPhasesInAnotherUnit: phases that no request lies in, because they are stated in us, are not used and named; no
+// request is lost.
+func TestPhasesInAnotherUnit(t *testing.T) {
+	load := stockLoad
+	load.n = 60
+	load.output = 30
+	dir, dep := plantedDir(t)
+	views := recordPlanted(t, dep, load).view(recordedAs{usage: true})
+	repo.Write(t, writeVLLMBench(views, recordedAs{usage: true}), dir, "openai-4.0qps-m.json")
+	us := func(at int64) int64 { return int64(monotonicS(at) * 1e6) }
+	last := views[len(views)-1]
+	repo.Write(t, fmt.Sprintf("%sphases:\n- {name: p0, start_ns: %d, end_ns: %d}\n", plantedRun, us(0), us(last.chunksUs[len(last.chunksUs)-1]+400_000)), dir, "run.yaml")
+	run, warnings := extractPlanted(t, dir)
+	if len(run.Observed) != 60 || !strings.Contains(warnings, "none of 60 requests lies in a phase of run.yaml") {
+		t.Errorf("got %d requests, want 60 and the reason:\n%s", len(run.Observed), warnings)
+	}
+	for i := range run.Observed {
+		if r := &run.Observed[i]; r.Phase.V == "p0" || !r.TTFTUs.OK {
+			t.Errorf("request %s: got the phase %q", r.ID, r.Phase.V)
+		}
+	}
+}

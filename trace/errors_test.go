@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 )
 
@@ -73,7 +74,8 @@ func TestOpt(t *testing.T) {
 }
 
 func TestThousands(t *testing.T) {
-	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -999: "-999"} {
+	for n, want := range map[int64]string{0: "0", 999: "999", 1000: "1,000", 1234567: "1,234,567", -1234: "-1,234", -999: "-999",
+		math.MinInt64: "-9,223,372,036,854,775,808"} {
 		if got := Thousands(n); got != want {
 			t.Errorf("%d: got %s, want %s", n, got, want)
 		}

@@ -9,10 +9,11 @@ import (
 
 // Thousands returns a count with a comma between the thousands: 1,234,567.
 func Thousands(n int64) string {
-	if n < 0 {
-		return "-" + Thousands(-n)
+	digits, isNegative := strings.CutPrefix(strconv.FormatInt(n, 10), "-") // -n does not exist for the least int64
+	if isNegative {
+		return "-" + Grouped(digits)
 	}
-	return Grouped(strconv.FormatInt(n, 10))
+	return Grouped(digits)
 }
 
 // Grouped returns a number in digits with a comma between the thousands.

@@ -82,6 +82,12 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 	// The offset is used if it brings at least two loads, and more than half, into a phase of their own.
 	most := min(len(loads), len(phases))
 	switch {
+	case inside == 0 && best.inside == 0 && len(x.obs) > 0:
+		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
+			"none of %d requests lies in a phase of run.yaml, and with no offset of the clients' clock does one of %d files fit into one: the phases are "+
+				"of another recording or in another unit than ns; they are not used, each file is one", len(x.obs), len(loads)))
+		x.phasesOfLoads(loads)
+		return
 	case best.inside == now.inside && best.named <= now.named:
 		x.reportEmptyPhases(phases, inside)
 		return

@@ -107,6 +107,18 @@ func TestBrokenResults(t *testing.T) {
 const benchText = `{"completed": 2, "total_input_tokens": 3, "input_lens": [10, 20], "output_lens": [3, 1], "ttfts": [0.5, 0.25], "itls": [[0.1, 0.2], []],
 "start_times": [100.0, 100.5], "errors": ["", "boom"], "max_concurrency": 4}`
 
+// TestBenchWithoutGaps: a result whose gaps were removed still has TTFT and E2E; without E2E it has nothing to replay.
+func TestBenchWithoutGaps(t *testing.T) {
+	text := strings.Replace(benchText, `"itls": [[0.1, 0.2], []],`, `"latencies": [0.7, 0.25],`, 1)
+	c := readFiles(t, map[string]string{"bench.json": text})
+	if len(c.Requests) != 2 {
+		t.Fatalf("got %d requests, dropped %v", len(c.Requests), c.Acc.Dropped)
+	}
+	if r := c.Requests[0]; r.TTFTUs.V != 5e5 || r.E2EUs.V != 7e5 || len(r.ChunkGapsUs) != 0 || r.OutputTokens.V != 3 {
+		t.Errorf("got %+v, want a TTFT of 0.5 s, an E2E of 0.7 s and no gaps", r)
+	}
+}
+
 // TestBenchLists: lists that do not belong together are refused with their sizes.
 func TestBenchLists(t *testing.T) {
 	for from, want := range map[string]string{

@@ -142,8 +142,8 @@ func TestEvalPlantedHalves(t *testing.T) {
 			learned[k], before[k])
 	}
 	t.Logf("in the mean learned %.2f prior %.2f; E2E is nearer in %d, farther in %d", sums, priors, won, lost)
-	if sums[0] > 6.4 || sums[1] > 1.3 || sums[2] > 1.3 || won < 72 || lost > 16 {
-		t.Errorf("got means %.2f, %d nearer, %d farther; want at most 6.4, 1.3 and 1.3, at least 72 and at most 16", sums, won, lost)
+	if sums[0] > 6.5 || sums[1] > 1.3 || sums[2] > 1.3 || won < 72 || lost > 16 {
+		t.Errorf("got means %.2f, %d nearer, %d farther; want at most 6.5, 1.3 and 1.3, at least 72 and at most 16", sums, won, lost)
 	}
 }
 
