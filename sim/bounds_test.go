@@ -186,7 +186,7 @@ func TestBatchSums(t *testing.T) {
 		t.Errorf("got %d pairs", b.PrefillPairs(0))
 	}
 	k := b.Kernels()
-	if k != (library.Batch{Tokens: 32, Sequences: 3, Decodes: 2, DecodeContext: 300, Prefills: 1, PrefillTokens: 30, PrefillPairs: 765}) {
+	if k != (library.Batch{Tokens: 32, Sequences: 3, Decodes: 2, DecodeContext: 300, LongestDecode: 200, Prefills: 1, PrefillTokens: 30, PrefillPairs: 765}) {
 		t.Errorf("got %+v", k)
 	}
 	b.Among = &features.Group{Padded: 40, Tokens: 50, Imbalance: 1.5}
