@@ -11,7 +11,6 @@ import (
 // stopped is a test that remembers how it was stopped.
 type stopped struct {
 	testing.TB
-	dir string
 	how string
 }
 

@@ -111,7 +111,9 @@ func TestRecordedCommand(t *testing.T) {
 	}
 	two := 2
 	o.Lag, o.MaxRows, o.RefitAll, o.Without, o.Workers = &two, 5000, true, []string{"r1", "r2"}, 7
-	got, err = o.Command()
+	if got, err = o.Command(); err != nil {
+		t.Fatal(err)
+	}
 	for _, want := range []string{" --lag 2", " --max-rows 5000", " --refit-all", " --without r1 --without r2"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want %q in it", got, want)
