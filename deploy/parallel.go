@@ -64,6 +64,19 @@ func (d *Deployment) WithoutDrafts() *Deployment {
 	return &own
 }
 
+// WithSpeculation returns the deployment with one key of speculative_config set.
+func (d *Deployment) WithSpeculation(key string, value any) *Deployment {
+	own := *d
+	own.Engine.Extra = maps.Clone(d.Engine.Extra)
+	config := map[string]any{}
+	if given, ok := own.Engine.Extra["speculative_config"].(map[string]any); ok {
+		config = maps.Clone(given)
+	}
+	config[key] = value
+	own.Engine.Extra["speculative_config"] = config
+	return &own
+}
+
 // Plain returns the deployment for which a step-time model is asked: without speculation, pipeline
 // stages and transfers, which only the schedule depends on. A step takes as long with pipeline
 // stages as without. For step times that are not sums over layers (layered false) the other ranks

@@ -28,7 +28,7 @@ func TestEvalCachedReplay(t *testing.T) {
 	ctx := context.Background()
 	o := DefaultExtractOptions()
 	o.Out = t.TempDir()
-	ext, err := Extract(ctx, []string{dir}, o)
+	ext, err := Extract(ctx, []string{testkit.WithoutUsage(t, dir)}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -94,6 +94,9 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 				return run, stepsOn(r), err
 			},
 		}
+		if dep := stepsOn(r); dep != r.Deployment {
+			sources[i].Drafts = &validate.Drafts{Deployment: r.Deployment, Counted: r.Drafts}
+		}
 		if training && f.Requests != nil {
 			sources[i].Cached = f.Requests.CachedShare
 		}

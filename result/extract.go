@@ -81,9 +81,11 @@ type ExtractRun struct {
 	Clock      ExtractClock    `json:"clock"`
 	// CachedTokens are the prompt tokens from the prefix cache in each phase, if the passes of a log or the
 	// server's usage show them.
-	CachedTokens []CachedTokens  `json:"cached_tokens,omitempty"`
-	Examples     []Example       `json:"examples"` // the first drops of each reason
-	Warnings     []trace.Finding `json:"warnings"`
+	CachedTokens []CachedTokens `json:"cached_tokens,omitempty"`
+	// Drafts are the tokens that speculative decoding proposed, if the server counted them.
+	Drafts   *DraftCounts    `json:"drafts,omitempty"`
+	Examples []Example       `json:"examples"` // the first drops of each reason
+	Warnings []trace.Finding `json:"warnings"`
 	// Deployment is the resolved run.yaml. It is here so that later stages need only the output folder.
 	Deployment *deploy.Deployment `json:"deployment"`
 }
@@ -101,6 +103,14 @@ type CachedTokens struct {
 	Exact         int              `json:"exact"`                    // requests whose hits follow from the passes
 	Bounded       int              `json:"bounded"`                  // requests whose prompt ended in one pass with others, so that only the sum of their hits is exact
 	Unpaired      int              `json:"unpaired"`                 // requests of which nothing is known
+}
+
+// DraftCounts counts the tokens that the drafter of a server proposed and the model accepted, over
+// all of its engines.
+type DraftCounts struct {
+	DraftedTokens  int64  `json:"drafted_tokens"`
+	AcceptedTokens int64  `json:"accepted_tokens"`
+	Source         string `json:"source"` // the log, or the name of the file with the answer of /metrics
 }
 
 // ExtractEngine is the engine that was recorded.

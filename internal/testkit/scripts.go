@@ -91,6 +91,23 @@ func Usage(t testing.TB, dir string) map[string]int64 {
 	return out
 }
 
+// WithoutUsage returns a copy of a recording without its usage_PHASE.jsonl.zst, so that the log and the
+// counters alone show what was cached.
+func WithoutUsage(t testing.TB, dir string) string {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	to := filepath.Join(t.TempDir(), filepath.Base(dir))
+	for _, name := range names {
+		if !strings.HasPrefix(filepath.Base(name), "usage_") {
+			repo.Write(t, repo.Read(t, name), to, filepath.Base(name))
+		}
+	}
+	return to
+}
+
 // Unpacked returns the content of a zstd file.
 func Unpacked(t testing.TB, name string) []byte {
 	t.Helper()

@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/pairing"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/blis-train/blis-train/vllm"
@@ -27,6 +28,7 @@ func (x *extraction) findCached(streaming source.Options) error {
 	if err != nil {
 		return err
 	}
+	x.drafts = x.countDrafts(answers)
 	for i := range x.obs {
 		if r := &x.obs[i]; r.CachedTokens.OK {
 			r.CachedSource = trace.Some(trace.CachedUsage)
@@ -162,6 +164,31 @@ func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err
 		out = append(out, list...)
 	}
 	return out, x.acc.Err
+}
+
+// countDrafts returns what the server counted of speculative decoding: the lines of its log, else the
+// answer of /metrics with the most drafts, which is the last. It returns nil where neither counts any.
+func (x *extraction) countDrafts(answers []enginelog.Counters) *result.DraftCounts {
+	if !x.dep.Engine.SpeculativeDecoding {
+		return nil
+	}
+	if x.iter != nil && x.iter.Drafts.Drafted > 0 {
+		return &result.DraftCounts{
+			DraftedTokens:  x.iter.Drafts.Drafted,
+			AcceptedTokens: x.iter.Drafts.Accepted,
+			Source:         "the log",
+		}
+	}
+	var last *enginelog.Counters
+	for i := range answers {
+		if c := &answers[i]; c.Drafted > 0 && (last == nil || c.Drafted > last.Drafted) {
+			last = c
+		}
+	}
+	if last == nil {
+		return nil
+	}
+	return &result.DraftCounts{DraftedTokens: last.Drafted, AcceptedTokens: last.Accepted, Source: last.Name}
 }
 
 // inLogOrder calls add with the iterations of all engines in the order of the logs, merged by their

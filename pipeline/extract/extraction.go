@@ -48,6 +48,7 @@ type extraction struct {
 	empty   []trace.Finding // files without a record
 	paired  *pairing.Pairing
 	told    [][]result.CachedTokens   // for each engine, the sums of its requests' cached tokens by phase
+	drafts  *result.DraftCounts       // what the server counted of speculative decoding; nil: nothing
 	served  [][]trace.ObservedRequest // the requests of each life of an engine, if there are several
 }
 

@@ -300,7 +300,7 @@ func TestCachedTokens(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := repo.Shared(t, "data", c.set, c.name)
-			doc, out := byDefault(t, dir)
+			doc, out := byDefault(t, testkit.WithoutUsage(t, dir))
 			runs, err := readAll(out)
 			if err != nil {
 				t.Fatal(err)
@@ -445,7 +445,7 @@ func TestEvalEveryRecording(t *testing.T) {
 // TestOtherCounters: where a counter is another than the passes make it, by a token or a block, that is said, and nothing that
 // they tell of those prompts is used.
 func TestOtherCounters(t *testing.T) {
-	from := repo.Shared(t, "data", "real_vllm_stock2", "prefix-growth")
+	from := testkit.WithoutUsage(t, repo.Shared(t, "data", "real_vllm_stock2", "prefix-growth"))
 	hits := regexp.MustCompile(`(prefix_cache_hits_total\{.*\} )(\S+)`)
 	for _, off := range []float64{1, 32, -32} {
 		dir := t.TempDir()

@@ -176,6 +176,7 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 	if median, spread, ok := x.col.Clock(); ok {
 		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
 	}
+	r.Drafts = x.drafts
 	if i < len(x.told) {
 		r.CachedTokens = x.told[i]
 	}

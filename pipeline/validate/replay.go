@@ -37,7 +37,13 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	if err != nil {
 		return err
 	}
-	if why := whyNotReplayed(run, dep); why != "" {
+	phases := rows.PhasesOf(run, dep)
+	why := whyNotReplayed(run, dep)
+	var drafts *draftReplay
+	if why == "" && run.Aggregate != nil && run.Aggregate.Drafts {
+		drafts, why = newDraftReplay(run, j.sources[i].Drafts, phases)
+	}
+	if why != "" {
 		v := t.entryWithoutReplay()
 		v.Undecided = why
 		v.Findings = append(v.Findings, trace.Findingf(NoReplay, "run %s: %s", run.ID, why))
@@ -66,7 +72,10 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	shared := ContentOf(run, dep, requests, Sharing{PrefixTokens: j.o.SharedPrefix, Estimate: j.sources[i].Cached})
 	findings = append(findings, shared.Findings...)
 	marks := recordedMarks(run)
-	phases := rows.PhasesOf(run, dep)
+	if drafts != nil {
+		findings = append(findings, drafts.finding(run, requests))
+		base.Deployment = drafts.dep
+	}
 	aggregate := run.Aggregate
 	run = nil // its steps are most of the memory of a long recording
 	for k := range phases {
@@ -75,7 +84,11 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		if j.o.Noise == noiseResidual && t.beta != nil {
 			e.scatter = scatterOf(t.beta, t.pred, t.drift, phase.StartNs, t.cutNs(phase), phase.EndNs)
 		}
-		p := replayPhase(marks, requests, phase, shared.Content, e)
+		content := shared.Content
+		if drafts != nil {
+			content = drafts.content(content, phase)
+		}
+		p := replayPhase(marks, requests, phase, content, e)
 		p.undecided = cmp.Or(whyUncounted(aggregate, requests, phase), shared.whyUndecided(requests, phase))
 		withNoise := func(of *replayedPhase, splitNs int64) (noisyTimes, error) {
 			return j.withNoise(ctx, t, p, of, phase, dep, splitNs)
@@ -102,9 +115,6 @@ func whyNotReplayed(run *trace.Run, dep *deploy.Deployment) string {
 	}
 	if dep.DP > 1 && dep.Model.IsMoE() {
 		return "the passes are those of the slowest of several ranks: steps are judged, and nothing is replayed"
-	}
-	if run.Aggregate != nil && run.Aggregate.Drafts {
-		return "the log does not say what each pass accepted of its drafts: steps are judged, and nothing is replayed"
 	}
 	switch form := run.Iterations[0].Form; form {
 	case "", trace.IterationLog, trace.IterationFPM, trace.IterationChunks:

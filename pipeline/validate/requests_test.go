@@ -294,7 +294,7 @@ func TestWhatCannotBeReplayed(t *testing.T) {
 		{"chunks", passes(trace.IterationChunks, nil), dense, true},
 		{"dense ranks", passes(trace.IterationLog, nil), &ranks, true},
 		{"ranks that share experts", passes(trace.IterationLog, nil), &experts, false},
-		{"drafts", passes(trace.IterationLog, &trace.Aggregate{Drafts: true}), dense, false},
+		{"drafts", passes(trace.IterationLog, &trace.Aggregate{Drafts: true}), dense, true}, // newDraftReplay decides
 		{"SGLang", passes(trace.IterationSGLang, nil), dense, false},
 		{"TensorRT-LLM", passes(trace.IterationTensorRT, nil), dense, false},
 	} {

@@ -35,6 +35,7 @@ const (
 	sourceGuideLLM      = "guidellm"
 	sourceTraceV2       = "tracev2"
 	sourceServing       = "llmservingsim"
+	sourceUsage         = "usage" // only until joinUsage
 	sourceBench         = "vllm_bench"
 	sourceAIPerf        = "aiperf"
 	sourceSGLang        = "sglang"
@@ -58,6 +59,7 @@ var requestFormats = []source.Format[requestReader]{
 	{Name: "TraceV2", Sniff: sniffChunkFile, Read: (*Reader).readChunkFile},
 	{Name: "TraceV2", Sniff: sniffTraceV2, Read: (*Reader).readTraceV2},
 	{Name: "TraceV2", Sniff: isNoObject, IsGuess: true, Read: (*Reader).readTraceV2},
+	{Name: "usage lines", Sniff: sniffUsage, Read: (*Reader).readUsageLines},
 	{Name: "client_requests.jsonl", Sniff: sniffOwn, Read: (*Reader).readClientLines},
 	{Name: "client_requests.jsonl", Sniff: sniffServing, Read: (*Reader).readClientLines},
 	{Name: "client_requests.jsonl", Sniff: isObject, IsGuess: true, Read: (*Reader).readClientLines},
@@ -191,6 +193,7 @@ func (c *Reader) Finish(dep *deploy.Deployment) {
 	c.joinChunks()
 	c.dropRepeatedFiles()
 	c.joinRaw()
+	c.joinUsage()
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		if r.Streaming.OK && !r.Streaming.V {

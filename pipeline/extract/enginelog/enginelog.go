@@ -22,13 +22,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// passRecord is one line of a log: a pass, or a logged hit rate instead of a pass.
+// passRecord is one line of a log: a pass, or statistics instead of a pass.
 type passRecord struct {
 	trace.Iteration
 	Engine  string // engine core, rank or producer that ran the pass
 	Process string // that wrote the line; "" where the line does not name it
 
 	HitRate  trace.Opt[float64] // of the prefix cache, in place of a pass
+	Drafts   DraftCounts        // of some ten seconds, in place of a pass
 	BeforeUs trace.Opt[float64] // time of the pass before this one
 
 	// Of SGLang, to find decodes that were logged for several passes (followSGLang).
@@ -37,6 +38,15 @@ type passRecord struct {
 	Running        int64   // requests of the next decode, if none ends before it
 	HeldTokens     int64   // of these requests in the KV cache, before the next decode
 	Pace           decodePace
+}
+
+// isStatistics reports whether the line has figures of many passes.
+func (r *passRecord) isStatistics() bool { return r.HitRate.OK || r.Drafts.Drafted > 0 }
+
+// DraftCounts counts the tokens that a drafter proposed and those that the model accepted.
+type DraftCounts struct {
+	Drafted  int64
+	Accepted int64
 }
 
 // passLines are the passes of one batch of lines, and the lines that hold none.

@@ -229,8 +229,10 @@ func TestRealLogs(t *testing.T) {
 		err := source.Stream(t.Context(), in, how, newLogDecoder, func(p *source.Parsed[*passLines]) error {
 			p.Account(source.NewAccount(nil), run)
 			for _, r := range p.Records.Rows {
-				if r.HitRate.OK {
-					rates++
+				if r.isStatistics() {
+					if r.HitRate.OK {
+						rates++
+					}
 					continue
 				}
 				rows++

@@ -17,6 +17,7 @@ import (
 var lineForms = []*lineForm{
 	&vllmIteration,
 	&vllmStatistics,
+	&vllmDrafts,
 	&sglangPrefill,
 	&sglangDecode,
 	&tensorrtLine,
@@ -132,7 +133,7 @@ func HasPass(line []byte) bool {
 	out := &passLines{}
 	newLogDecoder().Line(line, out)
 	for _, r := range out.Rows {
-		if !r.HitRate.OK {
+		if !r.isStatistics() {
 			return true
 		}
 	}
@@ -221,7 +222,7 @@ func (d *logDecoder) readRecord(f *lineForm, before, text []byte, outer stamp, o
 	problem, isRecord := f.parse(text, &r)
 	isStatistics := f.form == ""
 	switch {
-	case !isRecord || engine == nil || isStatistics && !r.HitRate.OK:
+	case !isRecord || engine == nil || isStatistics && !r.isStatistics():
 		return // another program's words, or a copy of another rank's
 	case problem != "":
 		out.Bad = append(out.Bad, source.BadLine{What: problem})

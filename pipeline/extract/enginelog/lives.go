@@ -28,8 +28,9 @@ const (
 // then the engine has restarted.
 type Lives struct {
 	HitRates []HitRate
-	Beyond   Limits // passes that run.yaml rules out
-	Encoders int64  // passes that also ran a multimodal encoder
+	Drafts   DraftCounts // of all engines, as the logs count them
+	Beyond   Limits      // passes that run.yaml rules out
+	Encoders int64       // passes that also ran a multimodal encoder
 
 	acc    *source.Account
 	stage  string // folder of the tables
@@ -124,6 +125,11 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 		// Any of SGLang's tensor-parallel ranks may write; those of the others are copies.
 		isCopy := life != nil && r.Form == trace.IterationSGLang && r.Process != life.process
 		switch {
+		case r.Drafts.Drafted > 0:
+			c.acc.Scope(scopeLog, "other lines", 1)
+			c.Drafts.Drafted += r.Drafts.Drafted
+			c.Drafts.Accepted += r.Drafts.Accepted
+			continue
 		case r.HitRate.OK:
 			c.acc.Scope(scopeLog, "other lines", 1)
 			if len(c.HitRates) < mostHitRates {

@@ -140,16 +140,22 @@ func TestPassTraces(t *testing.T) {
 	c.Abort()
 }
 
-// TestHitRatesAndPasses: a logged hit rate is kept for its engine and is no pass.
+// TestHitRatesAndPasses: a logged hit rate is kept for its engine, logged drafts are summed, and neither is a pass.
 func TestHitRatesAndPasses(t *testing.T) {
 	const rate = "(APIServer pid=1) INFO 11-21 23:21:43 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, " +
 		"Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.4%, Prefix cache hit rate: 12.5%"
-	c, acc, _ := livesOf(t, rate, pass(7, 0, 4, "23:21:43", "5"), "another line")
+	const drafts = "(APIServer pid=1) INFO 11-21 23:21:43 [metrics.py:120] SpecDecoding metrics: Mean acceptance length: 1.80, " +
+		"Accepted throughput: 28.60 tokens/s, Drafted throughput: 130.89 tokens/s, Accepted: 286 tokens, Drafted: 1309 tokens, " +
+		"Per-position acceptance rate: 0.439, 0.193, 0.092, 0.075, Avg Draft acceptance rate: 21.8%"
+	c, acc, _ := livesOf(t, rate, pass(7, 0, 4, "23:21:43", "5"), drafts, strings.Replace(drafts, "286", "14", 1))
+	if want := (DraftCounts{Drafted: 2 * 1309, Accepted: 286 + 14}); c.Drafts != want {
+		t.Errorf("got %+v, want %+v", c.Drafts, want)
+	}
 	if want := []HitRate{{"0", 0.125}}; !reflect.DeepEqual(c.HitRates, want) {
 		t.Errorf("got %+v, want %+v", c.HitRates, want)
 	}
 	for _, s := range acc.ScopeCounts() {
-		if want := map[string]int64{"other lines": 2, "iterations": 1}[s.Event]; s.Scope != "vllm.log" || s.Count != want {
+		if want := map[string]int64{"other lines": 3, "iterations": 1}[s.Event]; s.Scope != "vllm.log" || s.Count != want {
 			t.Errorf("got %+v", s)
 		}
 	}

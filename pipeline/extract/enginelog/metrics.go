@@ -255,12 +255,14 @@ func (h *Histogram) MedianSince(before *Histogram) float64 {
 }
 
 // Counters are what one answer of /metrics counted since the server started, over all of its
-// engines: prompt tokens looked up and found in the prefix cache, drafted tokens, preemptions.
+// engines: prompt tokens looked up and found in the prefix cache, drafted and accepted tokens,
+// preemptions.
 type Counters struct {
 	Name      string
 	Queries   int64 // prompt tokens
 	Hits      int64 // prompt tokens found in the prefix cache
 	Drafted   int64 // tokens
+	Accepted  int64 // drafted tokens
 	Preempted int64
 	IsSGLang  bool // the size of its pages is not in run.yaml
 }
@@ -270,12 +272,13 @@ const mostMetricsBytes = 64 << 20
 
 // counterNames are the metrics of Counters. AIPerf names counters without _total.
 var counterNames = map[string]func(c *Counters) *int64{
-	"vllm:prefix_cache_queries":         func(c *Counters) *int64 { return &c.Queries },
-	"vllm:prefix_cache_hits":            func(c *Counters) *int64 { return &c.Hits },
-	"vllm:spec_decode_num_draft_tokens": func(c *Counters) *int64 { return &c.Drafted },
-	"vllm:num_preemptions":              func(c *Counters) *int64 { return &c.Preempted },
-	"sglang:prompt_tokens":              func(c *Counters) *int64 { return &c.Queries },
-	"sglang:cached_tokens":              func(c *Counters) *int64 { return &c.Hits },
+	"vllm:prefix_cache_queries":            func(c *Counters) *int64 { return &c.Queries },
+	"vllm:prefix_cache_hits":               func(c *Counters) *int64 { return &c.Hits },
+	"vllm:spec_decode_num_draft_tokens":    func(c *Counters) *int64 { return &c.Drafted },
+	"vllm:spec_decode_num_accepted_tokens": func(c *Counters) *int64 { return &c.Accepted },
+	"vllm:num_preemptions":                 func(c *Counters) *int64 { return &c.Preempted },
+	"sglang:prompt_tokens":                 func(c *Counters) *int64 { return &c.Queries },
+	"sglang:cached_tokens":                 func(c *Counters) *int64 { return &c.Hits },
 }
 
 // addTo adds a sample to the counter that it belongs to, and notes which counters were there. It returns false for a

@@ -148,21 +148,22 @@ func TestScrapes(t *testing.T) {
 // TestReadCounters: the counts of an answer by name, of an export of AIPerf at its two ends, and files that have none.
 func TestReadCounters(t *testing.T) {
 	const vllmText = "vllm:prefix_cache_queries_total{a=\"0\"} 31654.0\nvllm:prefix_cache_queries_total{a=\"1\"} 6.0\nvllm:prefix_cache_hits_total{a=\"0\"} 21760.0\n" +
-		"vllm:num_preemptions_total{a=\"0\"} 3.0\nvllm:spec_decode_num_draft_tokens_total{a=\"0\"} 128.0\n"
+		"vllm:num_preemptions_total{a=\"0\"} 3.0\nvllm:spec_decode_num_draft_tokens_total{a=\"0\"} 128.0\n" +
+		"vllm:spec_decode_num_accepted_tokens_total{a=\"0\"} 37.0\n"
 	const sglangText = "sglang:prompt_tokens_total{a=\"0\"} 12\nsglang:cached_tokens_total{a=\"0\"} 5\n"
 	for _, c := range []struct {
 		name, text string
 		want       []Counters
 	}{
-		{"vllm", vllmText, []Counters{{"f", 31660, 21760, 128, 3, false}}},
-		{"sglang", sglangText, []Counters{{"f", 12, 5, 0, 0, true}}},
-		{"scrapes", scrapes, []Counters{{"f", 110, 53, 8, 0, false}, {"f", 143, 81, 8, 0, false}}},
+		{"vllm", vllmText, []Counters{{"f", 31660, 21760, 128, 37, 3, false}}},
+		{"sglang", sglangText, []Counters{{"f", 12, 5, 0, 0, 0, true}}},
+		{"scrapes", scrapes, []Counters{{"f", 110, 53, 8, 0, 0, false}, {"f", 143, 81, 8, 0, 0, false}}},
 		{"no hits", strings.Replace(vllmText, "hits_total", "misses_total", 1), nil},
 		{"no queries", strings.ReplaceAll(vllmText, "queries_total", "questions_total"), nil},
 		{"negative", strings.Replace(vllmText, " 3.0", " -3.0", 1), nil},
 		{"no count", strings.Replace(vllmText, " 3.0", " 9007199254740992", 1), nil},
-		{"just a count", strings.Replace(vllmText, " 3.0", " 9007199254740991", 1), []Counters{{"f", 31660, 21760, 128, 1<<53 - 1, false}}},
-		{"no labels", strings.Replace(vllmText, `{a="0"} 3.0`, " 3.0", 1), []Counters{{"f", 31660, 21760, 128, 0, false}}},
+		{"just a count", strings.Replace(vllmText, " 3.0", " 9007199254740991", 1), []Counters{{"f", 31660, 21760, 128, 37, 1<<53 - 1, false}}},
+		{"no labels", strings.Replace(vllmText, `{a="0"} 3.0`, " 3.0", 1), []Counters{{"f", 31660, 21760, 128, 37, 0, false}}},
 		{"no space", strings.Replace(vllmText, "} 3.0", "}3.0", 1), nil},
 		{"scrapes without hits", strings.ReplaceAll(scrapes, "cache_hits", "cache_misses"), nil},
 	} {

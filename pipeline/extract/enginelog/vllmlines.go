@@ -56,6 +56,25 @@ var vllmStatistics = lineForm{
 	},
 }
 
+// vllmDrafts is the line that vLLM logs every ten seconds of what its drafter proposed and the model
+// accepted since the line before.
+//
+// Source: vLLM 0.14 to 0.33, vllm/v1/spec_decode/metrics.py: SpecDecodingLogging.log().
+var vllmDrafts = lineForm{
+	mark:        []byte("SpecDecoding metrics: "),
+	isMarkFirst: true,
+	stamp:       vllmStamp,
+	engine:      vllmEngine,
+	fields: []lineField{
+		{label: "Accepted: ", unit: " tokens", isNeeded: true, value: count, set: func(r *passRecord, v float64) {
+			r.Drafts.Accepted = int64(v)
+		}},
+		{label: "Drafted: ", unit: " tokens", isNeeded: true, value: count, set: func(r *passRecord, v float64) {
+			r.Drafts.Drafted = int64(v)
+		}},
+	},
+}
+
 // Texts of vLLM's lines.
 var (
 	elapsedMark = []byte("iteration elapsed time:")

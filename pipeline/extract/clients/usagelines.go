@@ -1,0 +1,129 @@
+package clients
+
+// This file reads usage_*.jsonl: a line for each request with the tokens that the server's usage
+// states, and no times. A recorder writes it beside the file of a client that drops the usage.
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// sniffUsage reports whether a file has lines of usage without times, by the keys of the first one.
+func sniffUsage(head []byte) bool {
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	return isObject(line) && containsAll(line, `"id"`, `"prompt_tokens"`, `"cached_tokens"`, `"output_tokens"`) &&
+		!bytes.Contains(line, []byte("_ns\"")) && !bytes.Contains(line, []byte(`"usage"`))
+}
+
+// readUsageLines reads a file of usage lines. It is an error if it has none.
+func (c *Reader) readUsageLines(f *clientFile) error {
+	before := len(c.Requests)
+	if err := c.readLines(f.src, parseUsageLine); err != nil {
+		return err
+	}
+	if len(c.Requests) == before {
+		return errNoRequest
+	}
+	return nil
+}
+
+// parseUsageLine returns the tokens of a line as a request without times, which joinUsage merges with
+// the one of the client.
+func parseUsageLine(line []byte) (trace.ObservedRequest, error) {
+	var j struct {
+		ID     string           `json:"id"`
+		Prompt trace.Opt[int64] `json:"prompt_tokens"`
+		Cached trace.Opt[int64] `json:"cached_tokens"`
+		Output trace.Opt[int64] `json:"output_tokens"`
+	}
+	if err := trace.UnmarshalJSON(line, &j); err != nil {
+		return trace.ObservedRequest{}, err
+	}
+	if j.ID == "" {
+		return trace.ObservedRequest{}, fmt.Errorf(`got no "id"`)
+	}
+	return trace.ObservedRequest{
+		ID:           j.ID,
+		Source:       sourceUsage,
+		PromptTokens: j.Prompt,
+		CachedTokens: j.Cached,
+		OutputTokens: j.Output,
+	}, nil
+}
+
+// joinUsage merges usage lines with the requests of the clients: by id, else line by line with the
+// file of as many requests whose output tokens are the same. Lines that belong to no request are
+// dropped.
+func (c *Reader) joinUsage() {
+	byID := map[string]int{}
+	hasUsage := false
+	for i := range c.Requests {
+		if r := &c.Requests[i]; r.Source == sourceUsage {
+			hasUsage = true
+		} else {
+			byID[r.ID] = i
+		}
+	}
+	if !hasUsage {
+		return
+	}
+	isRemoved := make([]bool, len(c.Requests))
+	for _, f := range c.requestFiles {
+		if f.to == f.from || c.Requests[f.from].Source != sourceUsage {
+			continue
+		}
+		partner, ok := c.usagePartner(f)
+		lost := int64(0)
+		for i := f.from; i < f.to; i++ {
+			isRemoved[i] = true
+			u := &c.Requests[i]
+			k, isNamed := byID[u.ID]
+			switch {
+			case isNamed:
+			case ok:
+				k = partner.from + i - f.from
+			default:
+				lost++
+				continue
+			}
+			r := &c.Requests[k]
+			r.PromptTokens = firstKnown(u.PromptTokens, r.PromptTokens)
+			r.OutputTokens = firstKnown(u.OutputTokens, r.OutputTokens)
+			r.CachedTokens = firstKnown(u.CachedTokens, r.CachedTokens)
+		}
+		if lost > 0 {
+			c.Acc.Keep(-lost)
+			c.Acc.Drop(source.CodeBadRecord, lost, source.Place{File: f.name},
+				"usage of requests that no client's file has, by id or line by line")
+		}
+	}
+	c.removeRequests(isRemoved)
+}
+
+// usagePartner returns the only client's file with as many requests as a file of usage has lines, and
+// with the same output tokens in nearly all of them.
+func (c *Reader) usagePartner(usage requestFile) (partner requestFile, ok bool) {
+	const leastEqual = 0.95
+	lines := c.Requests[usage.from:usage.to]
+	found := 0
+	for _, f := range c.requestFiles {
+		rows := c.Requests[f.from:f.to]
+		if len(rows) != len(lines) || len(rows) == 0 || rows[0].Source == sourceUsage {
+			continue
+		}
+		equal := 0
+		for i := range rows {
+			if rows[i].OutputTokens == lines[i].OutputTokens {
+				equal++
+			}
+		}
+		if float64(equal) >= leastEqual*float64(len(rows)) {
+			partner = f
+			found++
+		}
+	}
+	return partner, found == 1
+}
