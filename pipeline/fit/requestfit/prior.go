@@ -39,7 +39,7 @@ func rooflineOf(f features.Feature) (mean, sd float64) {
 		return 1000, 3000
 	case f.Name == "batch_utilization" || !f.IsTime():
 		return 0, 0
-	case f.Name == "weight_load_hidden" || f.Name == "activation_traffic" || f.Name == "prefill_decode_mix":
+	case f.Name == "weight_load_hidden" || f.Name == "activation_traffic":
 		return 0, 5e5
 	}
 	return 1e6, 1.5e6
