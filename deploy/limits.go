@@ -11,16 +11,20 @@ import (
 
 // Assumed returns warnings about what a fit or a simulation assumes: that settings which are not
 // modelled ([Deployment.NotModelled]) have no effect on step times, and that asynchronous
-// scheduling is on if the version is not a release number (async_assumed).
+// scheduling is on and the rules are those of the newest release if the version is not a release
+// number (async_assumed).
 func (d *Deployment) Assumed() []trace.Finding {
 	e := &d.Engine
 	out := d.NotModelled()
-	if _, known := vllm.ParseRelease(e.VLLMVersion); known || e.AsyncScheduling.OK || e.AsyncExcluded() != "" {
+	if _, known := e.Release(); known {
 		return out
 	}
-	return append(out, trace.Findingf(asyncAssumed,
-		"%s: vllm.version %q is no release number; asynchronous scheduling is taken as on, the default since vLLM %s, and the "+
-			"scheduler's rules are those of the newest one", d.Name, e.VLLMVersion, vllm.AsyncSchedulingSince))
+	async := ""
+	if !e.AsyncScheduling.OK && e.AsyncExcluded() == "" {
+		async = "asynchronous scheduling is taken as on, the default since vLLM " + vllm.AsyncSchedulingSince.String() + ", and "
+	}
+	return append(out, trace.Findingf(asyncAssumed, "vllm.version: got %q, which is no release number; %sthe scheduler's rules are those of "+
+		"the newest release", e.VLLMVersion, async))
 }
 
 // newestCompared is the newest release whose scheduler the simulator was compared with.
@@ -34,11 +38,7 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	one := *d.Plain(false)
 	one.DP = 1
 	out := append(one.Assumed(), d.estimates()...)
-	switch v, known := d.Engine.Release(); {
-	case !known && d.Engine.AsyncScheduling.OK: // otherwise Assumed has it
-		out = append(out, trace.Findingf(asyncAssumed,
-			"%s: vllm.version %q is no release number; the scheduler's rules are those of the newest one", d.Name, d.Engine.VLLMVersion))
-	case known && newestCompared.Before(v):
+	if v, known := d.Engine.Release(); known && newestCompared.Before(v) {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: vllm.version %s is newer than %s, the newest whose scheduler was compared; its "+
 			"rules are taken", d.Name, d.Engine.VLLMVersion, newestCompared))
 	}
