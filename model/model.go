@@ -76,6 +76,17 @@ func Name(id string) string {
 	return strings.ToLower(id[strings.LastIndexByte(id, '/')+1:])
 }
 
+// NameKey returns the last element of a Hugging Face id in lower case, letters and digits alone: the names that
+// files have for one model differ in owner and punctuation.
+func NameKey(id string) string {
+	return strings.Map(func(c rune) rune {
+		if c >= 'a' && c <= 'z' || c >= '0' && c <= '9' {
+			return c
+		}
+		return -1
+	}, Name(id))
+}
+
 // IsMoE reports whether the model has routed experts; one expert is dense (spec#model-moe).
 func (m *Model) IsMoE() bool {
 	return m.NumExperts >= 2 || m.Layered != nil && m.Layered.hasExperts()

@@ -131,6 +131,7 @@ type Reader struct {
 	traceFiles   []traceFile
 	chunkSets    []chunkSet
 	requestFiles []requestFile
+	results      []benchContradictions
 }
 
 // clientFile is a file that is being read.

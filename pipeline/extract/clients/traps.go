@@ -39,6 +39,7 @@ func (c *Reader) findTraps(dep *deploy.Deployment) {
 				f.stem, ms)
 		}
 	}
+	c.reportBenchResults(dep)
 	c.reportOrder()
 	c.reportNoStart()
 	c.dropWholeAnswers(dep.Engine.SpeculativeDecoding)

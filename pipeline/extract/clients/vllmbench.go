@@ -31,7 +31,7 @@ type benchResult struct {
 	inputs, outputs          numberList
 	cached                   numberList     // of SGLang with --cache-report
 	waits                    numberList     // the client's own, for its limit of requests in flight
-	stated                   map[string]any // values of benchKeys
+	stated                   map[string]any // values of benchKeys and totalKeys
 	ttfts, starts, latencies numberList
 	itls                     []numberList // between chunks
 	errors                   []string
@@ -93,6 +93,7 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 		lists = 0
 		benchDataset(result.stated, len(result.inputs)).applyTo(c.Requests[before:])
 		c.addLoad(load)
+		c.results = append(c.results, result.contradictions(load.Name))
 	}
 }
 
@@ -124,7 +125,7 @@ func (b *benchResult) decode(w walker) error {
 			b.hasDetails = true
 			return w.numbers(list)
 		}
-		if slices.Contains(benchKeys, key) {
+		if slices.Contains(benchKeys, key) || slices.Contains(totalKeys, key) {
 			var v any
 			err := w.dec.Decode(&v)
 			b.stated[key] = v

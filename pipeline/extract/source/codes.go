@@ -9,4 +9,10 @@ const (
 	CodeUnknownFile trace.Code = "unknown_client_file"
 	// CodeRunContradicted is the warning that a recording or a client's file contradicts run.yaml.
 	CodeRunContradicted trace.Code = "run_contradicted"
+
+	// CodeClientTotals is the warning that the totals or means that a client's file states are not those of its requests.
+	CodeClientTotals trace.Code = "client_totals"
+
+	// CodeClientLoad is the warning that a client's requests were not sent at the rate or up to the limit that its file states.
+	CodeClientLoad trace.Code = "client_load"
 )

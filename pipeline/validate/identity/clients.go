@@ -6,8 +6,10 @@ package identity
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -67,6 +69,31 @@ func clientDelays(f *facts) reading {
 	}
 	r.sentence = fmt.Sprintf("each of %d requests takes the client at least %.3g s longer to the first token %s: something between the two waits, every "+
 		"request was queued, or TTFT counts more than the server", n, r.largest, what)
+	return r
+}
+
+// clientTotals repeats what the extraction found of files of clients whose totals are not those of their requests.
+func clientTotals(f *facts) reading { return f.foundOfClients(source.CodeClientTotals) }
+
+// clientLoads repeats what the extraction found of files of clients that state another load than their requests are.
+func clientLoads(f *facts) reading { return f.foundOfClients(source.CodeClientLoad) }
+
+// foundOfClients joins the findings of the extraction with a code.
+func (f *facts) foundOfClients(code trace.Code) reading {
+	if len(f.run.Observed) == 0 {
+		return notChecked("no requests of clients")
+	}
+	r := reading{checked: len(f.run.Observed)}
+	var sentences []string
+	for _, w := range f.Findings {
+		if w.Code == code {
+			sentences = append(sentences, w.Message)
+		}
+	}
+	r.violated = len(sentences)
+	r.largest = float64(r.violated)
+	r.broken = r.violated > 0
+	r.sentence = strings.Join(sentences, "; ")
 	return r
 }
 

@@ -437,7 +437,7 @@ func inFlight(p *trace.LoadPoint) float64 {
 
 // modelNames compares the model that spans name with that of run.yaml, and returns the reading.
 func modelNames(f *facts) reading {
-	want := nameKey(f.dep.Model.ID)
+	want := model.NameKey(f.dep.Model.ID)
 	var r reading
 	other := ""
 	for i := range f.run.Requests {
@@ -446,7 +446,7 @@ func modelNames(f *facts) reading {
 			continue
 		}
 		r.checked++
-		got := nameKey(q.Model.V)
+		got := model.NameKey(q.Model.V)
 		if !strings.Contains(got, want) && !strings.Contains(want, got) {
 			r.violated++
 			other = q.Model.V
@@ -460,15 +460,4 @@ func modelNames(f *facts) reading {
 	r.sentence = fmt.Sprintf("%d of %d spans name the model %q, run.yaml names %q: the recording is of another model, or run.yaml of another server",
 		r.violated, r.checked, other, f.dep.Model.ID)
 	return r
-}
-
-// nameKey returns a model's name without its owner, in small letters and digits.
-func nameKey(id string) string {
-	return strings.Map(func(c rune) rune {
-		switch {
-		case c >= 'a' && c <= 'z' || c >= '0' && c <= '9':
-			return c
-		}
-		return -1
-	}, strings.ToLower(model.Name(id)))
 }

@@ -527,3 +527,14 @@ func TestMemoryReadings(t *testing.T) {
 	pool.run.Steps[0].ScheduledTokens, pool.run.Steps[0].NumDecodeReqs = 1, 52
 	wanted{3, 1, 3, true, "fewer blocks are in use than requests run"}.compare(t, "more requests than blocks", usedBlocks(pool))
 }
+
+// TestFoundOfClients: findings about the file of a client violate the identity of their code.
+func TestFoundOfClients(t *testing.T) {
+	run := &trace.Run{Observed: make([]trace.ObservedRequest, 7)}
+	f := &facts{run: run, Evidence: Evidence{Findings: []trace.Finding{
+		{Code: source.CodeClientTotals, Message: "a"}, {Code: source.CodeClientTotals, Message: "b"}, {Code: source.CodeCut, Message: "c"},
+	}}}
+	wanted{7, 2, 2, true, "a; b"}.compare(t, "totals", clientTotals(f))
+	wanted{7, 0, 0, false, ""}.compare(t, "load", clientLoads(f))
+	wanted{text: "no requests of clients"}.compare(t, "no clients", clientTotals(&facts{run: &trace.Run{}}))
+}

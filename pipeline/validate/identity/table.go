@@ -9,10 +9,13 @@ import (
 // KindLoss is the kind of the identities that count what is missing.
 const KindLoss = "loss"
 
-// RepeatsExtraction reports whether an identity repeats what the extraction found run.yaml to contradict. Its
-// sentences are warnings already.
+// RepeatsExtraction reports whether an identity repeats what the extraction found. Its sentences are warnings already.
 func RepeatsExtraction(name string) bool {
-	return name == "stated_server" || name == "stated_scheduler" || name == "description"
+	switch name {
+	case "stated_server", "stated_scheduler", "description", "client_totals", "client_load":
+		return true
+	}
+	return false
 }
 
 // identities is every identity, in the order in which documents have them.
@@ -188,6 +191,18 @@ var identities = []Identity{
 		Effect:    result.IdentityNamed, Harms: replayAlone,
 		Causes:  "request_rounding clients_differ client_limits client_order client_units client_lengths client_tokens clients_complete passes_complete pass_order",
 		compare: clientPasses,
+	},
+	{
+		Name: "client_totals", Kind: "tokens", Streams: "files of clients",
+		Holds:     "the totals and means that a client's file states are those of its requests",
+		Tolerance: "2 %; 25 % of E2E, which some clients measure to the end of the connection; no request",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientTotals,
+	},
+	{
+		Name: "client_load", Kind: "load", Streams: "files of clients",
+		Holds:     "requests are sent at the rate and up to the limit that a client's file states",
+		Tolerance: "10 % and 5 standard deviations of the number of arrivals, half as fast again where they came more slowly; 5 % and one request at once, half where fewer",
+		Effect:    result.IdentityNamed, Harms: replayAlone, compare: clientLoads,
 	},
 	{
 		Name: "budget_reached", Kind: "requests", Streams: "step summaries or logged passes, and the deployment",
