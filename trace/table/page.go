@@ -23,7 +23,8 @@ import (
 // is used.
 
 // maxPage is the largest size of a page when it is decompressed, bytes. A header could claim 2 GiB, and writers make
-// pages of a megabyte. maxOpen is that of the pages that are open at a time, one of each column.
+// pages of a megabyte. maxOpen is that of the pages that are open at a time, one of each column, and of
+// the dictionaries.
 const (
 	maxPage = 1 << 26
 	maxOpen = 1 << 27
@@ -143,8 +144,10 @@ func eachNumber(p *thrift.TCompactProtocol, outer int16, use func(id int16, v in
 
 // pages reads the pages of one column chunk, the bytes of one column in one row group.
 type pages struct {
-	open         *int64 // bytes of the open pages of all columns
+	open         *int64 // bytes of the buffers and dictionaries of all columns
 	own          int64  // of them, those of this one
+	buffers      int64  // bytes of packed and data, which grow only
+	dictionaries int64  // bytes of the dictionary pages, whose values are kept
 	r            *bufio.Reader
 	left         int64 // bytes of the chunk that were not yet read
 	codec        int
@@ -155,7 +158,7 @@ type pages struct {
 const maxHeader = 1 << 16
 
 // newPages returns a reader of the pages in the n bytes of the file from byte from on, which are
-// compressed with codec. open counts the bytes of the open pages of all columns.
+// compressed with codec. open counts the bytes of the buffers and dictionaries of all columns.
 func newPages(file io.ReaderAt, from, n int64, codec int, open *int64) *pages {
 	return &pages{open: open, r: bufio.NewReaderSize(io.NewSectionReader(file, from, n), int(min(n, maxHeader))), left: n,
 		codec: codec}
@@ -178,8 +181,12 @@ func (p *pages) next() (h pageHeader, data []byte, err error) {
 		return h, nil, errShort
 	}
 	p.left -= h.packed
-	*p.open += h.packed + h.unpacked - p.own
-	p.own = h.packed + h.unpacked
+	p.buffers = max(p.buffers, h.packed+h.unpacked)
+	if h.kind == pageDictionary {
+		p.dictionaries += h.unpacked
+	}
+	*p.open += p.buffers + p.dictionaries - p.own
+	p.own = p.buffers + p.dictionaries
 	if *p.open > maxOpen {
 		return h, nil, fmt.Errorf("the pages that are read together have %d bytes, want at most %d", *p.open, maxOpen)
 	}
