@@ -147,12 +147,18 @@ func (p *process) predictAt(x []float64) (mean, sd float64) {
 func normalBelow(x float64) float64 { return 0.5 * math.Erfc(-x/math.Sqrt2) }
 
 // logImprovement returns the logarithm of the expected improvement over best of a normal variable
-// with a mean and standard deviation. Where it would underflow, its asymptote is used (Ament et
-// al., NeurIPS 2023).
+// with a mean and standard deviation. Far below best, where the difference phi(u) + u*Phi(u) would
+// cancel, the continued fraction of Mills' ratio gives it: phi(x)/(1 + x*k) with x = -u and
+// k = x + 2/(x + 3/(x + ...)).
 func logImprovement(mean, sd, best float64) float64 {
 	u := (mean - best) / sd
 	if u < -6 {
-		return math.Log(sd) - u*u/2 - math.Log(2*math.Pi)/2 - 2*math.Log(-u)
+		x := -u
+		k := x
+		for n := 20.0; n >= 2; n-- {
+			k = x + n/k
+		}
+		return math.Log(sd) - u*u/2 - math.Log(2*math.Pi)/2 - math.Log1p(x*k)
 	}
 	return math.Log(sd) + math.Log(math.Exp(-u*u/2)/math.Sqrt(2*math.Pi)+u*normalBelow(u))
 }
