@@ -21,6 +21,8 @@ def loads(text):
 
 def _uncommented(raw):
     """The line without the comment at its end: what follows # after a blank, outside quotes."""
+    if "#" not in raw:
+        return raw
     quote = ""
     for i, c in enumerate(raw):
         if quote:
