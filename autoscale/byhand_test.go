@@ -1,0 +1,186 @@
+package autoscale
+
+import (
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+func some(v int64) trace.Opt[int64] { return trace.Some(v) }
+
+// TestIdleOverheadIsMilliseconds: of waits of 1 to 21 ms the fifth percentile is the second, 2 ms.
+func TestIdleOverheadIsMilliseconds(t *testing.T) {
+	run := &trace.Run{Requests: []trace.Request{{}, {ArrivedNs: some(9)}, {QueuedNs: some(9)}, {ArrivedNs: some(5e6), QueuedNs: some(4e6)}}}
+	if ms, ok := idleOverheadMs(run); ok || ms != 0 {
+		t.Errorf("no pair of stamps in order: got %g ms, %v", ms, ok)
+	}
+	for i := range int64(21) {
+		run.Requests = append(run.Requests, trace.Request{ArrivedNs: some(7e9), QueuedNs: some(7e9 + (i+1)*1e6)})
+	}
+	if ms, ok := idleOverheadMs(run); !ok || math.Abs(ms-2) > 1e-9 {
+		t.Errorf("got %g ms, %v, want 2", ms, ok)
+	}
+	run = &trace.Run{Requests: []trace.Request{{ArrivedNs: some(7), QueuedNs: some(7)}}}
+	if ms, ok := idleOverheadMs(run); !ok || ms != 0 {
+		t.Errorf("queued at once: got %g ms, %v", ms, ok)
+	}
+}
+
+func TestLimitsOfAnEngine(t *testing.T) {
+	d := testkit.Llama8B()
+	d.Engine.MaxNumSeqs = 100
+	d.Engine.MaxNumBatchedTokens = 3000
+	d.Engine.BlockSize = 16
+	d.Engine.KVBlocksGPU = some(500)
+	l := limitsOf(d, &Options{})
+	if l.MaxBatch != 100 || l.MaxBatchedTokens != 3000 || l.KVTokens == nil || *l.KVTokens != 8000 {
+		t.Errorf("got %+v, want 100 requests, 3000 tokens a step, 8000 in KV", l)
+	}
+}
+
+// TestSamplesOfRecords: arrival, first and last token of stock spans and of clients.
+func TestSamplesOfRecords(t *testing.T) {
+	us := trace.Some[float64]
+	stock := trace.Request{StartWallNs: some(1e9), StockTTFTUs: us(2000), StockDecodeUs: us(5000), PromptTokens: some(30), OutputTokens: some(4)}
+	want := sample{ArrivedNs: 1e9, FirstNs: 1e9 + 2e6, LastNs: 1e9 + 7e6, Prompt: 30, Output: 4, OK: true}
+	if got, ok := stockSample(&stock); !ok || got != want {
+		t.Errorf("got %+v, %v, want %+v", got, ok, want)
+	}
+	for name, change := range map[string]func(r *trace.Request){
+		"TTFT":   func(r *trace.Request) { r.StockTTFTUs.OK = false },
+		"decode": func(r *trace.Request) { r.StockDecodeUs.OK = false },
+		"prompt": func(r *trace.Request) { r.PromptTokens.OK = false },
+		"output": func(r *trace.Request) { r.OutputTokens.OK = false },
+		"token":  func(r *trace.Request) { r.OutputTokens.V = 0 },
+	} {
+		r := stock
+		change(&r)
+		if got, ok := stockSample(&r); !ok || got.OK {
+			t.Errorf("without %s: got %+v, %v, want an arrival only", name, got, ok)
+		}
+	}
+	stock.StartWallNs.OK = false
+	if _, ok := stockSample(&stock); ok {
+		t.Error("a span without a start is a sample")
+	}
+	client := trace.ObservedRequest{SendNs: some(10), FirstChunkNs: some(20), LastChunkNs: some(30), QueuedNs: some(11), EngineFirstNs: some(18), EngineLastNs: some(29),
+		PromptTokens: some(5), OutputTokens: some(2), Success: trace.Some(true)}
+	for _, c := range []struct {
+		name   string
+		change func(o *trace.ObservedRequest)
+		want   sample
+	}{
+		{"client", func(o *trace.ObservedRequest) {}, sample{ArrivedNs: 10, FirstNs: 20, LastNs: 30, Prompt: 5, Output: 2, OK: true}},
+		{"engine's clock", func(o *trace.ObservedRequest) { o.FirstChunkNs.OK = false }, sample{ArrivedNs: 11, FirstNs: 18, LastNs: 29, Prompt: 5, Output: 2, OK: true}},
+		{"no send", func(o *trace.ObservedRequest) { o.SendNs.OK = false }, sample{ArrivedNs: 11, FirstNs: 18, LastNs: 29, Prompt: 5, Output: 2, OK: true}},
+		{"failed", func(o *trace.ObservedRequest) { o.Success.V = false }, sample{ArrivedNs: 10, FirstNs: 20, LastNs: 30, Prompt: 5, Output: 2}},
+		{"aborted", func(o *trace.ObservedRequest) { o.Aborted = trace.Some(true) }, sample{ArrivedNs: 10, FirstNs: 20, LastNs: 30, Prompt: 5, Output: 2}},
+		{"no output", func(o *trace.ObservedRequest) { o.OutputTokens.V = 0 }, sample{ArrivedNs: 10, FirstNs: 20, LastNs: 30, Prompt: 5}},
+		{"no last chunk", func(o *trace.ObservedRequest) { o.LastChunkNs = trace.Opt[int64]{} }, sample{ArrivedNs: 10, FirstNs: 20, Prompt: 5, Output: 2}},
+	} {
+		o := client
+		c.change(&o)
+		got, n := fromObserved([]trace.ObservedRequest{o, {}})
+		if n != 1 || len(got) != 1 || got[0] != c.want {
+			t.Errorf("%s: got %+v and %d without a start, want %+v and 1", c.name, got, n, c.want)
+		}
+	}
+}
+
+func TestSpansOfPhases(t *testing.T) {
+	judged := &rows.LoadVerdicts{Phases: []rows.PhaseVerdict{
+		{Name: "a", StartNs: 0, EndNs: 50}, {Name: "b", StartNs: 50, EndNs: 999, Load: deploy.LoadClosed},
+		{Name: "c", StartNs: 60, EndNs: 70, LoadVerdict: rows.LoadVerdict{Saturated: true}},
+	}}
+	samples := []sample{{ArrivedNs: 10}, {ArrivedNs: 90}}
+	first, last := arrivalSpan(samples)
+	want := []Span{
+		{Phase: "a", StartNs: first, EndNs: 50}, {Phase: "b", StartNs: 50, EndNs: last, Drop: closedLoop}, {Phase: "c", StartNs: 60, EndNs: 70, Drop: saturatedWindow},
+	}
+	if got := spansOf(samples, judged); !reflect.DeepEqual(got, want) || first != 10 {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestSumsOfPredictions: a bias of -20 % is made up for by a factor of 1/0.8.
+func TestSumsOfPredictions(t *testing.T) {
+	v := func(x float64) *float64 { return &x }
+	for _, c := range []struct {
+		e    *result.Errors
+		want float64
+	}{{nil, 1}, {&result.Errors{}, 1}, {&result.Errors{Bias: v(-0.2)}, 1.25}, {&result.Errors{Bias: v(0.25)}, 0.8}, {&result.Errors{Bias: v(-1)}, 1}} {
+		if got := meanScale(c.e); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("%+v: got %g, want %g", c.e, got, c.want)
+		}
+	}
+}
+
+func TestBatchesOfALine(t *testing.T) {
+	for largest, want := range map[int64][]int64{1: {1}, 2: {1, 2}, 3: {1, 2, 3}, 4: {1, 2, 4}, 9: {1, 2, 4, 8, 9}} {
+		if got := batchSizes(largest); !slices.Equal(got, want) {
+			t.Errorf("%d: got %v, want %v", largest, got, want)
+		}
+	}
+}
+
+func TestTrackVerdicts(t *testing.T) {
+	v := func(x float64) *float64 { return &x }
+	for _, c := range []struct {
+		accepted, out int
+		nis           *float64
+		want          string
+	}{
+		{0, 9, v(2), "no window was accepted"}, {1, 4, v(2), "locked out: the last 4 windows were all rejected"}, {1, 3, v(2), "consistent"},
+		{1, 0, nil, "a refit, no filter"}, {1, 0, v(0.99), "underconfident"}, {1, 0, v(1), "consistent"}, {1, 0, v(4), "consistent"}, {1, 0, v(4.01), "overconfident"},
+	} {
+		s := &queueTrack{}
+		s.Accepted = c.accepted
+		s.LockedOut = c.out
+		s.MeanNIS = c.nis
+		if got := trackVerdict(s); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%+v: got %q, want %q", c, got, c.want)
+		}
+	}
+}
+
+// TestGuessesSolveTheirEquations: with alpha, beta and gamma the time to the first token of P prompt tokens is
+// alpha + (beta+gamma)*P, and that between the tokens alpha + beta + gamma*(P + half the output).
+func TestGuessesSolveTheirEquations(t *testing.T) {
+	w := &window{RateRPS: 2, Shape: shape{Prompt: 100, Output: 19}}
+	ms := func(alpha, beta, gamma float64) {
+		w.TTFTMs = alpha + (beta+gamma)*100
+		w.ITLMs = alpha + beta + gamma*(100+10)
+	}
+	near := func(name string, got, want []float64) {
+		t.Helper()
+		for i := range want {
+			if len(got) != len(want) || math.Abs(got[i]-want[i]) > 1e-9*math.Max(1, math.Abs(want[i])) {
+				t.Errorf("%s: got %v, want %v", name, got, want)
+				return
+			}
+		}
+	}
+	ms(8, 0.05, 0.001)
+	near("by the gamma before", guessParameters(wvA3P, w, []float64{1, 1, 0.001}), []float64{8, 0.05, 0.001})
+	// Nine tenths of 10 ms are the constant, so beta + gamma is (TTFT - 9)/100: 0.005, which is below gamma, or 0.11.
+	w.TTFTMs = 9.5
+	w.ITLMs = 10
+	near("without one", guessParameters(wvA3P, w, nil), defaultState)
+	w.TTFTMs = 20
+	both := (20.0 - 9) / 100
+	gamma := (10 - 9 - both) / 109
+	near("without one", guessParameters(wvA3P, w, nil), []float64{9, both - gamma, gamma})
+	near("an impossible one", guessParameters(wvA3P, w, []float64{1, 2, 5}), []float64{1, 2, 5})
+	// In the older form: 2 a second take 20 + 18*10 ms, 0.4 are in service, which counts as one.
+	near("older", guessParameters(wvA4P, w, nil), []float64{9, 1, 18, 2.0 / 100})
+	w.RateRPS = 20
+	near("older, four in service", guessParameters(wvA4P, w, nil), []float64{9, 1.0 / 4, 18, 2.0 / 400})
+}
