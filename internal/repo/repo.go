@@ -1,4 +1,5 @@
-// Package repo finds the repository and the folder next to it, for tests.
+// Package repo finds the repository and the folder next to it, for tests, and sets how often their garbage is
+// collected.
 package repo
 
 import (

@@ -1,11 +1,9 @@
-package testkit
+package repo
 
 import (
 	"os"
 	"runtime/debug"
 	"strconv"
-
-	"github.com/blis-train/blis-train/internal/repo"
 )
 
 // testPercent is the garbage that a test binary and the programs that it starts may leave, in percent of the live
@@ -16,7 +14,7 @@ const testPercent = 400
 // init sets GOGC, which takes precedence over the settings of internal/par. Evaluations measure memory and time, and
 // collect as the program does.
 func init() {
-	if repo.Eval() || os.Getenv("GOGC") != "" {
+	if Eval() || os.Getenv("GOGC") != "" {
 		return
 	}
 	if err := os.Setenv("GOGC", strconv.Itoa(testPercent)); err == nil {
