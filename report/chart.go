@@ -184,8 +184,8 @@ func Logarithmic(label string, lo, hi float64) axis {
 		mult = []float64{1}
 	}
 	a.Lo, a.Hi = lo, hi
-	e0 := int(math.Floor(math.Log10(lo) - 1e-9))
-	e1 := int(math.Ceil(math.Log10(hi) + 1e-9))
+	e0 := int(math.Floor(math.Log10(lo) + 1e-9))
+	e1 := int(math.Ceil(math.Log10(hi) - 1e-9))
 	skip := 1 + (e1-e0)/7
 	for e := e0; e <= e1; e++ {
 		if len(mult) == 1 && (e-e0)%skip != 0 {
