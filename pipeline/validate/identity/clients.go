@@ -31,8 +31,8 @@ func clientDelays(f *facts) reading {
 			byID[q.CoreID.V] = q
 		}
 	}
-	n := 0
-	leastUs := math.Inf(1)
+	n, ends := 0, 0
+	leastUs, leastEndUs := math.Inf(1), math.Inf(1)
 	add := func(us float64) {
 		n++
 		leastUs = math.Min(leastUs, us)
@@ -44,6 +44,10 @@ func clientDelays(f *facts) reading {
 			if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); ok {
 				add(o.TTFTUs.V - ms*1e3)
 			}
+			if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FinishedNs); ok && o.E2EUs.OK {
+				ends++
+				leastEndUs = math.Min(leastEndUs, o.E2EUs.V-ms*1e3)
+			}
 		}
 	}
 	if a := f.run.Aggregate; n == 0 && a != nil && len(a.DelaysUs) > 0 {
@@ -54,9 +58,16 @@ func clientDelays(f *facts) reading {
 		n = 0
 		leastUs = math.Inf(1)
 		what, most = "than its prompt's kernels take on "+f.dep.Hardware.Name, longestOfPriced
+		alone := 0 // requests that found the server idle and had it alone until their first token
 		for i := range f.loads {
 			l := &f.loads[i]
 			add(l.ttftUs - f.prefillTime(l.prompt-l.cached).mostUs)
+			if l.isAlone {
+				alone++
+			}
+		}
+		if alone >= fewestDelays {
+			most = longestOfLeast
 		}
 	}
 	if n < fewestDelays {
@@ -69,6 +80,13 @@ func clientDelays(f *facts) reading {
 	}
 	r.sentence = fmt.Sprintf("each of %d requests takes the client at least %.3g s longer to the first token %s: something between the two waits, every "+
 		"request was queued, or TTFT counts more than the server", n, r.largest, what)
+	if ends >= fewestDelays && !r.broken && leastEndUs/1e6 > longestOfLeast {
+		r.largest = leastEndUs / 1e6
+		r.checked, r.violated = ends, ends
+		r.broken = true
+		r.sentence = fmt.Sprintf("each of %d requests ends for the client at least %.3g s later than in the server, and its first token does not come later: E2E "+
+			"counts more than the request", ends, r.largest)
+	}
 	return r
 }
 
@@ -145,6 +163,59 @@ func clientsDiffer(f *facts) reading {
 	r.largest = share(r.violated, r.checked)
 	r.broken = r.largest > mostBackwards
 	r.sentence = fmt.Sprintf("%d of %d requests have the lengths and times of another one: they are counted twice", r.violated, r.checked)
+	return r
+}
+
+// Tolerances of equal times.
+const (
+	fewestEqual = 5    // requests of different lengths with one time
+	mostEqual   = 0.02 // share of the requests
+)
+
+// timesEqual counts the requests that share their time to the first token, or the time of the whole request, with others
+// of other lengths, and returns the reading.
+func timesEqual(f *facts) reading {
+	var r reading
+	for _, column := range []struct {
+		what string
+		of   func(*clientRequest) (us, length float64)
+	}{
+		{"time to the first token", func(l *clientRequest) (us, length float64) { return l.ttftUs, l.prompt }},
+		{"time of the whole request", func(l *clientRequest) (us, length float64) { return l.e2eUs, l.output }},
+	} {
+		type one struct{ sentUs, length float64 }
+		shared := map[int64][]one{}
+		n := 0
+		for i := range f.loads {
+			us, length := column.of(&f.loads[i])
+			if us > 0 && !isWhole(us/1e3) {
+				n++
+				key := int64(math.Round(us * 1e3))
+				shared[key] = append(shared[key], one{f.loads[i].sentUs, length})
+			}
+		}
+		r.checked += n
+		for key, requests := range shared {
+			sends, lengths := map[float64]bool{}, map[float64]bool{}
+			for _, q := range requests {
+				sends[q.sentUs] = true
+				lengths[q.length] = true
+			}
+			// Requests that were sent together get their tokens in the same steps, and equal ones take equal times in a simulation.
+			equal := min(len(sends), len(lengths))
+			if equal < fewestEqual || share(equal, n) <= mostEqual || equal <= r.violated {
+				continue
+			}
+			r.violated = equal
+			r.broken = true
+			r.largest = share(equal, n)
+			r.sentence = fmt.Sprintf("%d of %d requests of different lengths that were sent at different times have the same %s, %.6g ms to the ns: times were cut "+
+				"off or replaced, or are of requests that timed out", equal, n, column.what, float64(key)/1e6)
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("no times finer than 1 ms")
+	}
 	return r
 }
 

@@ -186,7 +186,7 @@ func share(part, whole int) float64 {
 // stepTokens compares the token counts within each step summary, and returns the reading.
 func stepTokens(f *facts) reading {
 	if f.run.Aggregate != nil {
-		return notChecked("the steps are logged passes")
+		return f.passTokens()
 	}
 	var r reading
 	several := 0          // steps with more decode tokens than decodes
@@ -216,6 +216,43 @@ func stepTokens(f *facts) reading {
 		r.sentence = fmt.Sprintf("in %d of %d step summaries requests decode more than one token each without drafts: prefill and decode are mixed up, or "+
 			"run.yaml has no speculative_config", several, r.checked)
 	}
+	return r
+}
+
+// mostResumed is the share of logged passes in which a preempted request may compute its tokens again, which vLLM counts
+// as those of a decode.
+const mostResumed = 0.1
+
+// passTokens compares the decodes of each logged pass with their tokens, and returns the reading.
+func (f *facts) passTokens() reading {
+	if f.speculates() || f.run.Aggregate.Drafts {
+		return notChecked("passes verify drafted tokens")
+	}
+	var r reading
+	mixed, mixedOff := 0, 0 // passes that have prompts too
+	for i := range f.run.Iterations {
+		it := &f.run.Iterations[i]
+		if it.Form != trace.IterationLog || it.GenerationReqs == 0 && it.GenerationTokens == 0 {
+			continue
+		}
+		r.checked++
+		if it.ContextReqs > 0 {
+			mixed++
+		}
+		if off := math.Abs(float64(it.GenerationTokens - it.GenerationReqs)); off > 0 {
+			r.violated++
+			r.largest = math.Max(r.largest, off)
+			if it.ContextReqs > 0 {
+				mixedOff++
+			}
+		}
+	}
+	if r.checked < fewestPriced {
+		return notChecked("fewer than %d logged passes of vLLM with decodes", fewestPriced)
+	}
+	r.broken = float64(r.violated) > mostResumed*float64(r.checked) || mixed >= fewestPriced && 2*mixedOff > mixed
+	r.sentence = fmt.Sprintf("in %d of %d logged passes the decodes have other than one token each without drafts, by up to %.0f: prefill and decode are mixed "+
+		"up, or run.yaml has no speculative_config", r.violated, r.checked, r.largest)
 	return r
 }
 

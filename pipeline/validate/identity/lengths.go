@@ -69,6 +69,12 @@ func outputSteps(f *facts) reading {
 	return r
 }
 
+// Tolerances of the prompts of clients that have all output tokens of a log.
+const (
+	mostOfOthers  = 0.05 // share of the output tokens that may be of other requests
+	mostOfPrompts = 0.15 // share of the prompt tokens that these may have, and templates of few tokens
+)
+
 // clientTokens compares the lengths that clients state with those of the joined journeys, or their sums with those
 // of all logged passes, and returns the reading.
 func clientTokens(f *facts) reading {
@@ -126,6 +132,14 @@ func clientTokens(f *facts) reading {
 		r.violated = r.checked
 	}
 	r.sentence = "the requests of the client have " + what + ": columns are mixed up or not in tokens, requests are counted twice, or passes are missing"
+	if !r.broken && outputs > (1-mostOfOthers)*generated && prompts < (1-mostOfPrompts)*context {
+		r.broken = true
+		r.violated = r.checked
+		r.effect = result.IdentityNamed
+		r.largest = prompts / context
+		r.sentence = fmt.Sprintf("the requests of the client have %.0f prompt tokens, the passes of the log computed %.0f, although their output tokens are those of "+
+			"the log: prompts are counted without their template, or not in tokens", prompts, context)
+	}
 	return r
 }
 

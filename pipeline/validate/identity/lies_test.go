@@ -160,8 +160,9 @@ func TestEachLieIsSeen(t *testing.T) {
 		{"floor", func(r *trace.Run, d *deploy.Deployment) {
 			for i := range r.Steps {
 				r.Steps[i].TsStartNs = r.Steps[0].TsStartNs + int64(i)*1000
+				r.Steps[i].TsEndNs = r.Steps[i].TsStartNs
 			}
-		}, "step_floor"},
+		}, "clock_rates step_floor step_order"},
 		{"lost steps", func(r *trace.Run, d *deploy.Deployment) { r.Steps = append(r.Steps[:30:30], r.Steps[80:]...) }, "steps_complete"},
 		{"lost journeys", func(r *trace.Run, d *deploy.Deployment) { r.Requests = append(r.Requests[:20:20], r.Requests[30:]...) }, "finished_requests journeys_complete"},
 		{"lost API spans", func(r *trace.Run, d *deploy.Deployment) {
@@ -228,6 +229,11 @@ func TestEachLieIsSeen(t *testing.T) {
 			for i := range r.Observed {
 				r.Observed[i].TTFTUs.V += 1e6
 				r.Observed[i].E2EUs.V += 1e6
+			}
+		}, "client_delays"},
+		{"0.5 s on each E2E of clients", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Observed {
+				r.Observed[i].E2EUs.V += 5e5
 			}
 		}, "client_delays"},
 		{"clients' rows twice", func(r *trace.Run, d *deploy.Deployment) { r.Observed = append(r.Observed, r.Observed...) }, "clients_differ"},

@@ -38,6 +38,7 @@ type clientRequest struct {
 	isPlanned             bool // sentUs is the planned time
 	itlUs                 float64
 	decoding              float64 // mean number of requests that decode while it does
+	isAlone               bool    // no other request was in the server between its send and its first token
 }
 
 // listRequests lists the requests of clients, or of stock spans without them, and how many decode at once.
@@ -91,6 +92,22 @@ func (f *facts) listRequests() {
 		}
 	}
 	countDecoding(f.loads)
+	findAlone(f.loads)
+}
+
+// findAlone finds the requests that had the server alone until their first token.
+func findAlone(loads []clientRequest) {
+	order := make([]*clientRequest, len(loads))
+	for i := range loads {
+		order[i] = &loads[i]
+	}
+	slices.SortStableFunc(order, func(a, b *clientRequest) int { return cmp.Compare(a.sentUs, b.sentUs) })
+	lastEndUs := math.Inf(-1)
+	for i, load := range order {
+		isNextLater := i+1 == len(order) || order[i+1].sentUs >= load.sentUs+load.ttftUs
+		load.isAlone = lastEndUs <= load.sentUs && isNextLater
+		lastEndUs = math.Max(lastEndUs, load.sentUs+load.e2eUs)
+	}
 }
 
 // countDecoding finds how many requests are between first and last token while each is, on the mean.

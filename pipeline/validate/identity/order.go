@@ -111,6 +111,12 @@ func stepOrder(f *facts) reading {
 	return r
 }
 
+// Tolerances of the stamps of steps.
+const (
+	stepsAhead = 4             // steps of which the last begins after the first has ended
+	restartNs  = 1_000_000_000 // by which no step begins before the one before, not even once
+)
+
 // stepStamps compares the stamps of each step with each other and with those of the step before, and returns the reading.
 func stepStamps(f *facts) reading {
 	steps := f.run.Steps
@@ -118,19 +124,26 @@ func stepStamps(f *facts) reading {
 		return notChecked("no step summaries")
 	}
 	r := reading{checked: len(steps)}
+	restarted := false
 	for i := range steps {
 		back := steps[i].TsStartNs - steps[i].TsEndNs
 		if i > 0 {
-			back = max(back, steps[i-1].TsStartNs-steps[i].TsStartNs+1)
+			earlier := steps[i-1].TsStartNs - steps[i].TsStartNs + 1
+			back = max(back, earlier)
+			restarted = restarted || earlier > restartNs
+		}
+		// An asynchronous engine is up to two steps ahead of the device.
+		if i+stepsAhead < len(steps) && steps[i+stepsAhead].ID == steps[i].ID+stepsAhead {
+			back = max(back, steps[i].TsEndNs-steps[i+stepsAhead].TsStartNs-stepSlackNs)
 		}
 		if back > 0 {
 			r.violated++
 			r.largest = math.Max(r.largest, float64(back)/1e6)
 		}
 	}
-	r.broken = float64(r.violated) > mostBackwards*float64(r.checked)
-	r.sentence = fmt.Sprintf("%d of %d steps end before they begin, or do not begin after the step before, by up to %.3g ms: stamps are mixed up, or steps "+
-		"are recorded twice", r.violated, r.checked, r.largest)
+	r.broken = restarted || float64(r.violated) > mostBackwards*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d steps end before they begin or after the fourth step behind them began, or do not begin after the step before, by up to "+
+		"%.3g ms: stamps are mixed up, steps are recorded twice, or are of two engines", r.violated, r.checked, r.largest)
 	return r
 }
 

@@ -226,7 +226,7 @@ func TestCountDecoding(t *testing.T) {
 	for i, want := range []clientRequest{
 		{sentUs: 1_000_000, ttftUs: 10, e2eUs: 30, prompt: 50, output: 11, cached: 16, knowsCached: true, itlUs: 2, decoding: 1.5},
 		{sentUs: 1_000_005, ttftUs: 15, e2eUs: 35, prompt: 50, output: 11, cached: 16, knowsCached: true, itlUs: 2, decoding: 1.5},
-		{sentUs: 1_000_100, ttftUs: 5, e2eUs: 5, prompt: 50, output: 11, cached: 16, knowsCached: true, decoding: 1},
+		{sentUs: 1_000_100, ttftUs: 5, e2eUs: 5, prompt: 50, output: 11, cached: 16, knowsCached: true, decoding: 1, isAlone: true},
 	} {
 		if f.loads[i] != want {
 			t.Errorf("got %+v, want %+v", f.loads[i], want)
@@ -236,7 +236,7 @@ func TestCountDecoding(t *testing.T) {
 	stock.run.Requests = []trace.Request{{Source: trace.SourceStock, StartWallNs: trace.Some(int64(7e9)), StockTTFTUs: trace.Some(10.0), StockE2EUs: trace.Some(40.0),
 		PromptTokens: trace.Some(int64(5)), OutputTokens: trace.Some(int64(4))}, {Source: trace.SourceFork, StartWallNs: trace.Some(int64(7e9))}}
 	stock.listRequests()
-	if len(stock.loads) != 1 || stock.loads[0] != (clientRequest{sentUs: 7e6, ttftUs: 10, e2eUs: 40, prompt: 5, output: 4, itlUs: 10, decoding: 1}) {
+	if len(stock.loads) != 1 || stock.loads[0] != (clientRequest{sentUs: 7e6, ttftUs: 10, e2eUs: 40, prompt: 5, output: 4, itlUs: 10, decoding: 1, isAlone: true}) {
 		t.Errorf("got %+v", stock.loads)
 	}
 }
@@ -537,4 +537,153 @@ func TestFoundOfClients(t *testing.T) {
 	wanted{7, 2, 2, true, "a; b"}.compare(t, "totals", clientTotals(f))
 	wanted{7, 0, 0, false, ""}.compare(t, "load", clientLoads(f))
 	wanted{text: "no requests of clients"}.compare(t, "no clients", clientTotals(&facts{run: &trace.Run{}}))
+}
+
+// TestTimesDiffer: a time that requests of different lengths share, sent at different times, was cut off or replaced.
+func TestTimesDiffer(t *testing.T) {
+	with := func(n int, change func(i int, l *clientRequest)) *facts {
+		f := &facts{}
+		for i := range n {
+			l := clientRequest{sentUs: float64(i), ttftUs: 1e4 + 0.25 + 10.5*float64(i), e2eUs: 1e5 + 0.25 + 10.25*float64(i), prompt: float64(10 + i%9), output: float64(20 + i%8)}
+			change(i, &l)
+			f.loads = append(f.loads, l)
+		}
+		return f
+	}
+	cut := func(most float64) func(int, *clientRequest) {
+		return func(_ int, l *clientRequest) { l.e2eUs = math.Min(l.e2eUs, most) }
+	}
+	wanted{200, 0, 0, false, ""}.compare(t, "all differ", timesEqual(with(100, func(int, *clientRequest) {})))
+	// The last six of a hundred have one time; with the sixth the fifth of lengths is there.
+	wanted{200, 6, 0.06, true, "6 of 100 requests of different lengths that were sent at different times have the same time of the whole request, 100.964 ms"}.
+		compare(t, "six are cut off", timesEqual(with(100, cut(1e5+10.25*94+0.125))))
+	wanted{200, 0, 0, false, ""}.compare(t, "four are cut off", timesEqual(with(100, cut(1e5+10.25*96+0.125))))
+	wanted{800, 0, 0, false, ""}.compare(t, "2 % are cut off", timesEqual(with(400, cut(1e5+10.25*392+0.125))))
+	wanted{200, 0, 0, false, ""}.compare(t, "sent together", timesEqual(with(100, func(i int, l *clientRequest) {
+		l.sentUs = float64(i / 50)
+		l.ttftUs = 1e4 + 0.5 + float64(i/50)
+	})))
+	wanted{200, 0, 0, false, ""}.compare(t, "equal requests", timesEqual(with(100, func(_ int, l *clientRequest) {
+		l.prompt = 10
+		l.ttftUs = 1e4 + 0.5
+	})))
+	wanted{text: "no times finer than 1 ms"}.compare(t, "whole ms", timesEqual(with(100, func(_ int, l *clientRequest) { l.ttftUs, l.e2eUs = 1e4, 1e5 })))
+}
+
+// TestStepStampsOfTwoEngines: a step that begins a second before the one before is of another engine, and a step ends before the
+// fourth after it begins.
+func TestStepStampsOfTwoEngines(t *testing.T) {
+	with := func(change func(i int, s *trace.Step)) *facts {
+		f := &facts{run: &trace.Run{}}
+		for i := range int64(200) {
+			s := trace.Step{ID: 7 + i, TsStartNs: 5e9 + i*10e6, TsEndNs: 5e9 + i*10e6 + 30e6}
+			change(int(i), &s)
+			f.run.Steps = append(f.run.Steps, s)
+		}
+		return f
+	}
+	wanted{200, 0, 0, false, ""}.compare(t, "ahead of the device", stepStamps(with(func(int, *trace.Step) {})))
+	back := func(byNs int64) *facts {
+		return with(func(i int, s *trace.Step) {
+			if i >= 100 {
+				s.TsStartNs -= byNs
+				s.TsEndNs -= byNs
+			}
+		})
+	}
+	if got := stepStamps(back(1_010_000_001)); !got.broken || got.violated < 1 || math.Abs(got.largest-1000) > 1e-3 {
+		t.Errorf("two engines: got %+v", got)
+	}
+	wanted{200, 1, 10.000001, false, ""}.compare(t, "a small step back", stepStamps(with(func(i int, s *trace.Step) {
+		if i == 100 {
+			s.TsStartNs -= 20e6
+		}
+	})))
+	long := func(every int, endNs int64) *facts {
+		return with(func(i int, s *trace.Step) {
+			if i%every == 0 {
+				s.TsEndNs = s.TsStartNs + endNs
+			}
+		})
+	}
+	wanted{200, 0, 0, false, ""}.compare(t, "within the slack", stepStamps(long(2, 60e6)))
+	wanted{200, 98, 1e3 * (3 - 0.06), true, "98 of 200 steps end before they begin or after the fourth step behind them began"}.
+		compare(t, "another unit", stepStamps(long(2, 3e9)))
+}
+
+// TestPassTokens: without drafts the decodes of a logged pass have one token each.
+func TestPassTokens(t *testing.T) {
+	with := func(change func(i int, it *trace.Iteration)) *facts {
+		f := &facts{run: &trace.Run{Aggregate: &trace.Aggregate{}}, dep: &deploy.Deployment{}}
+		for i := range 400 {
+			it := trace.Iteration{Form: trace.IterationLog, GenerationReqs: 3, GenerationTokens: 3}
+			if i%20 == 0 {
+				it.ContextReqs, it.ContextTokens = 1, 50
+			}
+			change(i, &it)
+			f.run.Iterations = append(f.run.Iterations, it)
+		}
+		return f
+	}
+	mixed := func(i int, it *trace.Iteration) {
+		it.GenerationTokens += it.ContextTokens
+		it.GenerationReqs += it.ContextReqs
+	}
+	wanted{400, 0, 0, false, ""}.compare(t, "one token each", stepTokens(with(func(int, *trace.Iteration) {})))
+	wanted{400, 20, 49, true, "in 20 of 400 logged passes the decodes have other than one token each"}.compare(t, "with the prompts", stepTokens(with(mixed)))
+	wanted{400, 40, 1, false, ""}.compare(t, "resumed", stepTokens(with(func(i int, it *trace.Iteration) {
+		if i%10 == 1 {
+			it.GenerationTokens++
+		}
+	})))
+	wanted{400, 400, 3, true, "in 400 of 400"}.compare(t, "drafts", stepTokens(with(func(_ int, it *trace.Iteration) { it.GenerationTokens *= 2 })))
+	drafts := with(mixed)
+	drafts.run.Aggregate.Drafts = true
+	wanted{text: "passes verify drafted tokens"}.compare(t, "stated drafts", stepTokens(drafts))
+	other := with(func(_ int, it *trace.Iteration) { it.Form = trace.IterationTensorRT })
+	wanted{text: "fewer than 20 logged passes of vLLM"}.compare(t, "another engine", stepTokens(other))
+}
+
+// TestAloneUntilFirstToken: on an idle server a first token waits for its prompt alone, so that less is allowed for the rest.
+func TestAloneUntilFirstToken(t *testing.T) {
+	loads := []clientRequest{{sentUs: 10, ttftUs: 5, e2eUs: 20}, {sentUs: 0, ttftUs: 2, e2eUs: 10}, {sentUs: 14, ttftUs: 2, e2eUs: 3}, {sentUs: 40, ttftUs: 5, e2eUs: 9}}
+	findAlone(loads)
+	for i, want := range []bool{false, true, false, true} {
+		if loads[i].isAlone != want {
+			t.Errorf("request %d: alone %v, want %v", i, loads[i].isAlone, want)
+		}
+	}
+	with := func(gapUs, moreUs float64) *facts {
+		f := &facts{run: &trace.Run{}, dep: &deploy.Deployment{}, price: func(*library.Batch) priorTime { return priorTime{900, 1000} }}
+		for i := range 30 {
+			f.loads = append(f.loads, clientRequest{sentUs: gapUs * float64(i), ttftUs: 1000 + moreUs, e2eUs: 2000 + moreUs, prompt: 10, output: 5})
+		}
+		findAlone(f.loads)
+		return f
+	}
+	for _, c := range []struct {
+		gapUs, moreUs float64
+		broken        bool
+	}{{1e6, 240e3, false}, {1e6, 260e3, true}, {10, 260e3, false}, {10, 490e3, false}, {10, 510e3, true}} {
+		if got := clientDelays(with(c.gapUs, c.moreUs)); got.broken != c.broken || got.checked != 30 || math.Abs(got.largest-c.moreUs/1e6) > 1e-9 {
+			t.Errorf("%+v: got %+v", c, got)
+		}
+	}
+}
+
+// TestPromptsOfLog: clients with all output tokens of a log have its prompt tokens too.
+func TestPromptsOfLog(t *testing.T) {
+	with := func(prompt, output int64) *facts {
+		f := &facts{run: &trace.Run{Aggregate: &trace.Aggregate{}}, dep: &deploy.Deployment{}}
+		for i := range 50 {
+			f.run.Iterations = append(f.run.Iterations, trace.Iteration{Index: int64(i), Form: trace.IterationLog, ContextReqs: 1, ContextTokens: 100,
+				GenerationReqs: 20, GenerationTokens: 20})
+			f.run.Observed = append(f.run.Observed, trace.ObservedRequest{PromptTokens: trace.Some(prompt), OutputTokens: trace.Some(output)})
+		}
+		return f
+	}
+	wanted{50, 0, 1, false, ""}.compare(t, "all of both", clientTokens(with(100, 21)))
+	wanted{50, 0, 1, false, ""}.compare(t, "within the tolerance", clientTokens(with(85, 21)))
+	wanted{50, 50, 0.84, true, "the requests of the client have 4200 prompt tokens, the passes of the log computed 5000"}.compare(t, "words", clientTokens(with(84, 21)))
+	wanted{50, 0, 0.95, false, ""}.compare(t, "other requests in the log", clientTokens(with(84, 20)))
 }
