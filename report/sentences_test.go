@@ -98,8 +98,8 @@ func TestNumbersAtTheirEdges(t *testing.T) {
 	}
 }
 
-// TestTicks: the ticks of axes over one, two, five and twelve decades (of the last two every second and every third power of
-// ten, counted from below the axis), over whole numbers, and the margins of a range.
+// TestTicks: the ticks of axes over one, two, five and twelve decades (of twelve every second power of
+// ten), over whole numbers, and the margins of a range.
 func TestTicks(t *testing.T) {
 	ticks := func(a axis) string {
 		var out []string
