@@ -90,7 +90,7 @@ func learnFrom(t *testing.T, dir string, dep *deploy.Deployment) (l learnedFrom)
 // the held-out requests of a planted server with queues as well as the one learned from the server's spans.
 func TestEvalQueueByMetrics(t *testing.T) {
 	repo.NeedEval(t)
-	errorBy := map[string]float64{} // mean relative error of the held-out delays
+	errorBy := map[string]float64{} // median relative error of the held-out delays
 	for _, source := range []string{"spans", "metrics"} {
 		dir, dep := plantedDir(t)
 		run := strings.Replace(plantedRun, "max_num_seqs: 128", "max_num_seqs: 16", 1)
@@ -120,9 +120,9 @@ func TestEvalQueueByMetrics(t *testing.T) {
 		}
 		for i := range doc.Alpha {
 			if m := &doc.Alpha[i]; m.Name == coeff.Queue && m.TargetErrors != nil {
-				errorBy[source] = *m.TargetErrors.MAPE
-				fmt.Printf("  %-8s %d rows, %d held out: error %.2f %%, of the sum %.2f %%, a constant's %.1f %%\n", source, m.Rows.Kept, m.TargetErrors.Rows,
-					100**m.TargetErrors.MAPE, 100**m.TargetErrors.WAPE, 100**m.TargetErrors.MAPEConst)
+				errorBy[source] = *m.TargetErrors.MedianAPE
+				fmt.Printf("  %-8s %d rows, %d held out: median error %.2f %%, mean %.2f %%, of the sum %.2f %%, a constant's mean %.1f %%\n", source, m.Rows.Kept, m.TargetErrors.Rows,
+					100**m.TargetErrors.MedianAPE, 100**m.TargetErrors.MAPE, 100**m.TargetErrors.WAPE, 100**m.TargetErrors.MAPEConst)
 			}
 		}
 	}

@@ -141,11 +141,11 @@ func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors)
 	switch {
 	case i != nil:
 		return []Cell{Plain(target), Count(i.Rows), Percent(i.InsideShare), Count(i.InformativeRows),
-			millis(i.MedianWidthUs), millis(i.MedianPredUs), Number(nil), Number(nil), Number(nil), Percent(i.ExactWAPE),
+			millis(i.MedianWidthUs), millis(i.MedianPredUs), Number(nil), Number(nil), Number(nil), Number(nil), Percent(i.ExactWAPE),
 			Number(nil), Number(nil)}
 	case e != nil:
 		return []Cell{Plain(target), Count(e.Rows), Number(nil), Number(nil), Number(nil), Number(nil),
-			Percent(e.MAPE), Percent(e.MAPEConst), Percent(e.MAPEFloor), Percent(e.WAPE), Percent(e.MAPEWindow10s), Percent(e.ConstWindow)}
+			Percent(e.MAPE), Percent(e.MedianAPE), Percent(e.MAPEConst), Percent(e.MAPEFloor), Percent(e.WAPE), Percent(e.MAPEWindow10s), Percent(e.ConstWindow)}
 	}
 	return nil
 }

@@ -43,6 +43,7 @@ var (
 		{Head: "Median width", Unit: "ms", Num: true},
 		{Head: "Median prediction", Unit: "ms", Num: true},
 		{Head: "MAPE", Num: true},
+		{Head: "Median error", Num: true, Help: "the relative error that half of the requests do not exceed"},
 		{Head: "Constant", Num: true, Help: "MAPE of the best constant"},
 		{Head: "Floor", Num: true, Help: "MAPE of the median of the ten requests most like each: no model of the recorded state does better"},
 		{Head: "WAPE", Num: true},

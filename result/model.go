@@ -262,6 +262,7 @@ type IntervalErrors struct {
 type TargetErrors struct {
 	Rows           int      `json:"rows"`
 	MAPE           *float64 `json:"mape"`
+	MedianAPE      *float64 `json:"median_ape"`
 	WAPE           *float64 `json:"wape"`
 	MAEUs          *float64 `json:"mae_us"` // mean absolute error
 	MAPEWindow10s  *float64 `json:"mape_window10s"`

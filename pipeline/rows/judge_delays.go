@@ -133,7 +133,7 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 	}
 	num := result.OrNull
 	out := &result.TargetErrors{
-		Rows: errors.Rows, MAPE: num(errors.MAPE), WAPE: num(errors.WAPE), MAEUs: num(errors.MAEUs), Bias: num(errors.Bias), MAPEConst: num(errors.MAPEConst),
+		Rows: errors.Rows, MAPE: num(errors.MAPE), MedianAPE: num(errors.MedianAPE), WAPE: num(errors.WAPE), MAEUs: num(errors.MAEUs), Bias: num(errors.Bias), MAPEConst: num(errors.MAPEConst),
 		MaxErrorRatio: num(errors.MaxErrorRatio), Outliers: errors.Outliers, LargestOutlier: num(errors.LargestOutlier),
 		Windows: windows.Rows, MAPEWindow10s: num(windows.MAPE), ConstWindow: num(windows.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
 		MAPEFloor: num(single.floor(nil)),
