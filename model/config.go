@@ -73,7 +73,7 @@ func Load(r io.Reader, file string, opts Options) (Model, error) {
 var textConfigs = []string{"thinker_config", "text_config", "llm_config", "language_config"}
 
 // textConfig returns the object of the text decoder (spec#model-text-config): text_config or a
-// namesake if there is one, with the outer dtype and quantization where it has none; otherwise
+// namesake if there is one, with the outer dtype, family and quantization where it has none; otherwise
 // outer itself.
 func textConfig(outer map[string]any) map[string]any {
 	for _, key := range textConfigs {
@@ -83,6 +83,11 @@ func textConfig(outer map[string]any) map[string]any {
 		}
 		if inner["dtype"] == nil && inner["torch_dtype"] == nil {
 			inner["dtype"], inner["torch_dtype"] = outer["dtype"], outer["torch_dtype"]
+		}
+		if name, _ := outer["model_type"].(string); inner["model_type"] == nil {
+			if name = strings.TrimSuffix(name, "_vl"); familyByType()[name] != nil {
+				inner["model_type"] = name
+			}
 		}
 		for _, key := range []string{"quantization_config", "tie_word_embeddings"} {
 			if v, stated := outer[key]; stated && inner[key] == nil {

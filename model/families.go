@@ -321,6 +321,12 @@ var modelFamilies = []modelFamily{
 		headGate:   true,
 		moeModule:  "moe",
 	},
+	{
+		types:      []string{"laguna"},
+		biases:     "attention_bias",
+		qkNorm:     "head",
+		routerBias: true,
+	},
 	{types: []string{"deepseek_v2"}},
 	{types: []string{"deepseek_v3", "kimi_k2", "glm4_moe_lite"}, routerBias: true},
 	{types: []string{"deepseek_v32", "glm_moe_dsa"}, routerBias: true},

@@ -281,6 +281,79 @@ func TestOtherPublishedLayers(t *testing.T) {
 	}
 }
 
+// TestLayersOfSeveralSizes compares parameters, cache and weights with what the shapes come to by hand, of models whose
+// layers differ in heads and of one whose family the outer configuration alone names.
+func TestLayersOfSeveralSizes(t *testing.T) {
+	list := func(first, other string, layers int) string { return first + strings.Repeat(","+other, layers-1) }
+	windows := func(layers int) string { // every fourth layer has full attention
+		return list(`"full_attention","sliding_attention","sliding_attention","sliding_attention"`,
+			`"full_attention","sliding_attention","sliding_attention","sliding_attention"`, layers/4)
+	}
+	laguna := func(layers, windowHeads int, more string) string {
+		heads := fmt.Sprintf("48,%d,%d,%d", windowHeads, windowHeads, windowHeads)
+		return fmt.Sprintf(`{"model_type":"laguna","vocab_size":100352,"num_hidden_layers":%d,"num_attention_heads":48,"num_key_value_heads":8,`+
+			`"head_dim":128,"num_experts":256,"sliding_window":512,"torch_dtype":"bfloat16","layer_types":[%s],"mlp_layer_types":[%s],`+
+			`"num_attention_heads_per_layer":[%s],%s}`, layers, windows(layers), list(`"dense"`, `"sparse"`, layers),
+			list(heads, heads, layers/4), more)
+	}
+	xs := `"hidden_size":2048,"intermediate_size":8192,"num_experts_per_tok":8,"moe_intermediate_size":512,"shared_expert_intermediate_size":512`
+	blockFP8 := `,"quantization_config":{"quant_method":"compressed-tensors","format":"float-quantized","config_groups":{"group_0":{"targets":` +
+		`["Linear"],"weights":{"num_bits":8,"type":"float","strategy":"block","block_structure":[128,128]},"input_activations":` +
+		`{"num_bits":8,"type":"float","strategy":"group","group_size":128,"dynamic":true}}},"kv_cache_scheme":{"num_bits":8,"type":"float"},` +
+		`"ignore":["lm_head","re:.*\\.self_attn\\.[qkvog]_proj$","re:.*\\.mlp\\.gate$"]}`
+	// Per layer: q and o of the heads, k and v, the gate (one a head), the norms of a head.
+	attention := func(hidden, heads int64) int64 {
+		return 2*hidden*heads*128 + 2*hidden*8*128 + hidden*heads + 2*128
+	}
+	// Router with its bias, the experts and the shared one.
+	experts := func(hidden, width int64) int64 { return 256*(hidden+1) + 257*3*hidden*width }
+	total := func(layers, hidden, windowHeads, dense, width int64) int64 {
+		return 2*100352*hidden + hidden + layers*2*hidden + layers/4*attention(hidden, 48) + layers*3/4*attention(hidden, windowHeads) +
+			3*hidden*dense + (layers-1)*experts(hidden, width)
+	}
+	narrow := int64(3*2048*8192 + 39*257*3*2048*512) // MLPs and experts of XS
+	xsTotal := total(40, 2048, 64, 8192, 512)
+	m3 := `"hidden_size":6144,"num_hidden_layers":60,"num_attention_heads":64,"num_key_value_heads":4,"head_dim":128,"vocab_size":200064,` +
+		`"intermediate_size":3072,"dense_intermediate_size":12288,"shared_intermediate_size":3072,"num_local_experts":128,` +
+		`"num_experts_per_tok":4,"n_shared_experts":1,"use_qk_norm":true,"tie_word_embeddings":false,"moe_layer_freq":[0,0,0,` +
+		list("1", "1", 57) + `],"sparse_attention_config":{"use_sparse_attention":true,"sparse_index_dim":128,"sparse_num_index_heads":4,` +
+		`"sparse_topk_blocks":16,"sparse_block_size":128,"sparse_attention_freq":[0,0,0,` + list("1", "1", 57) + `]}`
+	m3Layer := int64(2*6144*64*128+2*6144*4*128) + 2*128 + 2*6144
+	m3Total := 2*200064*6144 + 6144 + 60*m3Layer + 3*3*6144*12288 + 57*(128*6144+128+129*3*6144*3072+(4+1)*128*6144+2*128)
+	for _, c := range []struct {
+		name, config                   string
+		params                         int64
+		weights, perToken, fullWindows float64 // bytes
+	}{
+		{"Laguna-XS.2", laguna(40, 64, xs+`,"gating":true`), xsTotal, 2 * float64(xsTotal), 10 * 2 * 8 * 128 * 2, 30 * 2 * 8 * 128 * 2 * 512},
+		{"Laguna-XS.2-FP8", laguna(40, 64, xs+`,"gating":true`+blockFP8), xsTotal, 2*float64(xsTotal-narrow) + float64(narrow)*(1+4./16384),
+			10 * 2 * 8 * 128, 30 * 2 * 8 * 128 * 512},
+		{"Laguna-S-2.1", laguna(48, 72, `"hidden_size":3072,"intermediate_size":12288,"num_experts_per_tok":10,"moe_intermediate_size":1024,`+
+			`"shared_expert_intermediate_size":1024,"gating":"per-head"`), total(48, 3072, 72, 12288, 1024),
+			2 * float64(total(48, 3072, 72, 12288, 1024)), 12 * 2 * 8 * 128 * 2, 36 * 2 * 8 * 128 * 2 * 512},
+		{"MiniMax-M3 with images", `{"model_type":"minimax_m3_vl","torch_dtype":"bfloat16","vision_config":{},"text_config":{` + m3 + `}}`, m3Total,
+			2 * float64(m3Total), 60*2*4*128*2 + 57*128*2, 0},
+	} {
+		d, err := ReadDecoder([]byte(c.config), nil, "config.json", Options{})
+		if err != nil {
+			t.Errorf("%s: %v", c.name, err)
+			continue
+		}
+		cache := d.Cache(d.KVBytes, 1)
+		if d.TotalParams() != c.params || math.Abs(d.WeightBytes()-c.weights) > 1e-6*c.weights || cache.BytesPerToken != c.perToken ||
+			cache.WindowBytes != c.fullWindows {
+			t.Errorf("%s: got %d parameters, %.0f bytes of weights, %g of the cache per token and %g in windows, want %d, %.0f, %g, %g",
+				c.name, d.TotalParams(), d.WeightBytes(), cache.BytesPerToken, cache.WindowBytes, c.params, c.weights, c.perToken, c.fullWindows)
+		}
+	}
+	for _, wrong := range []string{laguna(40, 64, xs+`,"gating":"some"`), strings.Replace(laguna(40, 64, xs), `"num_hidden_layers":40`,
+		`"num_hidden_layers":44`, 1)} {
+		if _, err := ReadDecoder([]byte(wrong), nil, "config.json", Options{}); err == nil {
+			t.Errorf("got no error for %s", wrong)
+		}
+	}
+}
+
 // TestPublishedConfigurations adds up config.json files as publishers wrote them, wrappers of images and audio among them, against the
 // parameters that transformers 5.24.0 counts of the same file (biases of routers are no parameters there: within 1e-4), or against the
 // publisher's figure, 1e9, within 1 %; the rest is refused with its place and a hint.

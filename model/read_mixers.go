@@ -73,6 +73,9 @@ func (r *layerReader) readGQA(kind layerKind) *Mixer {
 	}
 	m.DimK = r.headDim(m.Heads)
 	m.DimV = r.layerOr("v_head_dim", m.DimK)
+	if list, ok := r.values["num_attention_heads_per_layer"].([]any); ok {
+		m.Heads = r.headsOfLayer(list)
+	}
 	// What differs between the kinds of layers of one model.
 	switch kind {
 	case windowLayer:
@@ -102,6 +105,20 @@ func (r *layerReader) readGQA(kind layerKind) *Mixer {
 	}
 	r.gqaWeights(m)
 	return m
+}
+
+// headsOfLayer returns the layer's entry of num_attention_heads_per_layer.
+func (r *layerReader) headsOfLayer(list []any) int64 {
+	if r.i >= int64(len(list)) {
+		r.fail(BadModel, "num_attention_heads_per_layer: got %d entries, want one for each of %d layers", len(list), r.layers)
+		return 1
+	}
+	n, ok := wholeNumber(list[r.i])
+	if !ok || n < 1 || n > maxDimension {
+		r.fail(BadModel, "num_attention_heads_per_layer[%d]: got %s, want an integer > 0", r.i, showValue(list[r.i]))
+		return 1
+	}
+	return n
 }
 
 // searchedBlock returns the layer's entry of block_configs, which architecture search writes
@@ -151,7 +168,13 @@ func (r *layerReader) headDim(heads int64) int64 {
 
 // outputGate returns the granularity of the gate on the attention's output, "" without one.
 func (r *layerReader) outputGate() string {
-	switch {
+	switch gating := r.values["gating"]; {
+	case gating == true || gating == "per-head": // vllm/model_executor/models/laguna.py: LagunaAttention
+		return "head"
+	case gating == "per-element":
+		return "element"
+	case gating != nil && gating != false:
+		r.fail(UnsupportedModel, "gating: got %s, want true, false, per-head or per-element", showValue(gating))
 	case r.f.gate != "" && r.flag("attn_output_gate", true):
 		return r.f.gate
 	case r.f.headGate && r.flag("use_head_wise_attn_gate", true):
