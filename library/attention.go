@@ -124,7 +124,7 @@ func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, source 
 
 // mixGrids returns (1-w) a + w b at the points that both have.
 func mixGrids(a, b grid, w float64) grid {
-	out := grid{}
+	out := grid{byRequests: a.byRequests}
 	for i, x := range a.x {
 		j, ok := slices.BinarySearch(b.x, x)
 		if !ok {

@@ -49,28 +49,45 @@ func (c *curve) usOnLine(x float64) float64 {
 
 // grid is a measured time over two sizes: for each value of the first one curve over the second.
 type grid struct {
-	x    []float64
-	rows []curve
+	x          []float64
+	rows       []curve
+	byRequests bool // the first size is a number of requests
 }
 
 // usAt returns the time, us, at the sizes x (of the row) and y (within it): linear in both, beyond the
-// end of a row along its last slope,
-// and proportional to x beyond the last row.
+// end of a row as usInRow does, and proportional to x beyond the last row.
 func (g *grid) usAt(x, y float64) float64 {
 	rows := len(g.x)
 	i, exact := slices.BinarySearch(g.x, x)
 	switch {
 	case exact:
-		return g.rows[i].usOnLine(y)
+		return g.usInRow(i, y)
 	case i == 0:
-		return g.rows[0].usOnLine(y)
+		return g.usInRow(0, y)
 	case i == rows:
-		return g.rows[rows-1].usOnLine(y) * x / g.x[rows-1]
+		return g.usInRow(rows-1, y) * x / g.x[rows-1]
 	}
 	part := (x - g.x[i-1]) / (g.x[i] - g.x[i-1])
-	lo := g.rows[i-1].usOnLine(y)
-	hi := g.rows[i].usOnLine(y)
+	lo := g.usInRow(i-1, y)
+	hi := g.usInRow(i, y)
 	return lo + part*(hi-lo)
+}
+
+// usInRow returns the time, us, at size y of a row. Rows of many requests end early, where the memory of the GPU did:
+// beyond its end a row continues with its last slope, which one disturbed measurement can spoil, so that the time stays
+// near that of the next smaller row which was measured there, in proportion to the requests.
+func (g *grid) usInRow(i int, y float64) float64 {
+	ends := func(k int) float64 { return g.rows[k].x[len(g.rows[k].x)-1] }
+	us := g.rows[i].usOnLine(y)
+	if i == 0 || y <= ends(i) || !g.byRequests {
+		return us
+	}
+	reaches := i - 1
+	for reaches > 0 && ends(reaches) < y {
+		reaches--
+	}
+	inProportion := g.rows[reaches].usOnLine(y) * g.x[i] / g.x[reaches]
+	return min(max(us, inProportion/replaceBeyond), allowedUs(inProportion))
 }
 
 // curveAt returns the curve over the second size at one value of the first.
@@ -138,6 +155,38 @@ func (c curve) envelope() curve {
 		y[i] = min(y[i], y[i+1])
 	}
 	return curve{x: c.x, y: y}
+}
+
+// repeatsDiffer is the ratio up to which repeats of one kernel and its choices by shape differ. A time that is longer than
+// one of larger sizes by more was disturbed.
+const repeatsDiffer = 1.2
+
+// withoutDisturbed returns the grid with each time that is more than repeatsDiffer times that of sizes of which neither is
+// smaller lowered to the least of those.
+func (g grid) withoutDisturbed() grid {
+	out := g
+	out.rows = make([]curve, len(g.rows))
+	var larger curve // the least times of this row's sizes and larger ones, of the rows above
+	for i := len(g.rows) - 1; i >= 0; i-- {
+		own := g.rows[i]
+		least := own.envelope()
+		if i+1 < len(g.rows) {
+			for k, y := range least.x {
+				if at, _ := slices.BinarySearch(larger.x, y); at < len(larger.x) {
+					least.y[k] = min(least.y[k], larger.y[at])
+				}
+			}
+		}
+		row := curve{x: own.x, y: slices.Clone(own.y)}
+		for k, us := range least.y {
+			if row.y[k] > repeatsDiffer*us {
+				row.y[k] = us
+			}
+		}
+		out.rows[i] = row
+		larger = least
+	}
+	return out
 }
 
 // raisedAt returns the curve with the time at a measured size raised to what its neighbours give, log-log.

@@ -53,7 +53,8 @@ type Asked struct {
 	WeightsFloat32            bool
 	LoRA                      bool
 	Graphs                    string
-	Saturated                 bool // more is asked for than the server does, or requests lose their cache
+	UnreadKeys                []string // of config.json, which may change a size
+	Saturated                 bool     // more is asked for than the server does, or requests lose their cache
 }
 
 // AskedOf returns the axes of a deployment.
@@ -70,6 +71,7 @@ func AskedOf(d *deploy.Deployment) Asked {
 		WeightsFloat32:   d.Model.BytesPerActivation > 2,
 		LoRA:             lora || d.Engine.Extra["lora_modules"] != nil,
 		Graphs:           GraphsOf(d),
+		UnreadKeys:       d.Model.UnknownKeys,
 	}
 }
 
@@ -162,6 +164,9 @@ func (m *Domain) Outside(a *Asked) (axes []string) {
 	}
 	if a.Graphs != "" && len(m.Graphs) > 0 && !slices.Contains(m.Graphs, a.Graphs) {
 		add("CUDA graphs of %s, measured of %s", a.Graphs, strings.Join(m.Graphs, " and "))
+	}
+	if len(a.UnreadKeys) > 0 {
+		add("keys of config.json that are not read: %s", strings.Join(a.UnreadKeys, ", "))
 	}
 	if a.Saturated {
 		add("a saturated server, measured within capacity")

@@ -25,6 +25,30 @@ type expertShape struct {
 	raw                          bool   // keep times as measured, also where more tokens took less
 }
 
+// plainExperts are the experts of the tables that have two matrices in place of three (hidden size, width, number):
+// those of Nemotron-3 Nano, Super and Ultra, whose activation is relu2. The tables do not state it; their times are
+// two thirds of those of gated experts of the same size.
+var plainExperts = [][3]int64{{2688, 1856, 128}, {1024, 2688, 512}, {2048, 5120, 512}}
+
+// matricesOf returns the number of matrices of each expert in rows of a size.
+func matricesOf(hidden, width, experts int64) int64 {
+	if slices.Contains(plainExperts, [3]int64{hidden, width, experts}) {
+		return 2
+	}
+	return 3
+}
+
+// leastRead is the share of the weights that tokens read at least, of what uniform routing reads: rows of large experts,
+// which no cache holds, show 0.73 and more. Small ones of few experts on a GPU are found in its cache by repeats of a
+// measurement (L40S: 0.27), in a step of many layers they are not.
+const leastRead = 0.7
+
+// expertsReadUs returns the least time in us in which the tokens' experts are read.
+func (g *GPU) expertsReadUs(s *expertShape, tokens float64) float64 {
+	readUs, _ := g.expertsRoofline(s, s.dtypes[0], tokens)
+	return leastRead * readUs
+}
+
 // experts returns the time of one layer's fused experts over tokens: from rows of the exact shape,
 // where moe_tp_size may be scaled from the nearest; else from similar experts, else from bfloat16
 // ones.
@@ -71,6 +95,10 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 			times = times.envelope()
 		}
 		times = times.scaled(float64(tp) / float64(s.tp))
+		if n := matricesOf(s.hidden, s.inter, s.experts); n != s.projections {
+			times = times.scaled(float64(s.projections) / float64(n))
+			source = source.substituted("experts of %d matrices, from %d", s.projections, n)
+		}
 		if by, instead, from, ok := g.contradicted(s, dtype, times); ok {
 			from.Contradicted = by
 			from = from.substituted("measured rows are %.1f times those of bfloat16: from bfloat16 by the bytes of its weights", by)
@@ -232,15 +260,18 @@ func (t *Table) likeExperts(s expertShape) (likeTimes curve, source found, ok bo
 		hidden, own = vllm.PaddedExperts(s.backend, s.capability, s.hidden, max(1, s.inter/s.tp))
 		width = own * s.tp
 	}
-	weights := float64(s.experts * hidden * width)
-	// distance compares the dtype first, then size and number of the experts on a log scale.
+	weights := float64(s.experts * hidden * width * s.projections)
+	matrices := func(row *Series) float64 {
+		return float64(matricesOf(row.Key[t.Column("hidden_size")], row.Key[t.Column("inter_size")], row.Key[t.Column("num_experts")]))
+	}
+	// distance compares the dtype first, then size, number and matrices of the experts on a log scale.
 	distance := func(row *Series) (d [2]float64) {
 		if s.backend == "" && !slices.Contains(s.dtypes, word(row, "moe_dtype")) {
 			d[0] = 1
 		}
 		n := number(row, "num_experts")
-		size := n * number(row, "hidden_size") * number(row, "inter_size")
-		d[1] = math.Abs(math.Log(size/weights)) + math.Abs(math.Log(n/float64(s.experts)))
+		size := n * number(row, "hidden_size") * number(row, "inter_size") * matrices(row)
+		d[1] = math.Abs(math.Log(size/weights)) + math.Abs(math.Log(n/float64(s.experts))) + math.Abs(math.Log(matrices(row)/float64(s.projections)))
 		return d
 	}
 	var like []*Series
@@ -277,7 +308,7 @@ func (t *Table) likeExperts(s expertShape) (likeTimes curve, source found, ok bo
 	for i := range likeTimes.x {
 		likeTimes.x[i] *= tokens
 	}
-	likeTimes = likeTimes.envelope().scaled(weights / (experts * fromHidden * fromWidth))
+	likeTimes = likeTimes.envelope().scaled(weights / (experts * fromHidden * fromWidth * matrices(nearest)))
 	if best != [2]float64{} {
 		source = source.substituted("scaled from %.0f experts of %.0f x %.0f, %s", experts, fromHidden, fromWidth, word(nearest, "moe_dtype"))
 		if hidden != s.hidden || width != s.inter {

@@ -459,6 +459,7 @@ func TestOutsideOfTheMeasuredDomain(t *testing.T) {
 		{"data parallelism", func(a *Asked) { a.DP = 8 }},
 		{"float32", func(a *Asked) { a.WeightsFloat32 = true }},
 		{"LoRA", func(a *Asked) { a.LoRA = true }},
+		{"config.json", func(a *Asked) { a.UnreadKeys = []string{"use_cla"} }},
 	} {
 		asked := inside
 		x.change(&asked)
@@ -466,6 +467,42 @@ func TestOutsideOfTheMeasuredDomain(t *testing.T) {
 		said := c.SentenceFor(s, &asked)
 		if len(axes) != 1 || !strings.Contains(axes[0], x.axis) || !strings.Contains(said, "not validated here") || !(got.ITL >= c.Unseen.ITL) {
 			t.Errorf("%s: got %+v, %q, %q", x.axis, got, axes, said)
+		}
+	}
+}
+
+// TestExpertsCountTheirMatrices: rows of experts with two matrices (Nemotron-3) are scaled to three for gated experts of
+// about their size, which take rows of gated ones where there are any, and no experts take less than reading them.
+func TestExpertsCountTheirMatrices(t *testing.T) {
+	qwen := expertShape{dtypes: []string{bf16}, hidden: 3584, inter: 2560, topK: 8, experts: 64, tp: 1, ep: 1, projections: 3, load: DefaultLoad}
+	nano := expertShape{dtypes: []string{bf16}, hidden: 2688, inter: 1856, topK: 6, experts: 128, tp: 1, ep: 1, projections: 2, load: DefaultLoad}
+	gated := nano
+	gated.projections = 3
+	for _, g := range GPUs() {
+		own, source, err := g.experts(nano)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wider, _, err := g.experts(gated)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := wider.usAt(256, 1) / own.usAt(256, 1); math.Abs(r-1.5) > 1e-9 {
+			t.Errorf("%s, %s: got %g times as long with three matrices", g.Hardware, source.Note, r)
+		}
+		like, source, err := g.experts(qwen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, tokens := range []float64{1, 8, 32, 128, 1024} {
+			readUs, computeUs := g.expertsRoofline(&qwen, bf16, tokens)
+			least := 0.8 * max(readUs, computeUs)
+			if strings.HasPrefix(g.Hardware, "L40S") { // whose cache holds experts of few tokens
+				least = 0
+			}
+			if us := like.usAt(tokens, 1); us < least {
+				t.Errorf("%s, %g tokens, %s: got %.0f us, the datasheet %.0f", g.Hardware, tokens, source.Note, us, max(readUs, computeUs))
+			}
 		}
 	}
 }

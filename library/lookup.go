@@ -158,7 +158,7 @@ func (t *Table) curveOf(series []*Series) (curve, string) {
 }
 
 // gridOf merges series into a grid whose first size is a column of the keys, and returns the names
-// of its kernels.
+// of its kernels. Disturbed times are lowered to those of larger sizes.
 func (t *Table) gridOf(series []*Series, column string) (grid, string) {
 	at := t.Column(column)
 	by := map[int64][]*Series{}
@@ -167,7 +167,7 @@ func (t *Table) gridOf(series []*Series, column string) (grid, string) {
 		by[s.Key[at]] = append(by[s.Key[at]], s)
 		xs = append(xs, s.Key[at])
 	}
-	var g grid
+	g := grid{byRequests: column == "batch_size"}
 	var names []string
 	for _, x := range distinct(xs) {
 		c, name := t.curveOf(by[x])
@@ -175,7 +175,7 @@ func (t *Table) gridOf(series []*Series, column string) (grid, string) {
 		g.rows = append(g.rows, c)
 		names = append(names, name)
 	}
-	return g, strings.Join(distinct(names), ", ")
+	return g.withoutDisturbed(), strings.Join(distinct(names), ", ")
 }
 
 // values returns the values of a column in series, sorted.

@@ -129,10 +129,28 @@ func (r *orderedStep) raiseStandIns(s *Step, g *GPU) {
 			if !isStandIn(*op) || like.rank >= op.rank || like.Reached == Analytic {
 				continue
 			}
-			own, other := op.us, like.us
+			own, other := op.us, r.inOrderOfRanks(reference, better, at)
 			op.us = func(in *state) float64 { return max(own(in), (other(in)-replaceLaunchUs)/replaceBeyond) }
 		}
 	}
+}
+
+// inOrderOfRanks returns the time of an operator of a plan on a GPU, at most what the same GPU's plans at less tensor
+// parallelism allow.
+func (r *orderedStep) inOrderOfRanks(s *Step, g *GPU, place int) func(in *state) float64 {
+	us := s.Operators[place].us
+	for tp := s.TP; tp%2 == 0; {
+		tp /= 2
+		fewer, _ := r.plan(g, tp)
+		if fewer == nil {
+			continue
+		}
+		if at, ok := s.samePlace(fewer)[place]; ok {
+			own, least := us, fewer.Operators[at].us
+			us = func(in *state) float64 { return min(own(in), allowedUs(least(in))) }
+		}
+	}
+	return us
 }
 
 // sheets has the datasheets of the embedded GPUs.

@@ -135,7 +135,13 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 		DType: shape.dtypes[0],
 		Kind:  Experts,
 		found: source,
-		us:    func(in *state) float64 { return curve.usAt(in.routed, 1) },
+		us: func(in *state) float64 {
+			us := curve.usAt(in.routed, 1)
+			if shape.raw {
+				return us
+			}
+			return max(us, b.g.expertsReadUs(&shape, in.routed))
+		},
 	})
 	if b.ranks > 1 {
 		b.addExchange(&shape, times)

@@ -325,10 +325,10 @@ func TestLayersOfSeveralSizes(t *testing.T) {
 		params                         int64
 		weights, perToken, fullWindows float64 // bytes
 	}{
-		{"Laguna-XS.2", laguna(40, 64, xs+`,"gating":true`), xsTotal, 2 * float64(xsTotal), 10 * 2 * 8 * 128 * 2, 30 * 2 * 8 * 128 * 2 * 512},
-		{"Laguna-XS.2-FP8", laguna(40, 64, xs+`,"gating":true`+blockFP8), xsTotal, 2*float64(xsTotal-narrow) + float64(narrow)*(1+4./16384),
+		{"Laguna XS", laguna(40, 64, xs+`,"gating":true`), xsTotal, 2 * float64(xsTotal), 10 * 2 * 8 * 128 * 2, 30 * 2 * 8 * 128 * 2 * 512},
+		{"Laguna XS in fp8", laguna(40, 64, xs+`,"gating":true`+blockFP8), xsTotal, 2*float64(xsTotal-narrow) + float64(narrow)*(1+4./16384),
 			10 * 2 * 8 * 128, 30 * 2 * 8 * 128 * 512},
-		{"Laguna-S-2.1", laguna(48, 72, `"hidden_size":3072,"intermediate_size":12288,"num_experts_per_tok":10,"moe_intermediate_size":1024,`+
+		{"Laguna S", laguna(48, 72, `"hidden_size":3072,"intermediate_size":12288,"num_experts_per_tok":10,"moe_intermediate_size":1024,`+
 			`"shared_expert_intermediate_size":1024,"gating":"per-head"`), total(48, 3072, 72, 12288, 1024),
 			2 * float64(total(48, 3072, 72, 12288, 1024)), 12 * 2 * 8 * 128 * 2, 36 * 2 * 8 * 128 * 2 * 512},
 		{"MiniMax-M3 with images", `{"model_type":"minimax_m3_vl","torch_dtype":"bfloat16","vision_config":{},"text_config":{` + m3 + `}}`, m3Total,
