@@ -50,7 +50,7 @@ func TestStepCountReadings(t *testing.T) {
 	})))
 	f := ofSteps(3, 0, step, nil)
 	f.run.Aggregate = &trace.Aggregate{}
-	wanted{text: "the steps are logged passes"}.compare(t, "a log", stepTokens(f))
+	wanted{text: "fewer than 20 logged passes of vLLM with decodes"}.compare(t, "a log", stepTokens(f))
 }
 
 func TestUsedBlockReadings(t *testing.T) {
