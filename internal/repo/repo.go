@@ -1,5 +1,4 @@
-// Package repo finds the repository and the folder next to it, for tests, and sets how often their garbage is
-// collected.
+// Package repo finds the repository and the folder next to it, for tests.
 package repo
 
 import (

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,7 +36,6 @@ func TestGuideLLMIsStreamed(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(100)) // internal/repo sets more
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -89,7 +88,6 @@ func TestLongLinesAreSharedByWorkers(t *testing.T) {
 	if err := f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(100)) // internal/repo sets more
 	text = nil
 	runtime.GC()
 	var before runtime.MemStats
