@@ -2,7 +2,6 @@ package validate_test
 
 import (
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -16,16 +15,7 @@ import (
 // at least 31 are named in every one.
 func TestEvalCommonLies(t *testing.T) {
 	repo.NeedEval(t)
-	data := repo.Shared(t, "data")
-	recordings := recordingsOfLies(t)
-	for _, h := range recordings {
-		if h.kind == traced && h.isGPU {
-			recordings = append(recordings, asClients(h))
-		}
-	}
-	recordings = append(recordings, honestRuns(t, stock, filepath.Join(repo.Root(t), "testdata", "traces", "planted"))...)
-	recordings = append(recordings, honestRuns(t, summaries, filepath.Join(data, "real_step_summaries"))...)
-	recordings = append(recordings, honestRuns(t, spans, filepath.Join(data, "real_stock_otlp"))...)
+	recordings := recordingsOfAllKinds(t)
 	all := commonLies()
 	right := 0
 	for what, o := range tellLies(t, recordings, all, false) {

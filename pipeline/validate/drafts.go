@@ -5,6 +5,7 @@ package validate
 // (spec#replay-drafts).
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -163,7 +164,7 @@ func (r *draftReplay) finding(run *trace.Run, requests []Request) trace.Finding 
 	}
 	others := "accept none"
 	if !math.IsNaN(r.acceptedFrac) {
-		others = trace.Findingf("", "accept %.1f %% of their drafts, as %s counts of all", 100*r.acceptedFrac, r.source).Message
+		others = fmt.Sprintf("accept %.1f %% of their drafts, as %s counts of all", 100*r.acceptedFrac, r.source)
 	}
 	return trace.Findingf(ReplayAssumes, "run %s: speculative decoding: acceptance is assumed even over the passes of a request: "+
 		"%d of %d requests accept what their chunks show on average, the others %s", run.ID, shown, len(requests), others)

@@ -18,10 +18,10 @@ const (
 	inEngine  = "in engine" // a client within the engine, with its stamps
 )
 
-// TestEvalOtherLies tells the lies of otherLies about the recordings of TestEvalFurtherLies, of step summaries alone, of
-// stock spans and of a planted stock server: each is named in one of them at least, and at least 85 in every one.
-func TestEvalOtherLies(t *testing.T) {
-	repo.NeedEval(t)
+// recordingsOfAllKinds are the recordings of TestEvalFurtherLies, those of step summaries alone, of stock spans and of a planted
+// stock server.
+func recordingsOfAllKinds(t *testing.T) []*honest {
+	t.Helper()
 	data := repo.Shared(t, "data")
 	recordings := recordingsOfLies(t)
 	for _, h := range recordings {
@@ -32,6 +32,15 @@ func TestEvalOtherLies(t *testing.T) {
 	recordings = append(recordings, honestRuns(t, stock, filepath.Join(repo.Root(t), "testdata", "traces", "planted"))...)
 	recordings = append(recordings, honestRuns(t, summaries, filepath.Join(data, "real_step_summaries"))...)
 	recordings = append(recordings, honestRuns(t, spans, filepath.Join(data, "real_stock_otlp"))...)
+	return recordings
+}
+
+// TestEvalOtherLies tells the lies of otherLies about the recordings of TestEvalFurtherLies, of step summaries alone, of
+// stock spans and of a planted stock server: each is named in one of them at least, and at least 85 in every one.
+func TestEvalOtherLies(t *testing.T) {
+	repo.NeedEval(t)
+	data := repo.Shared(t, "data")
+	recordings := recordingsOfAllKinds(t)
 	recordings = append(recordings, honestRuns(t, inEngine, filepath.Join(data, "real_requests_llmservingsim"))...)
 	all := otherLies()
 	right := 0

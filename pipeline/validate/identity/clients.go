@@ -5,7 +5,9 @@ package identity
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
@@ -195,7 +197,8 @@ func timesEqual(f *facts) reading {
 			}
 		}
 		r.checked += n
-		for key, requests := range shared {
+		for _, key := range slices.Sorted(maps.Keys(shared)) { // of equal numbers, the shortest time is named
+			requests := shared[key]
 			sends, lengths := map[float64]bool{}, map[float64]bool{}
 			for _, q := range requests {
 				sends[q.sentUs] = true
