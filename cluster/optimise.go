@@ -125,7 +125,7 @@ func loggedCalls(path string) (out []loggedCall, whole int64, err error) {
 	text = text[:bytes.LastIndexByte(text, '\n')+1]
 	for line := range bytes.Lines(text) {
 		var c loggedCall
-		if err := json.Unmarshal(line, &c); err != nil {
+		if err := trace.UnmarshalJSON(line, &c); err != nil {
 			return nil, 0, &trace.SyntaxError{
 				File: filepath.Base(path),
 				Line: int64(len(out) + 1),

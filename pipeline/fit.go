@@ -375,7 +375,10 @@ func readGrams(names []string, special bool) ([]ridge.File, []result.Input, erro
 		if err != nil {
 			return nil, nil, err
 		}
-		g, err := ridge.Read(bytes.NewReader(b))
+		var g ridge.File
+		if err = trace.CheckMemory(b, &g); err == nil {
+			g, err = ridge.Read(bytes.NewReader(b))
+		}
 		if err != nil {
 			return nil, nil, trace.Hinted(fmt.Errorf("%s: %w", name, err), "blis-train fit OUT --save-gram FILE writes such files")
 		}

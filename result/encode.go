@@ -86,7 +86,7 @@ func Intact(text []byte) bool {
 
 // Read decodes a document into doc, strictly: another schema version and unknown keys are errors.
 func Read(text []byte, doc any) error {
-	if err := trace.CheckObjects(text); err != nil {
+	if err := trace.CheckMemory(text, doc); err != nil {
 		return err
 	}
 	var head struct {

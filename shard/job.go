@@ -236,10 +236,7 @@ func (j Job) Task(id string) (*Task, error) {
 		return nil, err
 	}
 	t := &Task{}
-	if err = trace.CheckObjects(text); err == nil {
-		err = trace.UnmarshalJSON(text, t)
-	}
-	if err != nil {
+	if err = trace.UnmarshalJSON(text, t); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.path(tasksDir, id+".json"), err)
 	}
 	if t.ID() != id {
@@ -274,7 +271,7 @@ func (j Job) tasksOf(pass string) ([]listed, error) {
 		return nil, err
 	}
 	var list []listed
-	if err := json.Unmarshal(text, &list); err != nil {
+	if err := trace.UnmarshalJSON(text, &list); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.path(passesDir, pass+".json"), err)
 	}
 	for _, t := range list {

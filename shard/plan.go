@@ -234,11 +234,7 @@ func ReadPlan(dir string) (*Plan, error) {
 		return nil, trace.Hinted(err, "blis-train plan RUN... -o "+dir)
 	}
 	p := &Plan{}
-	err = trace.CheckObjects(text)
-	if err == nil {
-		err = trace.UnmarshalJSON(text, p)
-	}
-	if err != nil {
+	if err = trace.UnmarshalJSON(text, p); err != nil {
 		return nil, fmt.Errorf("%s: got no plan: %w", path, err)
 	}
 	if now := buildName(); p.Build != now {

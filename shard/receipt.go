@@ -154,7 +154,7 @@ func (j Job) receipt(name string) (*Receipt, error) {
 		return nil, err
 	}
 	r := &Receipt{}
-	if err := json.Unmarshal(text, r); err != nil {
+	if err := trace.UnmarshalJSON(text, r); err != nil {
 		return nil, fmt.Errorf("not a receipt: %w", err)
 	}
 	if want, err := r.name(); err != nil || want+".json" != name {

@@ -3,7 +3,6 @@ package shard
 // This file finds which tasks of a pass are done, open or failed.
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -103,7 +102,7 @@ func (j Job) failure(names []string) error {
 	f := Failure{}
 	text, err := files.Read(j.path(receiptsDir, last), maxText, false)
 	if err == nil {
-		err = json.Unmarshal(text, &f)
+		err = trace.UnmarshalJSON(text, &f)
 	}
 	switch {
 	case err != nil && len(names) <= MaxFailures: // a half-written receipt counts as a failure

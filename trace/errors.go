@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Code is the name of one kind of drop, warning, finding or error. Other programs read codes, so they
@@ -54,7 +55,8 @@ func (e *SyntaxError) Error() string {
 	case e.Col == 0:
 		return fmt.Sprintf("%s:%d: %s", e.File, e.Line, e.Msg)
 	}
-	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Col, e.Msg)
+	place := fmt.Sprintf("%s:%d:%d", e.File, e.Line, e.Col)
+	return strings.TrimPrefix(place, ":") + ": " + e.Msg // the caller may know the file alone
 }
 
 // Position returns the line and the column, both from 1, of the character at which a

@@ -1,36 +1,21 @@
 package trace
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 )
 
 // UnmarshalJSON does what json.Unmarshal does, and returns an error for a text in which an object
-// has a key twice.
+// has a key twice, and before decoding for one that would take too much memory.
 func UnmarshalJSON(text []byte, v any) error {
+	if err := CheckMemory(text, v); err != nil {
+		return err
+	}
 	if err := json.Unmarshal(text, v); err != nil {
 		return err
 	}
 	if e := TwiceKey(text); e != nil {
-		return fmt.Errorf("%d:%d: %s", e.Line, e.Col, e.Msg)
-	}
-	return nil
-}
-
-// An object in memory may take thousands of bytes, in a text two: {}. Documents of this program have more than 60 bytes
-// for each even without blanks.
-const (
-	freeObjects = 10_000 // in any document
-	objectBytes = 32     // of the text, for each further one
-)
-
-// CheckObjects returns an error for a JSON text that has far more objects for its size than any document of this
-// program, before it is decoded into structs.
-func CheckObjects(text []byte) error {
-	n := bytes.Count(text, []byte("{"))
-	if n > freeObjects && n > len(text)/objectBytes {
-		return fmt.Errorf("got %s objects in %s bytes, want at most one in %d bytes", Thousands(int64(n)), Thousands(int64(len(text))), objectBytes)
+		return e
 	}
 	return nil
 }

@@ -190,6 +190,47 @@ func TestEvalPlanBombs(t *testing.T) {
 	}
 }
 
+// TestEvalDocumentBombs: a document whose lists of objects have 1.5 million further elements is refused and takes no more
+// than 600 MiB, whatever the elements are.
+func TestEvalDocumentBombs(t *testing.T) {
+	s := newProcesses(t)
+	dir := t.TempDir()
+	s.must(t, "run", filepath.Join(repo.Root(t), "testdata", "traces", "smoke"), "-o", filepath.Join(dir, "o"), "-q", "--bootstraps", "50", "--force")
+	calls := map[string][][]string{
+		"extract.json":    {{"fit", "o", "-q"}},
+		"fit.json":        {{"validate", "o", "-q"}, {"export", "o/fit.json", "-o", "x.yaml"}},
+		"validation.json": {{"export", "o/fit.json", "-o", "x.yaml"}},
+	}
+	lists := 0
+	for document, list := range calls {
+		sound := string(repo.Read(t, dir, "o", document))
+		var keys map[string]json.RawMessage
+		noErr(t, json.Unmarshal([]byte(sound), &keys))
+		for key, value := range keys {
+			if value[0] != '[' {
+				continue
+			}
+			lists++
+			before, after, _ := strings.Cut(sound, "\n  \""+key+"\": [")
+			for _, piece := range []string{"{},", "null,"} {
+				more := strings.Repeat(piece, 1_500_000)
+				if after[0] == ']' {
+					more = strings.TrimSuffix(more, ",")
+				}
+				text := before + "\n  \"" + key + "\": [" + more + after
+				repo.Write(t, text, dir, "o", document)
+				for _, call := range list {
+					s.measure(t, fmt.Sprintf("%s, %s of %s, %s", document, key, piece, call[0]), dir, call...)
+				}
+			}
+		}
+		repo.Write(t, sound, dir, "o", document)
+	}
+	if lists < 8 {
+		t.Errorf("got %d lists in %d documents, want 8 or more", lists, len(calls))
+	}
+}
+
 // parquetBomb writes a table with the columns of another one, each row equal: rows in groups, with lists of so many
 // elements and texts of so many bytes.
 type parquetBomb struct {

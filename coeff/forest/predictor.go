@@ -3,6 +3,7 @@ package forest
 // This file reads the boosted trees of predictor.json and evaluates them.
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -71,8 +72,8 @@ type Evaluated struct {
 // Load returns the predictor in a predictor.json. Unknown keys are ignored.
 func Load(r io.Reader) (*Predictor, error) {
 	var doc struct {
-		SchemaVersion string   `json:"schema_version"`
-		Targets       []Target `json:"targets"`
+		SchemaVersion string  `json:"schema_version"`
+		Targets       targets `json:"targets"`
 	}
 	if err := json.NewDecoder(r).Decode(&doc); err != nil {
 		return nil, fmt.Errorf("forest: predictor: %w", err)
@@ -92,6 +93,28 @@ func Load(r io.Reader) (*Predictor, error) {
 		return nil, fmt.Errorf("forest: predictor: got no targets, want ttft_ms or tpot_ms")
 	}
 	return p, nil
+}
+
+// targets is the list of targets in a file. It is decoded one by one up to the first error, because
+// for a list of structs encoding/json makes every element before it returns an error.
+type targets []Target
+
+func (list *targets) UnmarshalJSON(text []byte) error {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	if first, err := dec.Token(); err != nil || first != json.Delim('[') {
+		return fmt.Errorf("targets: got no list")
+	}
+	for dec.More() {
+		var t Target
+		if err := dec.Decode(&t); err != nil {
+			return err
+		}
+		if t.Name == "" {
+			return fmt.Errorf("targets: got a target without a name")
+		}
+		*list = append(*list, t)
+	}
+	return nil
 }
 
 // Target returns the target of that name, nil when the file has none.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
 
@@ -26,7 +27,7 @@ type manifest struct {
 func readManifest(dir string) manifest {
 	var m manifest
 	b, err := files.ReadAll(filepath.Join(dir, manifestName))
-	if err == nil && json.Unmarshal(b, &m) != nil {
+	if err == nil && trace.UnmarshalJSON(b, &m) != nil {
 		return manifest{}
 	}
 	return m

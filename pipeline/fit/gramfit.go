@@ -5,7 +5,6 @@ package fit
 
 import (
 	"context"
-	"encoding/json"
 	"math"
 	"slices"
 
@@ -92,7 +91,7 @@ func (g *gramFit) describeRuns() error {
 			r.Reason = "left out"
 			continue
 		}
-		if err := json.Unmarshal([]byte(text), r); err != nil {
+		if err := trace.UnmarshalJSON([]byte(text), r); err != nil {
 			return gramRefusal("run %s: %v", id, err)
 		}
 		if g.o.Lag != nil {

@@ -61,6 +61,11 @@ func documentError(path string, text []byte, err error) error {
 			Msg:  "got text that is no JSON object, want a document such as fit.json",
 			Hint: "name the document itself: fit.json lies in the output folder of fit and run"}
 	}
+	if placed, ok := errors.AsType[*trace.SyntaxError](err); ok {
+		placed.File = path
+		placed.Code = codeBadDocument
+		return placed
+	}
 	syntax, ok := errors.AsType[*json.SyntaxError](err)
 	if !ok {
 		if stage := StageOf(path); stage != "" {

@@ -1,0 +1,59 @@
+package trace
+
+import (
+	"strings"
+	"testing"
+)
+
+// wide is a struct of 4 KiB, such as a configuration in fit.json.
+type wide struct {
+	Name  string       `json:"name"`
+	Sums  [512]float64 `json:"-"`
+	Rows  []float64
+	Inner *wide `json:"inner"`
+}
+
+// TestCheckMemory: a list whose elements become far larger in memory than in the text is refused,
+// whatever the elements are; lists of numbers, and values that are skipped, are not.
+func TestCheckMemory(t *testing.T) {
+	var doc struct {
+		Runs   []wide          `json:"runs"`
+		Links  []*wide         `json:"links"`
+		ByName map[string]wide `json:"by_name"`
+		Curve  [][2]float64    `json:"curve"`
+		Opt    []Opt[int64]    `json:"opt"`
+		Any    []any           `json:"any"`
+	}
+	const n = 33_000 // 33,000 elements of 4,136 bytes are just above 128 MiB
+	many := func(piece string) string { return strings.TrimSuffix(strings.Repeat(piece+",", n), ",") }
+	for _, c := range []struct {
+		name, text string
+		refused    bool
+	}{
+		{"objects", `{"runs":[` + many("{}") + `]}`, true},
+		{"nulls", `{"runs":[` + many("null") + `]}`, true},
+		{"numbers", `{"runs":[` + many("0") + `]}`, true},
+		{"texts", `{"runs":[` + many(`""`) + `]}`, true},
+		{"key in capitals", `{"RUNS":[` + many("0") + `]}`, true},
+		{"pointers", `{"links":[` + many("0") + `]}`, true},
+		{"pointers in one object", `{"runs":[` + strings.Repeat(`{"inner":{}},`, n/2) + `]}`, true},
+		{"a map", `{"by_name":{` + many(`"a":0`) + `}}`, true},
+		{"behind an escaped quote", `{"x\"":1,"runs":[` + many("0") + `]}`, true},
+		{"fewer", `{"runs":[` + strings.Repeat("0,", n-1_000) + `0]}`, false},
+		{"an unknown key", `{"walks":[` + many("{}") + many("{}") + `]}`, false},
+		{"a field without a tag", `{"runs":[{"rows":[` + many("0") + `]}]}`, false},
+		{"pairs", `{"curve":[` + many("[1,2]") + `]}`, false},
+		{"optional values", `{"opt":[` + many("1") + `]}`, false},
+		{"any", `{"any":[` + many("{}") + `]}`, false},
+		{"brackets", strings.Repeat("[", 3*n), false},
+		{"closed twice", `}}]]{"runs":[` + many("{}"), true},
+	} {
+		if err := CheckMemory([]byte(c.text), &doc); (err != nil) != c.refused {
+			t.Errorf("%s: got %v, want refused %v", c.name, err, c.refused)
+		}
+	}
+	err := CheckMemory([]byte("{\n\"runs\":["+many("{}")), &doc)
+	if err == nil || !strings.HasPrefix(err.Error(), "2:97171: got values that take more than 128 MiB in memory from 99,009 bytes of text") {
+		t.Errorf("got %v", err)
+	}
+}
