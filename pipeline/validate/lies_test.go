@@ -115,11 +115,11 @@ func lies() []lie {
 			dep: func(d *deploy.Deployment) { d.Model.ID = "mistralai/Ministral-3B" }},
 
 		// stamps
-		{what: "every monotonic stamp x1000", kinds: traced, causes: "clock_rates step_prior api_delays client_limits", run: func(r *trace.Run) { scaleStamps(r, 1000, false) }},
-		{what: "every stamp x1000", kinds: traced, gpu: true, causes: "step_prior", run: func(r *trace.Run) { scaleStamps(r, 1000, true) }},
-		{what: "every stamp / 1000", kinds: traced, causes: "step_floor step_prior", run: func(r *trace.Run) { scaleStamps(r, 1e-3, true) }},
-		{what: "step stamps x1000", kinds: traced, causes: "clock_rates step_prior", run: func(r *trace.Run) { scaleSteps(r, 1000) }},
-		{what: "step stamps / 10", kinds: traced, causes: "clock_rates step_floor step_prior", run: func(r *trace.Run) { scaleSteps(r, 0.1) }},
+		{what: "every monotonic stamp x1000", kinds: traced, causes: "step_stamps clock_rates step_prior api_delays client_limits", run: func(r *trace.Run) { scaleStamps(r, 1000, false) }},
+		{what: "every stamp x1000", kinds: traced, gpu: true, causes: "step_stamps step_prior", run: func(r *trace.Run) { scaleStamps(r, 1000, true) }},
+		{what: "every stamp / 1000", kinds: traced, causes: "step_stamps step_floor step_prior", run: func(r *trace.Run) { scaleStamps(r, 1e-3, true) }},
+		{what: "step stamps x1000", kinds: traced, causes: "step_stamps step_order clock_rates step_prior", run: func(r *trace.Run) { scaleSteps(r, 1000) }},
+		{what: "step stamps / 10", kinds: traced, causes: "step_stamps step_order clock_rates step_floor step_prior", run: func(r *trace.Run) { scaleSteps(r, 0.1) }},
 		{what: "API spans 50 ms early", kinds: traced, gpu: true, causes: "departure_order", run: func(r *trace.Run) { shiftAPI(r, -50e6) }},
 		{what: "API spans 5 s early", kinds: traced, causes: "departure_order api_delays client_encloses_server", run: func(r *trace.Run) { shiftAPI(r, -5e9) }},
 		{what: "API spans 5 s late", kinds: traced, causes: "engine_order api_delays client_encloses_server", run: func(r *trace.Run) { shiftAPI(r, 5e9) }},

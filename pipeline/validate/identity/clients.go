@@ -144,16 +144,20 @@ func clientPasses(f *facts) reading {
 func clientsDiffer(f *facts) reading {
 	type row struct {
 		prompt, output, ttftUs, e2eUs float64
+		sentUs                        float64 // where times in whole ms may be equal by chance
 	}
 	seen := map[row]bool{}
 	var r reading
 	for i := range f.loads {
 		l := &f.loads[i]
-		if isWhole(l.ttftUs/1e3) || isWhole(l.e2eUs/1e3) { // equal by chance
-			continue
+		key := row{prompt: l.prompt, output: l.output, ttftUs: l.ttftUs, e2eUs: l.e2eUs}
+		if isWhole(l.ttftUs/1e3) || isWhole(l.e2eUs/1e3) {
+			if isWhole(l.sentUs / 1e3) {
+				continue
+			}
+			key.sentUs = l.sentUs
 		}
 		r.checked++
-		key := row{l.prompt, l.output, l.ttftUs, l.e2eUs}
 		if seen[key] {
 			r.violated++
 		}
@@ -248,6 +252,9 @@ func clientUnits(f *facts) reading {
 	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
 	r.sentence = fmt.Sprintf("in %d of %d requests the time between tokens is over %d times or below 1/%d of the median %.3g ms: the times have several units",
 		r.violated, r.checked, mostUnits, mostUnits, median/1e3)
+	if !r.broken {
+		f.partOfUnits(&r)
+	}
 	return r
 }
 
@@ -302,12 +309,24 @@ func requestFloor(f *facts) reading {
 		return notChecked("steps verify drafted tokens")
 	}
 	var itl, ttft []float64
+	early, below, single := 0, 0, len(f.loads) // first tokens and gaps below those of one token alone, of so many requests
 	add := func(space *features.Space, prompt, computed, output, itlUs, ttftUs float64) {
 		if output > 1 && itlUs > 0 {
 			context := prompt + output/2
 			in := features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1, DecodeContextTokens: context, KVReadTokens: context}
 			roof := space.Roofline(&in)
-			itl = append(itl, itlUs/1e6/math.Max(roof.LinearS, roof.WeightS+roof.KVS))
+			ratio := itlUs / 1e6 / math.Max(roof.LinearS, roof.WeightS+roof.KVS)
+			itl = append(itl, ratio)
+			if ratio < floorShare {
+				below++
+			}
+		}
+		if ttftUs > 0 {
+			in := features.StepInput{ScheduledTokens: 1, PrefillTokens: 1, NumPrefillReqs: 1, NumSampledSeqs: 1}
+			roof := space.Roofline(&in)
+			if ttftUs/1e6 < floorShare*math.Max(roof.LinearS, roof.WeightS) { // even of a prompt that was cached
+				early++
+			}
 		}
 		if computed > 0 && ttftUs > 0 {
 			in := features.StepInput{ScheduledTokens: computed, PrefillTokens: computed, NumPrefillReqs: 1, NumSampledSeqs: 1}
@@ -360,6 +379,17 @@ func requestFloor(f *facts) reading {
 	r.broken = r.largest < floorShare
 	if r.broken {
 		r.violated = r.checked
+	}
+	if part := max(early, below); !r.broken && isPart(part, single) {
+		r.broken = true
+		r.violated = part
+		what = "first tokens"
+		if below > early {
+			what = "times between tokens"
+		}
+		r.sentence = fmt.Sprintf("%d of %d %s are shorter than %s takes with tp %d to read the weights once: a part of the times has another unit, was cut off or "+
+			"filled in, or a part of the outputs is not in tokens", part, single, what, f.dep.Hardware.Name, f.dep.TP)
+		return r
 	}
 	r.sentence = fmt.Sprintf("%s take %.3g times what one request alone takes at the peak of %s with tp %d (median): hardware, tensor_parallel_size, model or "+
 		"dtype in run.yaml is wrong, lengths are not in tokens, or the times have another unit", what, r.largest, f.dep.Hardware.Name, f.dep.TP)

@@ -88,7 +88,7 @@ func TestEachLieIsSeen(t *testing.T) {
 			for i := range r.Requests {
 				r.Requests[i].ScheduledNs.V = r.Requests[i].FirstTokenNs.V + 1_000_000
 			}
-		}, ""},
+		}, "step_order"},
 		{"clients that waited shorter than the engine took", func(r *trace.Run, d *deploy.Deployment) {
 			for i := range r.Observed {
 				r.Observed[i].E2EUs.V /= 2
@@ -236,6 +236,25 @@ func TestEachLieIsSeen(t *testing.T) {
 				r.Observed[i].E2EUs.V += 5e5
 			}
 		}, "client_delays"},
+		{"schedule() in ms", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Steps {
+				r.Steps[i].TsEndNs = r.Steps[i].TsStartNs + 1000*max(1, r.Steps[i].TsEndNs-r.Steps[i].TsStartNs)
+			}
+		}, "step_stamps"},
+		{"requests scheduled when they were queued", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				r.Requests[i].ScheduledNs.V = r.Requests[i].QueuedNs.V - 2e6
+				r.Requests[i].QueuedNs.V -= 2e6
+			}
+		}, "step_order"},
+		{"clients' clock set back", func(r *trace.Run, d *deploy.Deployment) {
+			for i := len(r.Observed) / 2; i < len(r.Observed); i++ {
+				o := &r.Observed[i]
+				for _, at := range []*trace.Opt[int64]{&o.SendNs, &o.FirstChunkNs, &o.LastChunkNs, &o.EndNs} {
+					at.V -= 3600e9
+				}
+			}
+		}, "client_clock"},
 		{"clients' rows twice", func(r *trace.Run, d *deploy.Deployment) { r.Observed = append(r.Observed, r.Observed...) }, "clients_differ"},
 		{"clients' times in two units", func(r *trace.Run, d *deploy.Deployment) {
 			for i := range r.Observed {

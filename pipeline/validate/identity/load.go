@@ -22,6 +22,7 @@ const (
 	littleTolerance = 0.15 // between a concurrency and rate times latency
 	sumTolerance    = 0.10 // between E2E and TTFT plus the time of the other tokens
 	mostOffLevels   = 0.2  // share of load levels whose E2E may be another sum
+	otherUnit       = 3.0  // times that no mean differs from the sum of others
 	wholeTolerance  = 1e-3 // between E2E and the time per token times all tokens, which are not equal
 	fewestLevels    = 3
 	mostChunks      = 64  // of a prompt whose time the library computes
@@ -327,7 +328,7 @@ func levelSums(f *facts) reading {
 	if r.checked == 0 {
 		return notChecked("no load level has TTFT and E2E")
 	}
-	r.broken = float64(r.violated) > mostOffLevels*float64(r.checked)
+	r.broken = float64(r.violated) > mostOffLevels*float64(r.checked) || r.largest > math.Log(otherUnit)
 	r.sentence = fmt.Sprintf("in %d of %d load levels E2E is not TTFT plus the time of the other tokens, by a factor of up to %.3g: one of the columns has "+
 		"another unit or another order, or lengths are not in tokens", r.violated, r.checked, math.Exp(r.largest))
 	if whole >= fewestLevels && float64(whole) > (1-mostOffLevels)*float64(r.checked) {

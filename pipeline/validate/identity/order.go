@@ -106,15 +106,41 @@ func stepOrder(f *facts) reading {
 		}
 	}
 	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	if scheduled := f.scheduledOutside(); !r.broken && scheduled.broken {
+		return scheduled
+	}
 	r.sentence = fmt.Sprintf("%d of %d events of journeys are not at the time of the step that they name, by up to %.3g ms: steps and journeys have "+
 		"different clocks or units, or are of two runs", r.violated, r.checked, r.largest)
 	return r
 }
 
+// scheduledOutside counts the requests that were first scheduled outside of schedule() of the step that scheduled them, and returns
+// the reading: the engine stamps the event there (vllm/v1/core/sched/scheduler.py: schedule()).
+func (f *facts) scheduledOutside() reading {
+	steps := f.run.Steps
+	var r reading
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		k := q.ScheduledStep.V - steps[0].ID // where no summary was lost
+		if !q.ScheduledNs.OK || !q.ScheduledStep.OK || k < 0 || k >= int64(len(steps)) || steps[k].ID != q.ScheduledStep.V {
+			continue
+		}
+		r.checked++
+		off := max(steps[k].TsStartNs-q.ScheduledNs.V, q.ScheduledNs.V-steps[k].TsEndNs)
+		if off > clockSlackNs {
+			r.violated++
+			r.largest = math.Max(r.largest, float64(off)/1e6)
+		}
+	}
+	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
+	r.sentence = fmt.Sprintf("%d of %d requests were first scheduled outside of schedule() of the step that they name, by up to %.3g ms: steps and journeys have "+
+		"different clocks, or stamps are of other steps", r.violated, r.checked, r.largest)
+	return r
+}
+
 // Tolerances of the stamps of steps.
 const (
-	stepsAhead = 4             // steps of which the last begins after the first has ended
-	restartNs  = 1_000_000_000 // by which no step begins before the one before, not even once
+	restartNs = 1_000_000_000 // by which no step begins before the one before, not even once
 )
 
 // stepStamps compares the stamps of each step with each other and with those of the step before, and returns the reading.
@@ -132,9 +158,12 @@ func stepStamps(f *facts) reading {
 			back = max(back, earlier)
 			restarted = restarted || earlier > restartNs
 		}
-		// An asynchronous engine is up to two steps ahead of the device.
-		if i+stepsAhead < len(steps) && steps[i+stepsAhead].ID == steps[i].ID+stepsAhead {
-			back = max(back, steps[i].TsEndNs-steps[i+stepsAhead].TsStartNs-stepSlackNs)
+		// schedule() of a step ends before that of the next one begins, and its duration is from one stamp to the other.
+		if i+1 < len(steps) && steps[i+1].ID == steps[i].ID+1 {
+			back = max(back, steps[i].TsEndNs-steps[i+1].TsStartNs-clockSlackNs)
+		}
+		if us := steps[i].DurationUs; us > 0 {
+			back = max(back, max(steps[i].TsEndNs-steps[i].TsStartNs-us*1000, us*1000-(steps[i].TsEndNs-steps[i].TsStartNs))-clockSlackNs)
 		}
 		if back > 0 {
 			r.violated++
@@ -142,8 +171,9 @@ func stepStamps(f *facts) reading {
 		}
 	}
 	r.broken = restarted || float64(r.violated) > mostBackwards*float64(r.checked)
-	r.sentence = fmt.Sprintf("%d of %d steps end before they begin or after the fourth step behind them began, or do not begin after the step before, by up to "+
-		"%.3g ms: stamps are mixed up, steps are recorded twice, or are of two engines", r.violated, r.checked, r.largest)
+	r.sentence = fmt.Sprintf("%d of %d steps end before they begin or after the next one began, have another duration than from their beginning to their end, or do "+
+		"not begin after the step before, by up to %.3g ms: stamps are mixed up or have two units, steps are recorded twice, or are of two engines", r.violated,
+		r.checked, r.largest)
 	return r
 }
 

@@ -59,7 +59,7 @@ func TestOrderReadings(t *testing.T) {
 	}
 	// An event of step 104, which begins at 40 ms: from 20 ms before step 103 to 20 ms after the end of step 106.
 	for us, over := range map[int64]float64{10_000: 0, 9_000: 1, 81_000: 0, 83_000: 2} {
-		steps.run.Requests = []trace.Request{{ScheduledStep: trace.Some(int64(104)), ScheduledNs: at(us)}, {FinishedStep: trace.Some(int64(100)), FinishedNs: at(0)}, {FirstTokenStep: trace.Some(int64(108)), FirstTokenNs: at(0)}}
+		steps.run.Requests = []trace.Request{{FinishedStep: trace.Some(int64(104)), FinishedNs: at(us)}, {FinishedStep: trace.Some(int64(100)), FinishedNs: at(0)}, {FirstTokenStep: trace.Some(int64(108)), FirstTokenNs: at(0)}}
 		want := wanted{1, 0, 0, false, ""}
 		if over > 0 {
 			want = wanted{1, 1, over, true, fmt.Sprintf("1 of 1 events of journeys are not at the time of the step that they name, by up to %g ms", over)}

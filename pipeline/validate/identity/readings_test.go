@@ -570,19 +570,19 @@ func TestTimesDiffer(t *testing.T) {
 	wanted{text: "no times finer than 1 ms"}.compare(t, "whole ms", timesEqual(with(100, func(_ int, l *clientRequest) { l.ttftUs, l.e2eUs = 1e4, 1e5 })))
 }
 
-// TestStepStampsOfTwoEngines: a step that begins a second before the one before is of another engine, and a step ends before the
-// fourth after it begins.
+// TestStepStampsOfTwoEngines: a step that begins a second before the one before is of another engine, and schedule() of a step ends
+// before that of the next one begins.
 func TestStepStampsOfTwoEngines(t *testing.T) {
 	with := func(change func(i int, s *trace.Step)) *facts {
 		f := &facts{run: &trace.Run{}}
 		for i := range int64(200) {
-			s := trace.Step{ID: 7 + i, TsStartNs: 5e9 + i*10e6, TsEndNs: 5e9 + i*10e6 + 30e6}
+			s := trace.Step{ID: 7 + i, TsStartNs: 5e9 + i*10e6, TsEndNs: 5e9 + i*10e6 + 9e6, DurationUs: 9_000}
 			change(int(i), &s)
 			f.run.Steps = append(f.run.Steps, s)
 		}
 		return f
 	}
-	wanted{200, 0, 0, false, ""}.compare(t, "ahead of the device", stepStamps(with(func(int, *trace.Step) {})))
+	wanted{200, 0, 0, false, ""}.compare(t, "one after the other", stepStamps(with(func(int, *trace.Step) {})))
 	back := func(byNs int64) *facts {
 		return with(func(i int, s *trace.Step) {
 			if i >= 100 {
@@ -591,10 +591,10 @@ func TestStepStampsOfTwoEngines(t *testing.T) {
 			}
 		})
 	}
-	if got := stepStamps(back(1_010_000_001)); !got.broken || got.violated < 1 || math.Abs(got.largest-1000) > 1e-3 {
+	if got := stepStamps(back(1_010_000_001)); !got.broken || got.violated < 1 || math.Abs(got.largest-1008) > 1e-3 {
 		t.Errorf("two engines: got %+v", got)
 	}
-	wanted{200, 1, 10.000001, false, ""}.compare(t, "a small step back", stepStamps(with(func(i int, s *trace.Step) {
+	wanted{200, 2, 19, false, ""}.compare(t, "a small step back", stepStamps(with(func(i int, s *trace.Step) {
 		if i == 100 {
 			s.TsStartNs -= 20e6
 		}
@@ -603,12 +603,14 @@ func TestStepStampsOfTwoEngines(t *testing.T) {
 		return with(func(i int, s *trace.Step) {
 			if i%every == 0 {
 				s.TsEndNs = s.TsStartNs + endNs
+				s.DurationUs = 0
 			}
 		})
 	}
-	wanted{200, 0, 0, false, ""}.compare(t, "within the slack", stepStamps(long(2, 60e6)))
-	wanted{200, 98, 1e3 * (3 - 0.06), true, "98 of 200 steps end before they begin or after the fourth step behind them began"}.
-		compare(t, "another unit", stepStamps(long(2, 3e9)))
+	wanted{200, 0, 0, false, ""}.compare(t, "within the slack", stepStamps(long(2, 11e6)))
+	wanted{200, 100, 1e3*3 - 11, true, "100 of 200 steps end before they begin or after the next one began"}.compare(t, "another unit", stepStamps(long(2, 3e9)))
+	wanted{200, 200, 8.991 - 1, true, "have another duration"}.compare(t, "durations in ms", stepStamps(with(func(_ int, s *trace.Step) { s.DurationUs = 9 })))
+	wanted{200, 0, 0, false, ""}.compare(t, "durations rounded", stepStamps(with(func(_ int, s *trace.Step) { s.DurationUs = 8_100 })))
 }
 
 // TestPassTokens: without drafts the decodes of a logged pass have one token each.

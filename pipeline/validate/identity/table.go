@@ -40,14 +40,14 @@ var identities = []Identity{
 	},
 	{
 		Name: "step_order", Kind: "order", Streams: "journeys and step summaries",
-		Holds:     "a request is scheduled, gets its first token and finishes at the time of the steps that its events name",
-		Tolerance: "one step before to two after, 20 ms, and 2 % of the events",
-		Effect:    result.IdentityFails, Harms: everyPurpose, compare: stepOrder,
+		Holds:     "a request is scheduled, gets its first token and finishes at the time of the steps that its events name, and is scheduled in schedule() of its step",
+		Tolerance: "one step before to two after, 20 ms, and 2 % of the events; 1 ms and 2 % of the requests",
+		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "engine_order", compare: stepOrder,
 	},
 	{
 		Name: "step_stamps", Kind: "order", Streams: "step summaries",
-		Holds:     "a step begins after the one before, and ends after it began and before the fourth after it begins",
-		Tolerance: "1 % of the steps, none that begins 1 s before the one before; 20 ms for the end",
+		Holds:     "schedule() of a step begins after that of the one before, ends after it began and before the next one begins, and takes the time that is stated",
+		Tolerance: "1 % of the steps, none that begins 1 s before the one before; 1 ms for the end",
 		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "step_rounding", compare: stepStamps,
 	},
 	{
@@ -69,10 +69,24 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientStreams,
 	},
 	{
+		Name: "client_turns", Kind: "order", Streams: "client timings or stock spans",
+		Holds:     "first tokens come in the order in which the requests were sent",
+		Tolerance: "overtaken by fewer than 3 that were sent 0.1 s later, or by less than 20 ms or 4 times between tokens; 3 % of the requests, and 4",
+		Effect:    result.IdentityUndecided, Harms: replayAlone,
+		Causes:  "client_order client_encloses_server client_limits span_sums client_units request_rounding request_floor client_clock client_streams client_lengths client_tokens",
+		compare: clientTurns,
+	},
+	{
+		Name: "client_clock", Kind: "order", Streams: "client timings",
+		Holds:     "requests that are numbered, or in the lines of one file, were sent in this order, or in none",
+		Tolerance: "back by what the longest request takes and 1 s; more than 2 % of such places are no order, unless all go back by about as much",
+		Effect:    result.IdentityUndecided, Harms: replayAlone, Causes: "client_order client_limits", compare: clientClock,
+	},
+	{
 		Name: "client_delays", Kind: "order", Streams: "client timings, and journeys, logged passes or the library's kernels",
 		Holds:     "the quickest first token, and the last, reach their client soon after the server made them, or could have made the first",
 		Tolerance: "0.25 s, of at least 20 requests; 0.5 s by the library, unless 20 requests had the server alone until then",
-		Effect:    result.IdentityNamed, Harms: replayAlone, Causes: "span_sums request_rounding client_encloses_server engine_order departure_order client_order", compare: clientDelays,
+		Effect:    result.IdentityNamed, Harms: replayAlone, Causes: "span_sums request_rounding client_encloses_server engine_order departure_order client_order client_streams", compare: clientDelays,
 	},
 
 	{
@@ -104,6 +118,12 @@ var identities = []Identity{
 		Holds:     "times go with the lengths of their own request, not better with another column or with the row beside it",
 		Tolerance: "a rank correlation higher by 0.3 and by 4 standard deviations; half of the correlation that the spread of outputs gives",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientLengths,
+	},
+	{
+		Name: "client_chunks", Kind: "tokens", Streams: "client timings",
+		Holds:     "the gaps between the chunks of an answer add up to the time after its first token, and it has a chunk a token where most answers do",
+		Tolerance: "2 % and 2 ms; half or twice as many chunks; 3 % of the answers, and 4",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_order client_encloses_server client_lengths client_tokens client_streams client_units clients_differ clock_rates step_stamps client_delays client_limits", compare: clientChunks,
 	},
 	{
 		Name: "snapshot_tokens", Kind: "tokens", Streams: "snapshots and step summaries",
@@ -301,6 +321,21 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: passOrder,
 	},
 	{
+		Name: "pass_units", Kind: "time", Streams: "logged passes",
+		Holds:     "a pass that decodes takes about as long as those beside it",
+		Tolerance: "a factor of 3, and 3 % of the passes between two others on each side",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "pass_times", compare: passUnits,
+	},
+	{
+		Name: "answer_passes", Kind: "time", Streams: "client timings and logged passes",
+		Holds: "a request whose pass is known takes as long as this pass to its first token, and as the passes that made the other tokens after it, and all such " +
+			"passes are as far from their first tokens",
+		Tolerance: "a tenth less, and for the median twice as long; a factor of 1.5 from the median and 20 ms; 3 s; 3 % of the requests, and 4",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay,
+		Causes:  "client_order client_units client_chunks pass_times pass_units passes_complete",
+		compare: answerPasses,
+	},
+	{
 		Name: "step_prior", Kind: "time", Streams: "step times and the library's kernels",
 		Holds:     "steps take what the library predicts for the same batches",
 		Tolerance: "a ratio of 1.5 either way, by regime; beyond 5 the purposes fail",
@@ -308,9 +343,10 @@ var identities = []Identity{
 	},
 	{
 		Name: "client_units", Kind: "time", Streams: "client timings or stock spans",
-		Holds:     "the times between the tokens of all requests are of one unit",
-		Tolerance: "a factor of 50 from their median, and 2 % of the requests",
-		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server", compare: clientUnits,
+		Holds: "the times between the tokens of all requests are of one unit",
+		Tolerance: "a factor of 50 from their median, and 2 % of the requests; a factor of 2.5 and 16 median deviations from the requests with as many others, in 3 %; " +
+			"8 times between tokens after an only token",
+		Effect: result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server", compare: clientUnits,
 	},
 	{
 		Name: "span_sums", Kind: "time", Streams: "stock spans",
@@ -319,10 +355,16 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: spanSums,
 	},
 	{
+		Name: "client_sums", Kind: "time", Streams: "client timings or stock spans",
+		Holds:     "E2E has the time to the first token once",
+		Tolerance: "the times between tokens scatter 1.67 times as much as if it lacked it, or had it twice",
+		Effect:    result.IdentityNamed, Harms: stepsAndReplay, Causes: "client_order client_units client_encloses_server span_sums", compare: clientSums,
+	},
+	{
 		Name: "request_floor", Kind: "time", Streams: "client timings, stock spans or load levels, and the deployment",
 		Holds:     "tokens take at least as long as reading the weights, and prompts as their arithmetic, at the datasheet's peak",
-		Tolerance: "20 % of the medians",
-		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server span_sums", compare: requestFloor,
+		Tolerance: "20 % of the medians; of single requests 20 % and 3 % of them",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server span_sums client_order client_units client_tokens client_lengths client_chunks client_streams", compare: requestFloor,
 	},
 	{
 		Name: "request_prior", Kind: "time", Streams: "client timings and the library's kernels",
@@ -339,7 +381,7 @@ var identities = []Identity{
 	{
 		Name: "level_latency", Kind: "load", Streams: "load levels",
 		Holds:     "E2E is TTFT plus the time of the other tokens, and not the time per token times all of them",
-		Tolerance: "10 %, and a fifth of the levels; 0.1 % for the latter",
+		Tolerance: "10 %, and a fifth of the levels; a factor of 3 in any; 0.1 % for the latter",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: levelSums,
 	},
 	{

@@ -108,6 +108,9 @@ func stepFloor(f *facts) reading {
 	if len(f.batches) == 0 {
 		return notChecked("no step with a known batch and a recorded successor")
 	}
+	if f.run.Aggregate != nil && clientTokens(f).broken {
+		return notChecked("the contexts of the passes are those of clients, whose tokens contradict the log")
+	}
 	var r reading
 	var ratios []float64
 	for i := range f.batches {
@@ -236,6 +239,9 @@ func (f *facts) priorRatios() (decode, prompt []float64) {
 func priorOfSteps(f *facts) reading {
 	if len(f.batches) == 0 {
 		return notChecked("no step with a known batch and a recorded successor")
+	}
+	if f.run.Aggregate != nil && clientTokens(f).broken {
+		return notChecked("the contexts of the passes are those of clients, whose tokens contradict the log")
 	}
 	if f.price == nil {
 		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
