@@ -193,6 +193,9 @@ func (p *stages) show(stage string, done, total int64, unit string) {
 		every = 80 * time.Millisecond
 	}
 	last, seen := con.last[stage]
+	if !con.tty && total > 0 && done >= total { // a log learns of the end of a stage by what follows
+		return
+	}
 	if !seen && !con.tty { // no line for a stage of less than two seconds
 		con.last[stage] = now
 		return

@@ -22,7 +22,7 @@ var evidence = []struct {
 }{
 	{"native", "fit", []string{""}, nil}, // its own fields: the artifact's schema
 	{"blis-defaults", "fit", []string{"", ".hardware.json", ".codellama-34b-instruct-hf-a100-sxm-80gb-tp2.yaml",
-		".llama-3.1-8b-b200-sxm-180gb-tp1.yaml", export.SidecarSuffix}, ofFit},
+		".llama-3.1-8b-b200-sxm-180gb-tp1.yaml", export.SidecarSuffix, ".qwen2.5-14b-h100-sxm-80gb-tp2.yaml"}, ofFit},
 	{"blis-registry-host", "fit", beside, ofFit},
 	{"wva-4p", "fit", beside, ofFit},
 	{"keda-token-aware", "library-target", beside, ofLibrary},

@@ -234,7 +234,7 @@ func TestDeploymentsOfTheDemosFile(t *testing.T) {
 		status := run(append([]string{"blis-train"}, strings.Fields(command)...), strings.NewReader(""), &both, &both)
 		return status, both.String()
 	}
-	for _, name := range []string{"a100-codellama-34b-tp2", "b200-llama-3.1-8b-tp1"} {
+	for _, name := range []string{"a100-codellama-34b-tp2", "b200-llama-3.1-8b-tp1", "h100-qwen2.5-14b-tp2"} {
 		if status, text := runOn("check out/coefficients.yaml --against " + demo + name); status != 0 {
 			t.Errorf("%s: got %d, want 0\n%s", name, status, text)
 		}

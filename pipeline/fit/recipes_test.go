@@ -9,7 +9,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// TestRecipeIsChosenByHeldOutData: with two configurations they are held out in turn, with one blocks
+// TestRecipeIsChosenByHeldOutData: with several configurations they are held out in turn, with one blocks
 // of time are. The library's prior is left only for a much smaller error.
 func TestRecipeIsChosenByHeldOutData(t *testing.T) {
 	demo := SourcesOf(t, filepath.Join(repo.Root(t), "testdata", "traces", "demo"))
@@ -18,7 +18,7 @@ func TestRecipeIsChosenByHeldOutData(t *testing.T) {
 		heldOut string
 		parts   int
 	}{
-		{demo, result.HeldOutConfigs, 2},
+		{demo, result.HeldOutConfigs, 3},
 		{demo[:1], result.HeldOutBlocks, 6},
 	} {
 		o := Quick()
