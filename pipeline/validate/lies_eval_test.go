@@ -135,6 +135,7 @@ func everyHonest(t *testing.T) []*honest {
 			all = append(all, asClients(h))
 		}
 	}
+	all = append(all, honestRuns(t, stock, filepath.Join(repo.Root(t), "testdata", "traces", "planted"))...)
 	return append(all, siliconLevels(t)...)
 }
 

@@ -19,15 +19,52 @@ func sniffAIPerf(head []byte) bool { return containsAll(head, `"request_start_ns
 // readAIPerf reads one request a line.
 func (c *Reader) readAIPerf(f *clientFile) error {
 	load := c.newLoad(f.src.Name)
+	before := len(c.Requests)
+	var sums requestSums
+	isRaw := false
 	err := c.readLines(f.src, func(line []byte) (trace.ObservedRequest, error) {
-		r, err := aiperfRequest(line)
+		var parsed aiperfLine
+		if err := trace.UnmarshalJSON(line, &parsed); err != nil {
+			return trace.ObservedRequest{}, err
+		}
+		r, err := parsed.request()
 		if err == nil {
 			load.extend(&r)
+			isRaw = isRaw || parsed.StartPerf.OK
+			parsed.addTo(&sums, &r)
 		}
 		return r, err
 	})
 	c.addLoad(load)
+	if !isRaw {
+		c.stated = append(c.stated, statedLoad{name: load.Name, totals: sums.contradictions()})
+		c.beside = append(c.beside, besideFile{f.src.Name, "genai-perf", sums, sendsOf(c.Requests[before:])})
+	}
 	return err
+}
+
+// addTo adds what the line states of a request that succeeded, and compares the figures that AIPerf derives from others.
+func (j *aiperfLine) addTo(sums *requestSums, r *trace.ObservedRequest) {
+	if !r.Success.V || r.LoadOnly.V {
+		return
+	}
+	number := func(key string) float64 {
+		var v trace.Opt[float64]
+		if m, ok := j.Metrics[key]; ok && json.Unmarshal(m.Value, &v) == nil {
+			return v.V
+		}
+		return 0
+	}
+	prompt, output := number("input_sequence_length"), number("output_sequence_length")
+	ttftS, endS := nanOr(r.TTFTUs)/1e6, nanOr(r.E2EUs)/1e6
+	sums.add(prompt, output, ttftS, endS)
+	var pairs []derivedFigure
+	if us, err := j.timeUs("inter_token_latency"); err == nil && output > 1 {
+		pairs = append(pairs, derivedFigure{"inter_token_latency", us / 1e3, 1e3 * (endS - ttftS) / (output - 1)})
+	}
+	pairs = append(pairs, derivedFigure{"prefill_throughput_per_user", number("prefill_throughput_per_user"), prompt / ttftS},
+		derivedFigure{"e2e_output_token_throughput", number("e2e_output_token_throughput"), output / endS})
+	sums.derive("request "+r.ID, pairs)
 }
 
 // aiperfLine is one request. Stamps are ns of the wall clock, metrics as they are displayed.
@@ -92,66 +129,62 @@ func (j *aiperfLine) timeUs(key string) (float64, error) {
 	return v * toUs, err
 }
 
-// aiperfRequest returns the request in a line of profile_export.jsonl.
-func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
-	var parsed aiperfLine
-	if err := trace.UnmarshalJSON(line, &parsed); err != nil {
-		return trace.ObservedRequest{}, err
-	}
-	if !parsed.Metadata.Start.OK {
+// request returns the request in a line of profile_export.jsonl.
+func (j *aiperfLine) request() (trace.ObservedRequest, error) {
+	if !j.Metadata.Start.OK {
 		return trace.ObservedRequest{}, errors.New("got no request_start_ns")
 	}
 	r := trace.ObservedRequest{
-		ID:           parsed.Metadata.ID,
+		ID:           j.Metadata.ID,
 		Source:       sourceAIPerf,
-		Aborted:      trace.Some(parsed.Metadata.Cancelled),
-		Success:      trace.Some(parsed.Error == nil && !parsed.Metadata.Cancelled),
-		SendWallNs:   parsed.Metadata.Start,
-		EndNs:        parsed.Metadata.End,
-		PromptTokens: firstKnown(parsed.tokens("usage_prompt_tokens"), parsed.tokens("input_sequence_length")),
-		OutputTokens: firstKnown(parsed.tokens("usage_completion_tokens"), parsed.tokens("output_sequence_length")),
-		CachedTokens: parsed.tokens("usage_prompt_cache_read_tokens"),
-		Reasoning:    parsed.tokens("usage_reasoning_tokens"),
+		Aborted:      trace.Some(j.Metadata.Cancelled),
+		Success:      trace.Some(j.Error == nil && !j.Metadata.Cancelled),
+		SendWallNs:   j.Metadata.Start,
+		EndNs:        j.Metadata.End,
+		PromptTokens: firstKnown(j.tokens("usage_prompt_tokens"), j.tokens("input_sequence_length")),
+		OutputTokens: firstKnown(j.tokens("usage_completion_tokens"), j.tokens("output_sequence_length")),
+		CachedTokens: j.tokens("usage_prompt_cache_read_tokens"),
+		Reasoning:    j.tokens("usage_reasoning_tokens"),
 	}
-	if credit := parsed.Metadata.Credit; credit.OK && credit.V <= parsed.Metadata.Start.V {
-		r.ClientWaitUs = trace.Some(float64(parsed.Metadata.Start.V-credit.V) / 1e3)
+	if credit := j.Metadata.Credit; credit.OK && credit.V <= j.Metadata.Start.V {
+		r.ClientWaitUs = trace.Some(float64(j.Metadata.Start.V-credit.V) / 1e3)
 	}
 	if r.ID == "" {
-		r.ID = fmt.Sprintf("%d-%d", parsed.Metadata.Session, parsed.Metadata.Turn)
+		r.ID = fmt.Sprintf("%d-%d", j.Metadata.Session, j.Metadata.Turn)
 	}
 	if !r.PromptTokens.OK {
-		r.PromptTokens = parsed.tokens("error_isl")
+		r.PromptTokens = j.tokens("error_isl")
 	}
 	if !r.OutputTokens.OK {
-		r.OutputTokens = parsed.tokens("output_token_count")
+		r.OutputTokens = j.tokens("output_token_count")
 	}
-	if parsed.Error != nil {
-		r.Error = trace.Some(parsed.Error.Type + ": " + parsed.Error.Message)
+	if j.Error != nil {
+		r.Error = trace.Some(j.Error.Type + ": " + j.Error.Message)
 	}
-	if parsed.Metadata.Phase == deploy.WarmupPhase {
+	if j.Metadata.Phase == deploy.WarmupPhase {
 		r.LoadOnly = trace.Some(true)
 	}
-	if parsed.StartPerf.OK {
-		r.Status = trace.Some(parsed.Status.Or(0))
-		parsed.Responses.applyTo(&r, parsed.StartPerf)
+	if j.StartPerf.OK {
+		r.Status = trace.Some(j.Status.Or(0))
+		j.Responses.applyTo(&r, j.StartPerf)
 		return r, nil
 	}
-	ttftUs, err := parsed.timeUs("time_to_first_token")
+	ttftUs, err := j.timeUs("time_to_first_token")
 	if err != nil {
 		return r, err
 	}
-	visibleUs, err := parsed.timeUs("time_to_first_output_token")
+	visibleUs, err := j.timeUs("time_to_first_output_token")
 	if err != nil {
 		return r, err
 	}
 	if !math.IsNaN(visibleUs) {
 		r.VisibleUs = trace.Some(visibleUs)
 	}
-	e2eUs, err := parsed.timeUs("request_latency")
+	e2eUs, err := j.timeUs("request_latency")
 	if err != nil {
 		return r, err
 	}
-	toUs, err := parsed.times("inter_chunk_latency", (*numberList)(&r.ChunkGapsUs))
+	toUs, err := j.times("inter_chunk_latency", (*numberList)(&r.ChunkGapsUs))
 	if err != nil {
 		return r, err
 	}
@@ -162,6 +195,6 @@ func aiperfRequest(line []byte) (trace.ObservedRequest, error) {
 		r.Chunks = trace.Some(int64(len(r.ChunkGapsUs) + 1))
 	}
 	r.Streaming = trace.Some(!math.IsNaN(ttftUs))
-	setTimes(&r, parsed.Metadata.Start, ttftUs, e2eUs)
+	setTimes(&r, j.Metadata.Start, ttftUs, e2eUs)
 	return r, nil
 }

@@ -131,7 +131,9 @@ type Reader struct {
 	traceFiles   []traceFile
 	chunkSets    []chunkSet
 	requestFiles []requestFile
-	results      []benchContradictions
+	stated       []statedLoad
+	beside       []besideFile
+	summaries    []summaryFile
 }
 
 // clientFile is a file that is being read.
@@ -206,6 +208,7 @@ func (c *Reader) Finish(dep *deploy.Deployment) {
 			r.Chunks = trace.Opt[int64]{}
 		}
 	}
+	c.compareSummaries()
 	c.dropRepeatedPoints()
 	c.findTraps(dep)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -41,7 +42,9 @@ type guideRequest struct {
 	Prompt     trace.Opt[float64] `json:"prompt_tokens"`
 	Output     trace.Opt[float64] `json:"output_tokens"`
 	Cached     trace.Opt[float64] `json:"cached_tokens"`
+	Total      trace.Opt[float64] `json:"total_tokens"`
 	TTFTMs     trace.Opt[float64] `json:"time_to_first_token_ms"`
+	ITLMs      trace.Opt[float64] `json:"inter_token_latency_ms"`
 	VisibleMs  trace.Opt[float64] `json:"time_to_first_output_token_ms"` // first token that is not reasoning
 	Dispatch   trace.Opt[float64] `json:"request_dispatch_delay"`        // s, the client's lateness
 	Metrics    *serverMetrics     `json:"response_metrics"`
@@ -116,10 +119,15 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 			Rate    trace.Opt[float64] `json:"rate"`
 			Streams trace.Opt[float64] `json:"streams"`
 		} `json:"strategy"`
+		Profile struct {
+			RampUp trace.Opt[float64] `json:"rampup_duration"`
+		} `json:"profile"`
 	}
 	load := c.newLoad(f.src.Name)
 	var args []any // may state the data
 	before := len(c.Requests)
+	var sums requestSums
+	var metrics map[string]any
 	readRequest := func(outcome string) error {
 		var g guideRequest
 		if err := w.decode(&g); err != nil {
@@ -131,6 +139,9 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 		}
 		r := g.request(outcome)
 		load.extend(&r)
+		if outcome == "successful" {
+			g.addTo(&sums)
+		}
 		c.addRequest(f.src, r)
 		return nil
 	}
@@ -144,6 +155,11 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 			if err == nil && key == "config" {
 				err = json.Unmarshal(text, &config)
 			}
+			return err
+		case "metrics":
+			var v any
+			err := w.dec.Decode(&v)
+			metrics, _ = v.(map[string]any)
 			return err
 		case "requests":
 			return w.object(func(key string) error {
@@ -164,7 +180,45 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 		c.addLoad(load)
 	}
 	guideDataset(args).applyTo(c.Requests[before:])
+	c.reportGuideTotals(load, metrics, &sums, offeredLoad{
+		rateKey: "strategy.rate", rate: config.Strategy.Rate.V, isRampUp: config.Profile.RampUp.V > 0,
+		limitKey: "strategy.streams", limit: config.Strategy.Streams.V, sends: sendsOf(c.Requests[before:]),
+	})
 	return err
+}
+
+// reportGuideTotals compares what a benchmark states with its requests. One that keeps a sample of them says little about its load.
+func (c *Reader) reportGuideTotals(load *Load, metrics map[string]any, sums *requestSums, offered offeredLoad) {
+	if sums.requests == 0 {
+		return
+	}
+	stated := statedLoad{name: load.Name}
+	guideTotals(&stated, metrics, sums)
+	if sent := numberAt(metrics, "request_totals.successful"); sent > sums.requests {
+		c.addFinding(source.CodeClientSample, "%s: the report has %.0f of the %.0f requests that succeeded: the others were load, and nothing states when they "+
+			"were sent; keep all of them (GuideLLM without --sample-requests)", load.Name, sums.requests, sent)
+	} else {
+		stated.load = offered.unlike()
+	}
+	c.stated = append(c.stated, stated)
+}
+
+// addTo adds what the report states of a request that succeeded, and compares the figures that GuideLLM derives from others.
+func (g *guideRequest) addTo(sums *requestSums) {
+	sums.add(g.Prompt.V, g.Output.V, nanOr(g.TTFTMs)/1e3, nanOr(g.Latency))
+	timings := &g.Info.Timings
+	var pairs []derivedFigure
+	if g.End.OK && g.Start.OK {
+		pairs = append(pairs, derivedFigure{"request_latency", g.Latency.V, g.End.V - g.Start.V})
+	}
+	if timings.First.OK && timings.Last.OK && g.Output.V > 1 {
+		pairs = append(pairs, derivedFigure{"inter_token_latency_ms", g.ITLMs.V, 1e3 * (timings.Last.V - timings.First.V) / (g.Output.V - 1)})
+	}
+	if timings.First.OK && g.Start.OK {
+		pairs = append(pairs, derivedFigure{"time_to_first_token_ms", g.TTFTMs.V, 1e3 * (timings.First.V - g.Start.V)})
+	}
+	pairs = append(pairs, derivedFigure{"total_tokens", g.Total.V, g.Prompt.V + g.Output.V})
+	sums.derive("request "+g.RequestID, pairs)
 }
 
 // request converts a request of a report.

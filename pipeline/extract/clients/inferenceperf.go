@@ -105,6 +105,8 @@ func (c *Reader) readInferencePerf(f *clientFile) error {
 	w := c.newWalker(f)
 	load := c.newLoad(f.src.Name)
 	place := 0
+	before := len(c.Requests)
+	var sums requestSums
 	err := w.array(func() error {
 		var j inferencePerfRequest
 		err := w.decode(&j)
@@ -121,10 +123,16 @@ func (c *Reader) readInferencePerf(f *clientFile) error {
 		}
 		r := j.request(place)
 		load.extend(&r)
+		if j.Error == nil {
+			counted := firstKnown(j.Info.Request.Text.Input, j.Info.Input, r.PromptTokens)
+			sums.add(float64(counted.V), float64(r.OutputTokens.V), nanOr(r.TTFTUs)/1e6, nanOr(j.End)-j.Start.V)
+			sums.serverPrompts += float64(r.PromptTokens.Or(counted.V))
+		}
 		c.addRequest(f.src, r)
 		return nil
 	})
 	c.addLoad(load)
+	c.beside = append(c.beside, besideFile{f.src.Name, "inference-perf", sums, sendsOf(c.Requests[before:])})
 	return err
 }
 

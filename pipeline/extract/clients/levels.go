@@ -131,6 +131,7 @@ func (l *Level) LoadPoint() trace.LoadPoint {
 // LevelFile has the load levels in a file.
 type LevelFile struct {
 	Levels   []Level
+	Form     string             // of the table levelFormats
 	Read     int                // benchmarks: kept and dropped levels
 	Dropped  map[trace.Code]int // by reason
 	Findings []trace.Finding    // what was corrected, and each drop with its place
@@ -156,6 +157,7 @@ func ReadLevels(r io.Reader, name string) (*LevelFile, error) {
 	}
 	f := newLevelFile()
 	format := source.FormatOf(levelFormats, head) // the guesses leave no file without one
+	f.Form = format.Name
 	if err := format.Read(f, data, name); err != nil {
 		return nil, err
 	}
@@ -508,6 +510,9 @@ func (c *Reader) readLevelsIn(file *clientFile, perRequest string) error {
 	}
 	for i := range f.Levels {
 		c.Points = append(c.Points, f.Levels[i].LoadPoint())
+	}
+	if len(f.Levels) > 0 {
+		c.summaries = append(c.summaries, summaryFile{src.Name, f.Form, f.Levels})
 	}
 	file.in.Gave += int64(len(f.Levels))
 	if len(f.Levels) > 0 && perRequest != "" {

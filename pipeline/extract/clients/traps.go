@@ -39,7 +39,7 @@ func (c *Reader) findTraps(dep *deploy.Deployment) {
 				f.stem, ms)
 		}
 	}
-	c.reportBenchResults(dep)
+	c.reportStated(dep)
 	c.reportOrder()
 	c.reportNoStart()
 	c.dropWholeAnswers(dep.Engine.SpeculativeDecoding)

@@ -93,7 +93,7 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 		lists = 0
 		benchDataset(result.stated, len(result.inputs)).applyTo(c.Requests[before:])
 		c.addLoad(load)
-		c.results = append(c.results, result.contradictions(load.Name))
+		c.stated = append(c.stated, result.contradictions(load.Name))
 	}
 }
 

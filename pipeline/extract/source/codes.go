@@ -13,6 +13,13 @@ const (
 	// CodeClientTotals is the warning that the totals or means that a client's file states are not those of its requests.
 	CodeClientTotals trace.Code = "client_totals"
 
+	// CodeClientSummary is the warning that a summary beside a client's requests, or a figure that its file states and that is
+	// not used, is not that of the requests.
+	CodeClientSummary trace.Code = "client_summary"
+
+	// CodeClientSample is the warning that a client's file has a sample of the requests that it sent.
+	CodeClientSample trace.Code = "client_sample"
+
 	// CodeClientLoad is the warning that a client's requests were not sent at the rate or up to the limit that its file states.
 	CodeClientLoad trace.Code = "client_load"
 )

@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -92,8 +93,17 @@ func clientDelays(f *facts) reading {
 	return r
 }
 
-// clientTotals repeats what the extraction found of files of clients whose totals are not those of their requests.
-func clientTotals(f *facts) reading { return f.foundOfClients(source.CodeClientTotals) }
+// clientTotals repeats what the extraction found of files of clients whose totals are not those of their requests. A total that
+// nothing uses, in a file of its own or not computed, is only named.
+func clientTotals(f *facts) reading {
+	r := f.foundOfClients(source.CodeClientTotals)
+	if r.broken || r.why != "" {
+		return r
+	}
+	r = f.foundOfClients(source.CodeClientSummary)
+	r.effect = result.IdentityNamed
+	return r
+}
 
 // clientLoads repeats what the extraction found of files of clients that state another load than their requests are.
 func clientLoads(f *facts) reading { return f.foundOfClients(source.CodeClientLoad) }

@@ -216,6 +216,9 @@ func clientsComplete(f *facts) reading {
 	if n == 0 {
 		return notChecked("no requests of clients")
 	}
+	if sample := f.foundOfClients(source.CodeClientSample); sample.broken {
+		return sample
+	}
 	lost := f.missingNumbers()
 	joined := 0
 	for i := range f.run.Observed {
