@@ -20,7 +20,11 @@ func Quantile(sorted []float64, p float64) float64 {
 	if k+1 >= len(sorted) {
 		return sorted[len(sorted)-1]
 	}
-	return sorted[k] + (at-float64(k))*(sorted[k+1]-sorted[k])
+	part := at - float64(k)
+	if part == 0 || sorted[k] == sorted[k+1] { // also of infinite values, whose difference is not a number
+		return sorted[k]
+	}
+	return sorted[k] + part*(sorted[k+1]-sorted[k])
 }
 
 // Median returns the 0.5-quantile of values in any order, which it does not change; NaN without

@@ -28,6 +28,12 @@ func TestQuantileIsType7(t *testing.T) {
 		near(t, "quantile", Quantile(s, p), want, 1e-14)
 	}
 	near(t, "one value", Quantile([]float64{7}, 0.3), 7, 0)
+	infinite := []float64{1, 2, math.Inf(1), math.Inf(1), math.Inf(1)}
+	for p, want := range map[float64]float64{0.25: 2, 0.3: math.Inf(1), 0.5: math.Inf(1), 0.8: math.Inf(1), 1: math.Inf(1)} {
+		if got := Quantile(infinite, p); got != want {
+			t.Errorf("quantile %g beside infinite values: got %g, want %g", p, got, want)
+		}
+	}
 	near(t, "no values", Quantile(nil, 0.5), math.NaN(), 0)
 	v := []float64{9, 1, 5, 3}
 	near(t, "median", Median(v), 4, 0)
