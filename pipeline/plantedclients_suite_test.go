@@ -29,6 +29,7 @@ func TestClientsArePaired(t *testing.T) {
 		{"no usage, chat template", recordedAs{template: 13}, 40},
 		{"usage, hidden", recordedAs{usage: true, hidden: 0.6}, 40},
 		{"no usage, one missing", recordedAs{missing: 17}, 39},
+		{"no usage, every tenth missing", recordedAs{missing: 7, every: 10}, 36},
 	} {
 		for _, c := range plantedClients {
 			name := v.name + ", " + c.name
@@ -64,12 +65,12 @@ func TestClientsArePaired(t *testing.T) {
 				longer += int(r.PromptTokens.V)
 			}
 			for i, r := range recording.requests {
-				if i+1 != v.as.missing {
+				if !v.as.isMissing(i) {
 					longer -= int(r.prompt)
 				}
 			}
 			// One more in a busy period leaves the prompts around it open where several alignments are as good.
-			if paired < v.requests-10 || v.as.missing == 0 && paired < v.requests || ends != v.requests || longer != 0 {
+			if paired < v.requests-3 || v.as.missing == 0 && paired < v.requests || ends != v.requests || longer != 0 {
 				t.Errorf("%s: %d of %d paired, %d with E2E, prompts longer than the server's by %d", name, paired, v.requests, ends, longer)
 			}
 			isTold := slices.ContainsFunc(ext.Runs[0].Warnings, func(w trace.Finding) bool { return w.Code == clients.CodeFirstToken })

@@ -197,6 +197,13 @@ type recordedAs struct {
 	hidden   float64 // share of each answer, its beginning, that the client does not see (reasoning)
 	metrics  bool    // the answers have vLLM's metrics
 	missing  int     // the request that the client's file lacks, by its place from 1
+	every    int     // it lacks every so many more, from that one on; 0: no other
+}
+
+// isMissing reports whether the client's file lacks the i-th request, from 0.
+func (as recordedAs) isMissing(i int) bool {
+	i -= as.missing - 1
+	return as.missing > 0 && (i == 0 || i > 0 && as.every > 0 && i%as.every == 0)
 }
 
 // clientView is a request as a client recorded it: what it saw and, with usage, the server's counts.
@@ -210,7 +217,7 @@ type clientView struct {
 func (p *plantedRecording) view(as recordedAs) []clientView {
 	var out []clientView
 	for i, r := range p.requests {
-		if i+1 == as.missing {
+		if as.isMissing(i) {
 			continue
 		}
 		v := clientView{plantedRequest: r, id: i, prompt: r.prompt, output: r.output}

@@ -37,7 +37,7 @@ func TestRealClients(t *testing.T) {
 		{"aiperf-nousage", readByHand{24, 0, 1751, 408, 29.496, 10.950, 250.698, 384}, 24, 0},
 		{"aiperf-onechunk", readByHand{24, 0, 1689, 437, 856.878, 0, 1435.135, 0}, 24, 24},
 		{"guidellm-completions", readByHand{24, 0, 1699, 342, 24.784, 0, 216.434, 0}, 24, 24},
-		{"guidellm-errors", readByHand{23, 4, 1537, 248, 205.982, 0, 485.239, 0}, 0, 0},
+		{"guidellm-errors", readByHand{23, 4, 1537, 248, 205.982, 0, 485.239, 0}, 10, 0},
 		{"guidellm-hidden", readByHand{24, 0, 2011, 342, 0, 0, 260.302, 0}, 22, 0},
 		{"guidellm-onechunk", readByHand{24, 0, 2011, 342, 43.648, 0, 209.458, 0}, 24, 24},
 		{"inference-perf-chat", readByHand{24, 0, 1440, 384, 119.270, 27.035, 569.903, 360}, 24, 0},

@@ -196,14 +196,15 @@ func TestEvalDocumentBombs(t *testing.T) {
 	s := newProcesses(t)
 	dir := t.TempDir()
 	s.must(t, "run", filepath.Join(repo.Root(t), "testdata", "traces", "smoke"), "-o", filepath.Join(dir, "o"), "-q", "--bootstraps", "50", "--force")
+	s.must(t, "extract", filepath.Join(repo.Root(t), "testdata", "traces", "smoke"), "-o", filepath.Join(dir, "e"), "-q")
 	calls := map[string][][]string{
-		"extract.json":    {{"fit", "o", "-q"}},
-		"fit.json":        {{"validate", "o", "-q"}, {"export", "o/fit.json", "-o", "x.yaml"}},
-		"validation.json": {{"export", "o/fit.json", "-o", "x.yaml"}},
+		"e/extract.json":    {{"fit", "e", "-q", "--force", "--bootstraps", "50"}},
+		"o/fit.json":        {{"validate", "o", "-q"}, {"export", "o/fit.json", "-o", "x.yaml"}},
+		"o/validation.json": {{"export", "o/fit.json", "-o", "x.yaml"}},
 	}
 	lists := 0
 	for document, list := range calls {
-		sound := string(repo.Read(t, dir, "o", document))
+		sound := string(repo.Read(t, dir, filepath.FromSlash(document)))
 		var keys map[string]json.RawMessage
 		noErr(t, json.Unmarshal([]byte(sound), &keys))
 		for key, value := range keys {
@@ -218,13 +219,13 @@ func TestEvalDocumentBombs(t *testing.T) {
 					more = strings.TrimSuffix(more, ",")
 				}
 				text := before + "\n  \"" + key + "\": [" + more + after
-				repo.Write(t, text, dir, "o", document)
+				repo.Write(t, text, dir, filepath.FromSlash(document))
 				for _, call := range list {
 					s.measure(t, fmt.Sprintf("%s, %s of %s, %s", document, key, piece, call[0]), dir, call...)
 				}
 			}
 		}
-		repo.Write(t, sound, dir, "o", document)
+		repo.Write(t, sound, dir, filepath.FromSlash(document))
 	}
 	if lists < 8 {
 		t.Errorf("got %d lists in %d documents, want 8 or more", lists, len(calls))

@@ -736,9 +736,60 @@ func TestProofByHand(t *testing.T) {
 		"blocks of one, twenty":         {20, 20, Rules{Caching: true, Block: 1}, true},
 		"lengths count for more blocks": {10, 4, Rules{Caching: true, Block: 1024}, true},
 	} {
-		if got := (&passLog{rules: c.rules}).isProven(chains(c.n, c.lengths)); got != c.want {
+		for exceptions := range 3 {
+			got := (&passLog{rules: c.rules}).isProven(chains(c.n, c.lengths), exceptions)
+			if want := c.want && exceptions == 0; got != want {
+				t.Errorf("%s: got %v with %d exceptions", name, got, exceptions)
+			}
+		}
+		// Three more chains of two bits have more than an exception takes away.
+		if got := (&passLog{rules: Rules{}}).isProven(chains(13, 4), 1); !got {
 			t.Errorf("%s: got %v", name, got)
 		}
+	}
+}
+
+// TestFailedByHand: a failed request is put between those that were sent before and after it; it may have a pass or none.
+func TestFailedByHand(t *testing.T) {
+	rules := Rules{Block: 16, Budget: 512, Chunked: true}
+	failed := func(tokens, sentMs int64) trace.ObservedRequest {
+		r := sent(tokens, 0, sentMs, 0, 1000)
+		r.FirstChunkNs = trace.Opt[int64]{}
+		r.Success = trace.Some(false)
+		return r
+	}
+	for name, passes := range map[string][]string{
+		"[0][10] [1][77] [2][40]": {"0: 0, 1, 10, 0, 0", "0: 1, 1, 77, 0, 0", "0: 2, 1, 40, 0, 0"},
+		"[0][10] [1][40]":         {"0: 0, 1, 10, 0, 0", "0: 1, 1, 40, 0, 0"},
+	} {
+		p := logOf(t, rules, 1, false, passes...)
+		q := periodsOf([]trace.ObservedRequest{sent(10, 1, 1, 8, 1000), failed(77, 2), sent(40, 1, 3, 9, 1000)}, &rules)[0]
+		if len(q.prompts) != 2 || len(q.failed) != 1 || !q.hasFailed {
+			t.Fatalf("%d prompts, %d failed", len(q.prompts), len(q.failed))
+		}
+		var text []string
+		chains, n, _ := p.alignLoosely(q.withFailed(q.prompts), 0, len(p.promptPasses), trace.Opt[int64]{})
+		for _, c := range chains {
+			text = append(text, fmt.Sprintf("%v[%d]", c.passes, c.prompts[0].tokens))
+		}
+		if got := strings.Join(text, " "); got != name || n != 0 {
+			t.Errorf("got %s with %d exceptions, want %s", got, n, name)
+		}
+	}
+}
+
+// TestBesideExceptionsByHand: of five prompts the third is in no chain, so those beside it are dropped.
+func TestBesideExceptionsByHand(t *testing.T) {
+	var prompts []prompt
+	for row := range 5 {
+		prompts = append(prompts, prompt{row: row})
+	}
+	var kept []int
+	for _, c := range dropBesideExceptions([]chain{{prompts: prompts[:1]}, {prompts: prompts[1:2]}, {prompts: prompts[3:4]}, {prompts: prompts[4:]}}, prompts) {
+		kept = append(kept, c.prompts[0].row)
+	}
+	if !slices.Equal(kept, []int{0, 4}) {
+		t.Errorf("kept %v", kept)
 	}
 }
 
@@ -751,7 +802,7 @@ func TestLooseByHand(t *testing.T) {
 		for i, n := range tokens {
 			rows = append(rows, sent(n, 1, int64(i+1), int64(i+2), 1000))
 		}
-		chains, n, ok := p.alignLoosely(periodsOf(rows, &rules)[0].prompts, 0, len(p.promptPasses))
+		chains, n, ok := p.alignLoosely(periodsOf(rows, &rules)[0].prompts, 0, len(p.promptPasses), trace.Opt[int64]{})
 		var text []string
 		for _, c := range chains {
 			var own []int64
@@ -785,7 +836,7 @@ func TestLooseByHand(t *testing.T) {
 		"no prompts":    {lines("1, 10"), nil, "", 0},
 	} {
 		if c.tokens == nil {
-			if got, n, ok := (&passLog{engines: make([]engineState, 1)}).alignLoosely(nil, 0, 1); got != nil || n != 0 || ok {
+			if got, n, ok := (&passLog{engines: make([]engineState, 1)}).alignLoosely(nil, 0, 1, trace.Opt[int64]{}); got != nil || n != 0 || ok {
 				t.Errorf("%s: got %v, %d, %v", name, got, n, ok)
 			}
 			continue

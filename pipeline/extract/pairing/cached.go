@@ -31,6 +31,9 @@ func (g *Pairing) Fill() {
 		for i := range c.prompts {
 			r := &g.rows[c.prompts[i].row]
 			b := all[k][i]
+			if c.prompts[i].isFailed {
+				continue
+			}
 			if len(g.log.engines) > 1 {
 				r.Engine = trace.Some(int64(c.engine) + 1)
 			}
@@ -56,7 +59,9 @@ func (g *Pairing) setIterations(c *chain) {
 			ends--
 		}
 		for ; ends > 0 && next < len(c.prompts); ends-- {
-			g.rows[c.prompts[next].row].Iteration = trace.Some(promptPass.index)
+			if q := &c.prompts[next]; !q.isFailed {
+				g.rows[q.row].Iteration = trace.Some(promptPass.index)
+			}
 			next++
 		}
 	}

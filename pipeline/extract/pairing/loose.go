@@ -3,6 +3,8 @@ package pairing
 import (
 	"math"
 	"slices"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 // This file pairs what exact matching left over: periods that miss a few of the log's prompts, because
@@ -14,8 +16,10 @@ import (
 const (
 	mostLooseStates = 4 << 20 // prompts times passes
 	mostForeign     = 2       // prompts of other clients in one chain
-	looseShare      = 0.05    // exceptions for each prompt, at most
+	looseShare      = 0.30    // exceptions for each prompt, at most
+	fewExceptions   = 0.05    // exceptions for each prompt up to which chance plays no part
 	leastLoose      = 2       // exceptions that are always allowed
+	exceptionBits   = 5.0     // information that an exception takes from the proof: it is chosen among several
 	maxCost         = math.MaxInt32 / 2
 )
 
@@ -39,13 +43,18 @@ type looseMove struct {
 // prompts are done: skip a prompt, or pair a chain of passes with the prompts that end in it, of
 // which up to mostForeign belong to other clients. Only chains without an exception are kept in the
 // end.
-func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, use func(looseMove)) {
-	if j < len(prompts) {
-		use(looseMove{prompts: 1, cost: 1}) // a prompt that the log does not show
+func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs trace.Opt[int64], use func(looseMove)) {
+	if j < len(prompts) { // a prompt that the log does not show
+		cost := int32(1)
+		if prompts[j].isFailed {
+			cost = 0
+		}
+		use(looseMove{prompts: 1, cost: cost})
 	}
 	// A chain is lengthened while its passes are full, because then a prompt may continue in the next one.
 	ends := 0            // prompts that end in the chain
 	computed := int64(0) // prompt tokens of its passes
+	counted := int64(0)  // their hits, -1 if the log does not count them as SGLang's does
 	for k := i; k < len(passes); k++ {
 		l := &p.promptPasses[passes[k]]
 		ends += int(l.contextReqs)
@@ -53,6 +62,11 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, use func(l
 			ends--
 		}
 		computed += l.contextTokens
+		if counted < 0 || l.hits < 0 {
+			counted = -1
+		} else {
+			counted += l.hits
+		}
 		for foreign := 0; foreign <= min(mostForeign, ends); foreign++ {
 			n := ends - foreign
 			if j+n > len(prompts) {
@@ -69,10 +83,14 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, use func(l
 				most += c.cached.Or(c.mostCached)
 			}
 			hits := tokens - computed
+			if n > 0 && offsetNs.OK && !p.agrees(prompts[j+n-1], passes[k], offsetNs.V) {
+				continue
+			}
 			move := looseMove{passes: k + 1 - i, prompts: n, cost: int32(foreign), hits: hits, isChain: foreign == 0}
 			switch {
 			case foreign == 0:
-				if hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 {
+				isCounted := counted < 0 || counted == hits
+				if isCounted && hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 {
 					use(move)
 				}
 			case hits-least < 0 || n == 0: // the others' prompts have tokens too
@@ -88,7 +106,7 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, use func(l
 // alignLoosely pairs the prompts, in one order, with the passes [from, to) of the only engine. It returns the
 // chains that every alignment with the fewest exceptions has, and the number of exceptions; false if there are
 // too many of these.
-func (p *passLog) alignLoosely(prompts []prompt, from, to int) (chains []chain, exceptions int, ok bool) {
+func (p *passLog) alignLoosely(prompts []prompt, from, to int, offsetNs trace.Opt[int64]) (chains []chain, exceptions int, ok bool) {
 	var passes []int
 	for i := from; i < to; i++ {
 		passes = append(passes, i)
@@ -110,7 +128,7 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int) (chains []chain, 
 				s.onward = 1
 				continue
 			}
-			p.movesFrom(prompts, passes, i, j, func(m looseMove) {
+			p.movesFrom(prompts, passes, i, j, offsetNs, func(m looseMove) {
 				next := at(i+m.passes, j+m.prompts)
 				switch cost := next.cost + m.cost; {
 				case cost < s.cost:
@@ -136,7 +154,7 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int) (chains []chain, 
 			if s.from+s.cost != total.cost {
 				continue
 			}
-			p.movesFrom(prompts, passes, i, j, func(m looseMove) {
+			p.movesFrom(prompts, passes, i, j, offsetNs, func(m looseMove) {
 				next := at(i+m.passes, j+m.prompts)
 				if s.from+m.cost+next.cost != total.cost {
 					return
@@ -157,12 +175,42 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int) (chains []chain, 
 		}
 	}
 	chains = slices.DeleteFunc(chains, func(c chain) bool { return c.isUncertain })
-	return chains, int(total.cost), p.isProven(chains)
+	hasFailed := slices.ContainsFunc(prompts, func(q prompt) bool { return q.isFailed })
+	if p.isAsync && (hasFailed || areMany(int(total.cost), len(prompts))) {
+		chains = dropBesideExceptions(chains, prompts)
+	}
+	return chains, int(total.cost), p.isProven(chains, int(total.cost))
+}
+
+// areMany reports whether there are so many exceptions that chains beside them may agree by chance.
+func areMany(exceptions, prompts int) bool {
+	return exceptions > max(leastLoose, int(fewExceptions*float64(prompts)))
+}
+
+// dropBesideExceptions returns the chains whose neighbours in the order of prompts are in chains too. With
+// asynchronous scheduling a pass counts the prompts of the pass before once more, but not those that end with
+// their first token, so that next to an exception the tokens of a chain may agree by chance.
+func dropBesideExceptions(chains []chain, prompts []prompt) []chain {
+	isPaired := map[int]bool{}
+	for _, c := range chains {
+		for _, q := range c.prompts {
+			isPaired[q.row] = true
+		}
+	}
+	place := map[int]int{}
+	for i, q := range prompts {
+		place[q.row] = i
+	}
+	return slices.DeleteFunc(chains, func(c chain) bool {
+		before := place[c.prompts[0].row] - 1
+		after := place[c.prompts[len(c.prompts)-1].row] + 1
+		return before >= 0 && !isPaired[prompts[before].row] || after < len(prompts) && !isPaired[prompts[after].row]
+	})
 }
 
 // isProven reports whether the chains agree with the passes by more than chance: the information in their
 // tokens, of lengths that differ or of whole blocks, is enough.
-func (p *passLog) isProven(chains []chain) bool {
+func (p *passLog) isProven(chains []chain, exceptions int) bool {
 	lengths := map[int64]bool{}
 	for _, c := range chains {
 		for _, q := range c.prompts {
@@ -173,7 +221,7 @@ func (p *passLog) isProven(chains []chain) bool {
 	if p.rules.Caching {
 		bitsOfChain = math.Min(bitsOfChain, math.Log2(float64(max(2, p.rules.Block))))
 	}
-	return bitsOfChain*float64(len(chains)) >= leastBits
+	return bitsOfChain*float64(len(chains))-exceptionBits*float64(exceptions) >= leastBits
 }
 
 // looseMatches pairs what lies between the matches found.
@@ -194,7 +242,7 @@ func (m *matcher) looseMatches(found []match) (out []match, exceptions int) {
 		if from >= to || first >= last {
 			continue
 		}
-		chains, n := m.alignBetween(first, last, from, to)
+		chains, n := m.alignBetween(found, first, last, from, to)
 		if len(chains) > 0 {
 			out = append(out, match{period: first, from: from, to: to, chains: chains})
 			exceptions += n
@@ -204,8 +252,9 @@ func (m *matcher) looseMatches(found []match) (out []match, exceptions int) {
 }
 
 // alignBetween aligns the prompts of the periods [first, last) with the stretches [from, to), in the order of
-// first chunks or of sends, whichever has fewer exceptions.
-func (m *matcher) alignBetween(first, last, from, to int) ([]chain, int) {
+// first chunks and in that of sends. It returns the chains of the order with fewer exceptions; of many exceptions
+// in both orders, the chains that both have.
+func (m *matcher) alignBetween(found []match, first, last, from, to int) ([]chain, int) {
 	for k := from; k < to; k++ {
 		if m.stretches[k].isBroken {
 			return nil, 0 // passes are missing, not requests
@@ -213,6 +262,7 @@ func (m *matcher) alignBetween(first, last, from, to int) ([]chain, int) {
 	}
 	var best []chain
 	fewest := math.MaxInt
+	var before []prompt
 	for order := range 2 {
 		var prompts []prompt
 		for k := first; k < last; k++ {
@@ -220,13 +270,56 @@ func (m *matcher) alignBetween(first, last, from, to int) ([]chain, int) {
 			if q.isUnusable || len(q.orders) == 0 {
 				return nil, 0
 			}
-			prompts = append(prompts, q.orders[order*(len(q.orders)-1)]...)
+			prompts = append(prompts, q.withFailed(q.orders[order*(len(q.orders)-1)])...)
 		}
-		chains, n, ok := m.log.alignLoosely(prompts, m.stretches[from].from, m.stretches[to-1].to)
-		if ok && n < fewest {
+		if slices.EqualFunc(prompts, before, hasSameRow) {
+			break
+		}
+		before = prompts
+		chains, n, ok := m.alignWithClocks(found, prompts, m.stretches[from].from, m.stretches[to-1].to)
+		switch {
+		case !ok:
+		case n < fewest:
 			best = chains
 			fewest = n
+		case n == fewest && areMany(n, len(prompts)):
+			best = chainsOfBoth(best, chains)
 		}
 	}
 	return best, fewest
 }
+
+// alignWithClocks aligns prompts with the passes [from, to) by their tokens, and again with the passes left out
+// that were at another time than the prompt, by the common offset of the clocks. It returns the second alignment
+// if that has as many chains.
+func (m *matcher) alignWithClocks(found []match, prompts []prompt, from, to int) ([]chain, int, bool) {
+	chains, n, ok := m.log.alignLoosely(prompts, from, to, trace.Opt[int64]{})
+	if !ok {
+		return nil, 0, false
+	}
+	if certainPrompts([]match{{chains: chains}}) == len(prompts) {
+		return chains, n, true
+	}
+	offsetNs := m.commonOffset(append(found, match{chains: chains}))
+	timed, k, ok := m.log.alignLoosely(prompts, from, to, trace.Some(offsetNs))
+	if ok && len(timed) >= len(chains) {
+		return timed, k, true
+	}
+	return chains, n, true
+}
+
+// chainsOfBoth returns the chains of a that b has too: the same passes and requests.
+func chainsOfBoth(a, b []chain) []chain {
+	var out []chain
+	for _, c := range a {
+		if slices.ContainsFunc(b, func(d chain) bool {
+			return slices.Equal(c.passes, d.passes) && slices.EqualFunc(c.prompts, d.prompts, hasSameRow)
+		}) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// hasSameRow reports whether two prompts are of one request.
+func hasSameRow(a, b prompt) bool { return a.row == b.row }

@@ -70,6 +70,9 @@ type Pairing struct {
 // many ways to divide the requests among them.
 const mostEngines = 8
 
+// exceptionPairs is the number of paired requests that an exception counts against.
+const exceptionPairs = 2
+
 // Pair finds the passes of the prompts of rows, the requests of the clients. read calls its
 // argument with the iterations of all engines of the log in order. An engine with asynchronous
 // scheduling counts a request as a prompt until its first token has come back; a log does not state
@@ -87,7 +90,7 @@ func Pair(rows []trace.ObservedRequest, rules Rules, engines int,
 			return nil, err
 		}
 		g := pairRows(rows, log)
-		if best == nil || g.Paired > best.Paired {
+		if best == nil || g.Paired-exceptionPairs*g.Exceptions > best.Paired-exceptionPairs*best.Exceptions {
 			best = g
 		}
 	}
@@ -110,6 +113,15 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 		g.Exceptions = exceptions
 		matches = append(matches, loose...)
 	}
+	// An alignment of all requests at once does not depend on where the busy periods were cut.
+	if n := certainPrompts(matches); n < m.usablePrompts() && len(m.stretches) > 0 {
+		chains, exceptions := m.alignBetween(nil, 0, len(m.periods), 0, len(m.stretches))
+		whole := []match{{chains: chains}}
+		if certainPrompts(whole)-exceptionPairs*exceptions > n-exceptionPairs*g.Exceptions {
+			g.Exceptions = exceptions
+			matches = whole
+		}
+	}
 	for _, match := range matches {
 		for _, c := range match.chains {
 			if c.isUncertain {
@@ -117,12 +129,41 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 			}
 			for _, p := range c.prompts {
 				g.chainOf[p.row] = int32(len(g.chains))
-				g.Paired++
+				if !p.isFailed {
+					g.Paired++
+				}
 			}
 			g.chains = append(g.chains, c)
 		}
 	}
 	return g
+}
+
+// certainPrompts returns the number of answered requests in the chains that are certain.
+func certainPrompts(matches []match) int {
+	n := 0
+	for _, x := range matches {
+		for _, c := range x.chains {
+			if c.isUncertain {
+				continue
+			}
+			for _, q := range c.prompts {
+				if !q.isFailed {
+					n++
+				}
+			}
+		}
+	}
+	return n
+}
+
+// usablePrompts returns the number of answered requests of all periods.
+func (m *matcher) usablePrompts() int {
+	n := 0
+	for i := range m.periods {
+		n += len(m.periods[i].prompts)
+	}
+	return n
 }
 
 // Account returns the sums of the cached tokens of the requests of each phase, phases in the order

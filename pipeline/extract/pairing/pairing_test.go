@@ -185,7 +185,7 @@ func TestPairingIsNeverWrong(t *testing.T) {
 		told = told + e + b
 		all += len(p.rows)
 		for _, kind := range []string{"lost line", "lost lines", "log begins late", "log ends early", "failed request", "another client",
-			"sglang"} {
+			"tenth failed", "tenth missing", "fifth failed", "sglang"} {
 			q := p.broken(rand.New(rand.NewPCG(seed, uint64(len(kind)))), kind)
 			e, b := q.find(t, fmt.Sprintf("load %d, %s", seed, kind))
 			n := kinds[kind]
@@ -223,6 +223,21 @@ func (p planted) broken(rng *rand.Rand, kind string) planted {
 	case "failed request":
 		p.rows[who].Success = trace.Some(false)
 		p.rows[who].FirstChunkNs = trace.Opt[int64]{}
+	case "tenth failed", "fifth failed":
+		share := map[string]float64{"tenth failed": 0.1, "fifth failed": 0.2}[kind]
+		for i := range p.rows {
+			if rng.Float64() < share {
+				p.rows[i].Success = trace.Some(false)
+				p.rows[i].FirstChunkNs = trace.Opt[int64]{}
+			}
+		}
+	case "tenth missing":
+		for i := len(p.rows) - 1; i >= 0; i-- {
+			if rng.Float64() < 0.1 {
+				p.rows = slices.Delete(p.rows, i, i+1)
+				p.hits = slices.Delete(p.hits, i, i+1)
+			}
+		}
 	case "another client":
 		p.rows, p.hits = slices.Delete(p.rows, who, who+1), slices.Delete(p.hits, who, who+1)
 	}

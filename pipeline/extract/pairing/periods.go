@@ -21,6 +21,7 @@ type prompt struct {
 	isFirst      bool             // firstNs is the stamp of the first chunk
 	cached       trace.Opt[int64] // cached tokens, if the server returned them with the answer
 	mostCached   int64            // upper bound of its cached tokens
+	isFailed     bool             // it has no answer, and may or may not have run
 }
 
 // period is a time in which some request was open at its client at every moment.
@@ -30,6 +31,7 @@ type period struct {
 	generation int64      // output tokens, without the first token of each request
 	isUnusable bool       // it has requests whose tokens in the engine are not known
 	hasFailed  bool       // it has failed requests, which may or may not have run
+	failed     []prompt   // those of them whose tokens are known
 }
 
 // isTimeless reports whether no request has a stamp. Clients without start times write their requests in the order
@@ -85,6 +87,11 @@ func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules, has
 	switch {
 	case !r.FirstChunkNs.OK && isFailure:
 		p.hasFailed = true
+		if r.PromptTokens.V > 0 {
+			f := prompt{row: row, rank: p.nextRank(), tokens: r.PromptTokens.V, firstNs: r.SentNs(), isFailed: true}
+			f.mostCached = rules.maxCached(f.tokens)
+			p.failed = append(p.failed, f)
+		}
 		return
 	case !r.FirstChunkNs.OK && !r.LastChunkNs.OK && !hasNoStamps || r.PromptTokens.V < 1 || r.OutputTokens.V < 1 || r.N.Or(1) > 1:
 		p.isUnusable = true
@@ -92,7 +99,7 @@ func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules, has
 	}
 	p.prompts = append(p.prompts, prompt{
 		row:          row,
-		rank:         len(p.prompts),
+		rank:         p.nextRank(),
 		tokens:       r.PromptTokens.V,
 		outputTokens: r.OutputTokens.V,
 		firstNs:      r.FirstChunkNs.Or(r.SentNs()),
@@ -101,6 +108,23 @@ func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules, has
 		mostCached:   rules.maxCached(r.PromptTokens.V),
 	})
 	p.generation += r.OutputTokens.V - 1
+}
+
+// nextRank returns the rank of the next request.
+func (p *period) nextRank() int { return len(p.prompts) + len(p.failed) }
+
+// withFailed returns prompts in one of the period's orders together with the failed ones, each before the
+// first that was sent after it: engines take requests in the order in which they came.
+func (p *period) withFailed(order []prompt) []prompt {
+	all := slices.Clone(order)
+	for _, f := range p.failed {
+		at := slices.IndexFunc(all, func(q prompt) bool { return q.rank > f.rank })
+		if at < 0 {
+			at = len(all)
+		}
+		all = slices.Insert(all, at, f)
+	}
+	return all
 }
 
 // orderPrompts sorts the prompts by their first chunks. A client may have read chunks that came

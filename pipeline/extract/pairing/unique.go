@@ -26,6 +26,13 @@ func (p *passLog) offsetRange(c *chain) (lo, hi int64, ok bool) {
 	return d - clockSlackNs, d + l.stampStepNs + clockSlackNs, l.stampNs.OK && last.isFirst
 }
 
+// agrees reports whether a pass can have produced the first chunk of a prompt, given the log's clock less the
+// clients' clock.
+func (p *passLog) agrees(q prompt, pass int, offsetNs int64) bool {
+	lo, hi, ok := p.offsetRange(&chain{passes: []int{pass}, prompts: []prompt{q}})
+	return !ok || offsetNs >= lo && offsetNs <= hi
+}
+
 // commonOffset returns the log's clock less the clients' clock that is in the ranges of most
 // chains, ns.
 func (m *matcher) commonOffset(found []match) int64 {
@@ -98,6 +105,9 @@ func (m *matcher) onlyMatches(found []match) []match {
 			m.markExchanged(found, isOpen, i, 1, skipped)
 		}
 	}
+	if m.mayBeShifted(found) {
+		return nil
+	}
 	m.markAtEnd(found, isOpen)
 	m.markCut(found, isOpen)
 	m.markUnproven(found, isOpen)
@@ -143,7 +153,10 @@ func (m *matcher) markCut(found []match, isOpen []bool) {
 const (
 	matchBits = 3.0  // information in the prompts and tokens of one period, bits
 	leastBits = 20.0 // information that a run must have, bits
-	neighbour = 30   // a match adds information only if this many periods on either side do not fit
+	// Prompts of the log in no match, from which on matches of prompts of one length are not certain.
+	leastUnpaired = 5
+	unpairedShare = 0.2
+	neighbour     = 30 // a match adds information only if this many periods on either side do not fit
 )
 
 // markUnproven marks the matches of runs that may fit by chance. Each chain adds the information
@@ -171,6 +184,29 @@ func (m *matcher) markUnproven(found []match, isOpen []bool) {
 			isOpen[i] = isOpen[i] || !isProven
 		}
 	}
+}
+
+// mayBeShifted reports whether the prompts of all matches have one length, while too many of the log's prompts are
+// in no match: then any match may belong to a failed request or to another client.
+func (m *matcher) mayBeShifted(found []match) bool {
+	lengths := map[int64]bool{}
+	paired := int64(0)
+	for _, x := range found {
+		for _, c := range x.chains {
+			for _, q := range c.prompts {
+				lengths[q.tokens] = true
+				paired++
+			}
+		}
+	}
+	logged := int64(0)
+	for _, s := range m.stretches {
+		if !s.isBroken {
+			logged += s.contextReqs - s.full
+		}
+	}
+	unpaired := logged - paired
+	return len(lengths) == 1 && unpaired > leastUnpaired && float64(unpaired) > unpairedShare*float64(logged)
 }
 
 // isDistinct reports whether none of the neighbouring periods fits the stretches of a match.
