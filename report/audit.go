@@ -14,7 +14,7 @@ import (
 // auditSection returns the section on whether the fitted times measure what their names state, and
 // on the lag (spec#target-audit, spec#lag).
 func auditSection(in Input, figs []*Figure) Section {
-	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit", Lead: "Whether the fitted times measure what their names say."}
+	s := Section{ID: "audit", Nav: "Audit", Title: "Target and lag audit", Lead: "Whether the fitted times are the times of steps, and which step each interval measures."}
 	audits := auditsOf(in)
 	evidence, used := lagsOf(in)
 	if len(audits) == 0 && len(evidence) == 0 {

@@ -9,10 +9,10 @@ var (
 	targetAuditCaption = Figure{
 		ID:    "target-audit",
 		Title: "What the candidate targets measure",
-		Note: "The cadence (time between the starts of two steps) is the step time. Look for the " +
-			"duration far left of it: step.duration_us is scheduler CPU time and no target. Bad: " +
-			"a target left of the tick, which is the time the hardware needs just to read the " +
-			"weights.",
+		Note: "The cadence, the time between the starts of two steps, is the step time that is " +
+			"fitted. step.duration_us must be far to the left: it is the CPU time of the scheduler. " +
+			"Bad: a cadence left of the tick, which is the time that the hardware needs only to " +
+			"read the weights.",
 		Legend: []Key{
 			{P: Decode, Area: true, Text: "cadence, median"},
 			{P: Prefill, Area: true, Text: "step.duration_us, median"},
@@ -22,10 +22,10 @@ var (
 	pickupAuditCaption = Figure{
 		ID:    "pickup-audit",
 		Title: "Arrived, picked up, scheduled",
-		Note: "QUEUED is stamped when the engine loop picks a request up between two steps. Look " +
-			"for ARRIVED to QUEUED near one step time and QUEUED to SCHEDULED near zero: then the " +
-			"queueing delay behind the running step is in what looks like API overhead, and a " +
-			"replay must start from ARRIVED.",
+		Note: "The engine stamps QUEUED when it picks a request up, between two steps, so a request " +
+			"waits for the running step before QUEUED. Good: ARRIVED to QUEUED is about one step " +
+			"time; QUEUED to SCHEDULED is near zero. Bad: QUEUED to SCHEDULED of seconds, which is " +
+			"a queue. Replays start from ARRIVED.",
 		Legend: []Key{
 			{P: Decode, Area: true, Text: "ARRIVED to QUEUED, median"},
 			{P: Mixed, Area: true, Text: "ARRIVED to QUEUED, P90"},
@@ -36,10 +36,10 @@ var (
 	lagAuditCaption = Figure{
 		ID:    "lag-audit",
 		Title: "Which step an interval times: error by lag",
-		Note: "Error on held-out intervals that contain prefill, per candidate lag; the ring is the " +
-			"lag used (none: the run was left out of the fit). Good: the ringed dot clearly left " +
-			"of the others. Bad: three dots together (the data do not determine the lag, it was " +
-			"assumed) or a ring that is not leftmost.",
+		Note: "Error on held-out intervals that contain prefill, for each candidate lag; the ring is " +
+			"the lag used (no ring: the run is not in the fit). Good: the ringed dot is clearly " +
+			"left of the others. Bad: three dots close together (the data do not determine the lag, " +
+			"so it was assumed), or a ring that is not leftmost.",
 		Legend: []Key{
 			{P: Decode, Area: true, Text: "lag 0"},
 			{P: Prefill, Area: true, Text: "lag 1"},
@@ -49,10 +49,10 @@ var (
 	utilisationCaption = Figure{
 		ID:    "utilisation",
 		Title: "Implied utilisation of the hardware",
-		Note: "A time-like coefficient of 1,000 ms/s is exactly the roofline. Look for dots between " +
-			"0.1 and 1. Bad: right of 1 (faster than the data sheet allows: a wrong peak, a wrong " +
-			"model, or a term that includes another's cost) or far left (a term that absorbs " +
-			"overhead).",
+		Note: "At 1 a term takes exactly the time that the datasheet implies (its coefficient is " +
+			"1,000 ms/s). Good: between 0.1 and 1. Bad: right of 1, faster than the datasheet " +
+			"allows (a wrong peak, a wrong model, or a term that includes the cost of another); or " +
+			"far left (a term that absorbs overhead).",
 		Legend: []Key{
 			{P: Decode, Area: true, Text: "identified within configurations"},
 			{P: Other, Area: true, Text: "only between configurations, or by the prior"},
@@ -61,18 +61,18 @@ var (
 	cvSurfaceCaption = Figure{
 		ID:    "cv-surface",
 		Title: "For experts: cross-validation surface of the step-time model",
-		Note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) per penalty λ " +
+		Note: "Held-out weighted squared relative error (1e-4 is an error of 1 %) for each penalty λ " +
 			"(columns) and memory γ of the preemption average (rows); the orange frame is the " +
-			"choice. Good: a frame among the lowest values, on a flat plain. Bad: a frame on the " +
-			"edge of the grid, or a surface so flat that the penalty decides nothing.",
+			"choice. Good: a frame among the lowest values, with similar values around it. Bad: a " +
+			"frame at the edge of the grid.",
 		Closed: true,
 	}
 	coverageCaption = Figure{
 		ID:    "coverage",
 		Title: "What the recordings cover",
-		Note: "Share of a run's steps in each bin; stronger colour is more. Look for gaps: loads " +
-			"there were never recorded. Bad: prefill steps in the first bin only, so that the " +
-			"cost of prefill cannot be fitted.",
+		Note: "Share of the steps of a run in each bin; darker is more. Loads without colour were " +
+			"never recorded. Bad: prefill steps in the first bin only, so that the cost of prefill " +
+			"cannot be fitted.",
 	}
 	loadCaption = Figure{
 		ID:    "load",
@@ -88,9 +88,9 @@ var (
 	predVsMeasuredCaption = Figure{
 		ID:    "pred-vs-measured",
 		Title: "Predicted against measured step time",
-		Note: "Look for dots along the solid line; the dashed lines are 20 % off. Bad: a regime " +
-			"that leaves the band as a whole, or a slope that differs from the line, which means " +
-			"a missing or mis-scaled term. Larger dots are more steps.",
+		Note: "Good: dots along the solid line; the dashed lines are 20 % off. Bad: all dots of one " +
+			"kind of step outside the dashed lines, or another slope, which means a missing or " +
+			"mis-scaled term. Larger dots are more steps.",
 	}
 	residualsCaption = Figure{
 		ID:    "residuals",
@@ -102,24 +102,23 @@ var (
 	contributionsCaption = Figure{
 		ID:    "contributions",
 		Title: "What a mean step is made of",
-		Note: "Each bar starts where the one above ends; the last is the mean prediction. Look for " +
-			"the term that dominates a regime: an error in it moves every prediction there. Bad: " +
-			"a bias or fixed overhead larger than the physics, or a prefill step without prefill " +
-			"compute.",
+		Note: "Each bar starts where the one above ends; the last is the mean prediction. An error in " +
+			"the longest bar moves every prediction. Bad: a bias or fixed overhead longer than all " +
+			"other terms, or a prefill step without prefill compute.",
 	}
 	errorCellsCaption = Figure{
 		ID:    "error-cells",
 		Title: "Step-time error by run and regime (MAPE, held-out steps)",
-		Note: "Stronger colour is worse. Look along a column: one strong regime in every run is a " +
-			"term the model gets wrong. Look along a row: one strong run is a machine or a " +
-			"deployment that differs from the rest.",
+		Note: "Darker is worse. Good: one shade everywhere. Bad: a dark column (the model is wrong " +
+			"for that kind of step) or a dark row (the machine or the deployment of that run " +
+			"differs from the others).",
 	}
 	locoCaption = Figure{
 		ID:    "loco",
 		Title: "Step-time error on configurations the fit never saw",
-		Note: "Each row was predicted by a fit without it. Look for dots left of the dashed 25 % " +
-			"gate and left of the constant; a dot right of the constant means the physics did not " +
-			"carry over to that configuration.",
+		Note: "Each row was predicted by a fit to the other configurations. Good: a dot left of the " +
+			"dashed gate at 25 % and left of the constant. Bad: a dot right of the constant, since " +
+			"the coefficients did not carry over to that configuration.",
 		Legend: []Key{
 			{P: Decode, Area: true, Text: "this fit"},
 			{P: AxisLine, Area: true, Text: "best constant"},
@@ -129,9 +128,9 @@ var (
 	biasBlocksCaption = Figure{
 		ID:    "bias-blocks",
 		Title: "Signed step-time error by time block",
-		Note: "One line per run, sum of predictions against sum of measurements in each block of " +
-			"its held-out steps. Good: lines around zero. Bad: a line that moves away: the " +
-			"machine changed speed; the farthest runs are named.",
+		Note: "One line per run: sum of predictions against sum of measurements, in each block of its " +
+			"held-out steps. Good: lines around zero. Bad: a line that moves away, because the " +
+			"machine changed its speed. The runs farthest from zero are named.",
 		Legend: []Key{
 			{P: Decode, Text: "run within ±10 %"},
 			{P: bad, Dash: Dashed, Text: "run that leaves ±10 %"},
@@ -142,9 +141,9 @@ var (
 		ID:    "drift",
 		Title: "Did the machine change speed?",
 		Note: "Measured over predicted step time, medians over blocks of 5 to 20 s; the band is 0.9 " +
-			"to 1.1. Good: a flat line inside the band. Bad: a line that leaves it: the machine " +
-			"drifted, and plain replay errors of that run are the machine's as much as the " +
-			"model's. A flat line off 1 is the model's.",
+			"to 1.1. Good: a flat line inside the band. Bad: a line that leaves the band (the " +
+			"machine changed its speed, which is part of the replay error), or a flat line outside " +
+			"(the model is wrong).",
 		Legend: []Key{
 			{P: Decode, Text: "inside 0.9–1.1"},
 			{P: bad, Text: "leaves 0.9–1.1"},
@@ -169,8 +168,8 @@ var (
 	ecdfMoreCaption = Figure{
 		ID:    "ecdf-more",
 		Title: "TTFT, ITL and E2E of the other replays, real and simulated",
-		Note: "Look for lines on top of each other, as in the picture under the verdict; lines that " +
-			"separate are bad.",
+		Note: "Good: lines on top of each other, as in the figure under the verdict. Bad: lines that " +
+			"separate.",
 		Closed: true,
 	}
 	qqCaption = Figure{

@@ -440,7 +440,7 @@ func (f *frame) Diagonal(factor float64, p Paint, dash int) {
 }
 
 // Width of a figure whose rows have names, height of a row, and largest width of the names.
-const wideW, rowH, nameW = 720.0, 21.0, 230.0
+const wideW, rowH, nameW = 720.0, 21.0, 330.0
 
 // RowMark is one value in a row of a row chart.
 type RowMark struct {
@@ -462,12 +462,16 @@ type ChartRow struct {
 // lines refs.
 func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 	top, bottom := 20.0, 40.0
-	d := &Drawing{W: w, H: top + float64(len(rows))*rowH + bottom}
 	var names []string
 	for _, r := range rows {
 		names = append(names, r.Name)
 	}
-	left := nameWidth(w, names)
+	left, fits := nameWidth(w, names)
+	height := rowH
+	if !fits { // each name gets a line of its own above its marks
+		left, height = 10, rowH+nameLine
+	}
+	d := &Drawing{W: w, H: top + float64(len(rows))*height + bottom}
 	x.P0, x.P1 = left, w-20
 	// Grid lines, each with its label unless it would run into the label before it.
 	y1, right := d.H-bottom, 0.0
@@ -486,14 +490,22 @@ func RowChart(w float64, rows []ChartRow, x axis, refs ...RowMark) *Drawing {
 		}
 	}
 	for i, r := range rows {
-		drawRow(d, r, &x, left, top+(float64(i)+0.5)*rowH)
+		y := top + float64(i+1)*height - rowH/2
+		if fits {
+			d.Label(point{left - 12, y + 4}, r.Name, labelSize, ink, anchorEnd)
+		} else {
+			d.Label(point{0, y - 11}, clip(r.Name, labelSize, w), labelSize, ink, anchorStart)
+		}
+		drawRow(d, r, &x, y)
 	}
 	return d
 }
 
-// drawRow draws one row of a row chart: its name, the line that joins its marks, and the marks.
-func drawRow(d *Drawing, r ChartRow, x *axis, left, y float64) {
-	d.Label(point{left - 12, y + 4}, clip(r.Name, labelSize, left-14), labelSize, ink, anchorEnd)
+// nameLine is the height of a line with a name above the marks of its row.
+const nameLine = 18.0
+
+// drawRow draws the marks of one row of a row chart, and the line that joins them.
+func drawRow(d *Drawing, r ChartRow, x *axis, y float64) {
 	var s Span
 	for _, m := range r.Marks {
 		if !m.Bar {
@@ -516,14 +528,17 @@ func drawRow(d *Drawing, r ChartRow, x *axis, left, y float64) {
 	}
 }
 
-// nameWidth returns the width that the names need left of a chart, at most nameW and a good third
-// of the drawing.
-func nameWidth(width float64, names []string) float64 {
-	w := 60.0
+// nameWidth returns the width that the names need left of a chart, at most nameW and somewhat less
+// than half of the drawing, and whether all names fit into it.
+func nameWidth(width float64, names []string) (left float64, fits bool) {
+	need := 60.0
+	fits = true
 	for _, n := range names {
-		w = math.Max(w, textWidth(n[:min(len(n), maxClip)], labelSize)+16)
+		need = math.Max(need, textWidth(n[:min(len(n), maxClip)], labelSize)+16)
+		fits = fits && len(n) <= maxClip
 	}
-	return math.Min(w, math.Min(nameW, 0.38*width))
+	limit := math.Min(nameW, 0.46*width)
+	return math.Min(need, limit), fits && need <= limit
 }
 
 // rowFigure adds to fig a chart of named rows on a logarithmic axis over the range s, and returns
@@ -570,7 +585,7 @@ func HeatOf(rows, cols []string, label string) Heat {
 // Draw draws the matrix with a width of w pixels; the cells share what the names leave.
 func (h *Heat) Draw(w float64) *Drawing {
 	s := h.extent()
-	left := nameWidth(w, h.Rows)
+	left, _ := nameWidth(w, h.Rows)
 	cw := math.Min(92, (w-left)/float64(max(len(h.Cols), 1)))
 	ch := 24.0
 	d := &Drawing{W: w, H: 8 + ch*float64(len(h.Rows)) + 42}

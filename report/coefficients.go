@@ -115,10 +115,7 @@ func expertBlocks(m result.Model) []Block {
 	}
 	out := []Block{{Facts: facts}}
 	out = append(out, Tables(expertTable(m))...)
-	if t := boundTable(m); t != nil {
-		out = append(out, Block{Table: t})
-	}
-	return out
+	return append(out, Tables(boundTable(m))...)
 }
 
 // gammaText returns gamma, the memory of the preemption average, and whether the data determine it.
@@ -514,9 +511,7 @@ func learnedBlocks(f *result.Fit) []Block {
 		facts = append(facts, FactOf("Prompts in the prefix cache", r.CachedShare.String()+": nothing states it"))
 	}
 	out := underHeading("Fitted to requests, without step times", append([]Block{{Facts: facts}}, Tables(directions)...))
-	if t := levelTable(r.Levels); len(t.Rows) > 0 {
-		out = append(out, Block{Table: t})
-	}
+	out = append(out, Tables(levelTable(r.Levels))...)
 	loads.Closed = true
 	return append(out, Tables(Capped(loads, "in the order of the file", "fit.json, requests"))...)
 }

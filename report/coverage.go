@@ -59,7 +59,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 	for _, r := range rows {
 		names = append(names, r.ID)
 	}
-	left := nameWidth(w, names)
+	left, _ := nameWidth(w, names)
 	cw := (w - left - 20) / float64(max(bins, 1))
 	for i, h := range hs {
 		y := top + ch*float64(i)

@@ -17,7 +17,7 @@ import (
 // be used.
 func dataSection(in Input, figs []*Figure) Section {
 	s := Section{ID: "data", Nav: "Data", Title: "Data quality",
-		Lead: "What was recorded, what was lost, and which runs can be used. No result below is better than these data."}
+		Lead: "What was recorded, what was lost, and which runs can be used."}
 	if in.Inspect == nil && in.Fit == nil && in.Extract == nil {
 		s.Missing = "No inspect.json, extract.json or fit.json: run `blis-train inspect OUT -o OUT` for the data-quality report."
 		return s

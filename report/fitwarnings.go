@@ -44,8 +44,11 @@ func NotSeparated(terms []string, unknown int, sumUs float64) string {
 	case unknown == 0:
 		return fmt.Sprintf("%s nearly move together: their sum, %.3g ms of a typical step, is known, each of them poorly; add %s",
 			list, ms, experiment)
+	case unknown == 1 && last > 1:
+		return fmt.Sprintf("%s cannot be told apart: one combination of them is unknown; the terms together make %.3g ms "+
+			"of a typical step; add %s", list, ms, experiment)
 	case unknown < last:
-		return fmt.Sprintf("%s cannot be told apart: %d combinations of them are unknown; together they make %.3g ms "+
+		return fmt.Sprintf("%s cannot be told apart: %d combinations of them are unknown; the terms together make %.3g ms "+
 			"of a typical step; add %s", list, unknown, ms, experiment)
 	}
 	return fmt.Sprintf("%s cannot be told apart: only their sum, %.3g ms of a typical step, is known; add %s", list, ms, experiment)

@@ -86,7 +86,7 @@ var (
 		ID:      "gates-open",
 		Caption: "Gates without enough data",
 		Cols:    gateColumns,
-		Note:    "A gate without a verdict is never a pass.",
+		Note:    "A gate without enough data does not count as passed.",
 	}
 	gatesRestLayout = Table{
 		ID:      "gates-rest",
@@ -361,7 +361,7 @@ var (
 	}
 	modelsLayout = Table{
 		ID:      "models",
-		Caption: "Other models on the same rows, held out",
+		Caption: "Other step-time models on the same held-out steps",
 		Cols: []Column{
 			{Head: "Model"},
 			{Head: "Terms", Num: true},
@@ -372,7 +372,7 @@ var (
 			{Head: "Unseen configuration, median", Num: true},
 			{Head: "worst", Num: true},
 		},
-		Note: "blackbox and trained-physics are fitted on the training rows; roofline has nothing " +
+		Note: "blackbox and trained-physics are fitted to the training steps; roofline has nothing " +
 			"to fit.",
 	}
 	experimentsLayout = Table{
@@ -407,9 +407,9 @@ var (
 	}
 	summaryLayout = Table{
 		ID:      "summary",
-		Caption: "Step time, all rows together",
+		Caption: "Step time, all steps together",
 		Cols: slices.Concat([]Column{
-			{Head: "Rows of"},
+			{Head: "Steps"},
 		}, errorColumns),
 	}
 	locoLayout = Table{

@@ -26,7 +26,7 @@ var (
 	pageJS string
 )
 
-var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"prose": proseHTML}).Parse(pageHTML))
+var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"prose": proseHTML, "plural": Plural}).Parse(pageHTML))
 
 // proseHTML returns a sentence as HTML: escaped, with text between backticks as code.
 func proseHTML(s string) template.HTML {

@@ -26,7 +26,7 @@ const maxPicture = 300_000
 // TestPicture makes docs/report.png: the verdict in the light scheme beside
 // the replay figures in the dark one.
 //
-//	BLIS_TRAIN_OUT=OUT go test ./pipeline/report -run TestPicture -picture ../../docs/report.png
+//	BLIS_TRAIN_OUT=OUT go test ./report -run TestPicture -picture ../docs/report.png
 func TestPicture(t *testing.T) {
 	out := os.Getenv("BLIS_TRAIN_OUT")
 	if *picture == "" || out == "" {

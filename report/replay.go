@@ -20,7 +20,7 @@ import (
 func replaySection(in Input, figs []*Figure) Section {
 	s := Section{ID: "replay", Nav: "Replay", Title: "Replay: errors of requests",
 		Lead: "The recorded arrivals, run through the simulator with these coefficients, against what the real server did. Only the plain " +
-			"replay gates; noise and drift-corrected tell the model's error from the machine's."}
+			"replay decides gates; those with noise and with drift correction show how much of its error the machine causes."}
 	if in.Validation == nil {
 		s.Missing = "No validation.json: run `blis-train validate --fit fit.json OUT` to replay the runs."
 		return s

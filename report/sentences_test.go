@@ -42,7 +42,7 @@ func TestWarningsOfAFit(t *testing.T) {
 		{NoGain(0.123, 0.045, -0.01, 0.09), "off by 12.3 % with the fitted coefficients and by 4.5 % with the prior (medians); 95 % interval of the difference: -1.0 to +9.0 points"},
 		{NotSeparated([]string{"a"}, 0, 1), "a has no effect on these measurements; runs that vary them separately would show it"},
 		{NotSeparated([]string{"a", "b", "c"}, 0, 2500), "a, b and c nearly move together: their sum, 2.5 ms of a typical step, is known, each of them poorly; add runs that vary"},
-		{NotSeparated([]string{"a", "b", "c"}, 1, 2500), "a, b and c cannot be told apart: 1 combinations of them are unknown; together they make 2.5 ms"},
+		{NotSeparated([]string{"a", "b", "c"}, 1, 2500), "a, b and c cannot be told apart: one combination of them is unknown; the terms together make 2.5 ms"},
 		{NotSeparated([]string{"a", "b", "c"}, 2, 2500), "a, b and c cannot be told apart: only their sum, 2.5 ms of a typical step, is known"},
 	} {
 		if !strings.Contains(c.got, c.want) {

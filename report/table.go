@@ -57,11 +57,12 @@ func (t *Table) dropEmpty() {
 // it is not cut at a width of 1,280 pixels.
 func (t *Table) Wide() bool { return len(t.Cols) > 10 }
 
-// Tables returns the tables that have rows as blocks.
+// Tables returns the tables that have rows as blocks, without their empty columns.
 func Tables(ts ...*Table) []Block {
 	var blocks []Block
 	for _, t := range ts {
 		if t != nil && len(t.Rows) > 0 {
+			t.dropEmpty()
 			blocks = append(blocks, Block{Table: t})
 		}
 	}
