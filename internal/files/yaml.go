@@ -103,7 +103,8 @@ func checkNode(n *yaml.Node, file string, above map[*yaml.Node]bool) error {
 		}
 	}
 	isNumber := n.Kind == yaml.ScalarNode && (n.Tag == "!!int" || n.Tag == "!!float")
-	if isNumber && n.Style&(yaml.TaggedStyle|yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0 && !IsDecimal(n.Value) && !isInfinite.MatchString(n.Value) {
+	isPlain := n.Style&(yaml.TaggedStyle|yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle) == 0
+	if isNumber && isPlain && !IsDecimal(n.Value) && !isInfinite.MatchString(n.Value) {
 		return &trace.SyntaxError{File: file, Line: int64(n.Line), Col: int64(n.Column), Msg: fmt.Sprintf("got %s, want a decimal number", n.Value),
 			Hint: "write it without leading zeros, underscores and prefixes, or in quotes if it is a name"}
 	}
@@ -158,6 +159,10 @@ func DecodeYAML(text []byte, file string, into any) error {
 	if n := fraction(root, reflect.TypeOf(into)); n != nil {
 		return badNumber(n, file, "a whole number")
 	}
+	if hasOnlyFields(root, reflect.TypeOf(into)) {
+		return root.Decode(into)
+	}
+	// The library names every unknown key, but only while it parses the text.
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
 	return dec.Decode(into)
@@ -229,14 +234,70 @@ func fraction(n *yaml.Node, t reflect.Type) (found *yaml.Node) {
 	return nil
 }
 
-// yamlField returns the field of a struct whose yaml tag names the key.
-func yamlField(t reflect.Type, key string) (reflect.StructField, bool) {
-	for _, f := range reflect.VisibleFields(t) {
-		if name, _, _ := strings.Cut(f.Tag.Get("yaml"), ","); name == key {
-			return f, true
+// hasOnlyFields reports whether every key of n that is decoded into a struct has a field there. It is
+// false for keys that it does not follow, such as those that are merged.
+func hasOnlyFields(n *yaml.Node, t reflect.Type) bool {
+	if n.Alias != nil {
+		n = n.Alias
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+		return true // its method checks the keys
+	}
+	switch t.Kind() {
+	case reflect.Pointer:
+		return hasOnlyFields(n, t.Elem())
+	case reflect.Struct, reflect.Map, reflect.Slice, reflect.Array:
+	default:
+		return true
+	}
+	for i, value := range n.Content {
+		isKey := n.Kind == yaml.MappingNode && i%2 == 0
+		switch {
+		case isKey && value.Value == "<<":
+			return false
+		case isKey:
+			continue
+		case t.Kind() != reflect.Struct:
+			if !hasOnlyFields(value, t.Elem()) {
+				return false
+			}
+		case n.Kind == yaml.MappingNode:
+			f, ok := yamlField(t, n.Content[i-1].Value)
+			if !ok || !hasOnlyFields(value, f.Type) {
+				return false
+			}
 		}
 	}
-	return reflect.StructField{}, false
+	return true
+}
+
+// yamlFields has, by type of a struct, its fields by the keys of their yaml tags.
+var yamlFields sync.Map
+
+// yamlField returns the field of a struct whose yaml tag names the key.
+func yamlField(t reflect.Type, key string) (reflect.StructField, bool) {
+	known, ok := yamlFields.Load(t)
+	if !ok {
+		fields := map[string]reflect.StructField{}
+		addYAMLFields(fields, t)
+		known, _ = yamlFields.LoadOrStore(t, fields)
+	}
+	f, ok := known.(map[string]reflect.StructField)[key]
+	return f, ok
+}
+
+// addYAMLFields adds the fields of a struct by the keys of their yaml tags, those of inlined structs too.
+func addYAMLFields(fields map[string]reflect.StructField, t reflect.Type) {
+	for i := range t.NumField() {
+		f := t.Field(i)
+		key, options, _ := strings.Cut(f.Tag.Get("yaml"), ",")
+		switch {
+		case strings.Contains(options, "inline") && f.Type.Kind() == reflect.Struct:
+			addYAMLFields(fields, f.Type)
+		case f.IsExported() && key != "" && key != "-":
+			fields[key] = f
+		}
+	}
 }
 
 // knownKeys returns an error for the first key below n that has no field in t. It descends into maps of
