@@ -89,16 +89,33 @@ func sheetOf(name string) (found *datasheet) {
 	}
 	for i := range builtin() {
 		h := &builtin()[i]
-		own := slices.Concat(h.Names, []string{h.Name}, h.Spelled[:Cluster])
-		if slices.ContainsFunc(own, func(n string) bool { return aliasKey(n) == want }) {
+		keys := &sheetKeys()[i]
+		if slices.Contains(keys.own, want) {
 			return h
 		}
-		if slices.Contains(aliases(h.Name), want) && (found == nil || h.MemoryGB > found.MemoryGB) {
+		if slices.Contains(keys.short, want) && (found == nil || h.MemoryGB > found.MemoryGB) {
 			found = h
 		}
 	}
 	return found
 }
+
+// deviceKeys are the alias keys by which a device is found: those of its own names, and its short forms.
+type deviceKeys struct{ own, short []string }
+
+// sheetKeys has the keys of the built-in devices, in the order of builtin.
+var sheetKeys = sync.OnceValue(func() []deviceKeys {
+	var all []deviceKeys
+	for i := range builtin() {
+		h := &builtin()[i]
+		keys := deviceKeys{short: aliases(h.Name)}
+		for _, name := range slices.Concat(h.Names, []string{h.Name}, h.Spelled[:Cluster]) {
+			keys.own = append(keys.own, aliasKey(name))
+		}
+		all = append(all, keys)
+	}
+	return all
+})
 
 // aliases returns the short forms of a datasheet's name: without the memory size, without the form
 // factor, and without both.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -177,7 +178,7 @@ type layerPart[T any] struct {
 }
 
 // countParts returns the distinct mixers, or FFNs, of the layers in order of appearance. half
-// returns the one of a layer.
+// returns the one of a layer. Parts are the same if they are written alike.
 func countParts[T any](layers []model.Layer, half func(*model.Layer) *T) []layerPart[T] {
 	at := map[string]int{}
 	var out []layerPart[T]
@@ -186,15 +187,19 @@ func countParts[T any](layers []model.Layer, half func(*model.Layer) *T) []layer
 		if h == nil {
 			continue
 		}
-		key, err := json.Marshal(h)
-		if err != nil {
-			panic("library: " + err.Error())
-		}
-		k, ok := at[string(key)]
-		if !ok {
-			k = len(out)
-			at[string(key)] = k
-			out = append(out, layerPart[T]{part: h})
+		// Most are equal to one before, and need not be written.
+		k := slices.IndexFunc(out, func(p layerPart[T]) bool { return reflect.DeepEqual(p.part, h) })
+		if k < 0 {
+			key, err := json.Marshal(h)
+			if err != nil {
+				panic("library: " + err.Error())
+			}
+			var ok bool
+			if k, ok = at[string(key)]; !ok {
+				k = len(out)
+				at[string(key)] = k
+				out = append(out, layerPart[T]{part: h})
+			}
 		}
 		out[k].times++
 	}

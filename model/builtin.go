@@ -53,7 +53,9 @@ func quantFileOf(id string) string {
 }
 
 // BuiltInIDs returns the Hugging Face ids of the built-in models, sorted.
-func BuiltInIDs() (ids []string) {
+func BuiltInIDs() []string { return slices.Clone(builtInIDs()) }
+
+var builtInIDs = sync.OnceValue(func() (ids []string) {
 	for name := range builtIn() {
 		if model, ok := strings.CutSuffix(name, configEnding); ok && !strings.HasSuffix(name, "_hf_quant"+configEnding) {
 			ids = append(ids, strings.Replace(model, "--", "/", 1))
@@ -61,18 +63,28 @@ func BuiltInIDs() (ids []string) {
 	}
 	slices.Sort(ids)
 	return ids
-}
+})
+
+// shortNames has the short names of the built-in models, by id.
+var shortNames = sync.OnceValue(func() map[string]string {
+	short := map[string]string{}
+	for _, id := range builtInIDs() {
+		short[id] = shortName(id)
+	}
+	return short
+})
 
 // BuiltInID returns the id of the built-in model with a name. Case does not matter, nor whether a family and its
 // generation are joined (qwen3 or qwen-3); a name without the publisher, "Meta-", "-Instruct", "-Chat", "-it" or
 // "-hf" is enough, and so is the beginning of a name, where it fits models of one shape only.
 func BuiltInID(name string) (id string, ok bool) {
 	var found []string
-	for _, id := range BuiltInIDs() {
+	short := shortName(name)
+	for _, id := range builtInIDs() {
 		if strings.EqualFold(id, name) {
 			return id, true
 		}
-		if shortName(id) == shortName(name) {
+		if shortNames()[id] == short {
 			found = append(found, id)
 		}
 	}
@@ -127,8 +139,8 @@ func begunBy(name string) []string {
 		return nil // a family alone
 	}
 	var out []string
-	for _, id := range BuiltInIDs() {
-		rest, begins := strings.CutPrefix(shortName(id)+"-", prefix)
+	for _, id := range builtInIDs() {
+		rest, begins := strings.CutPrefix(shortNames()[id]+"-", prefix)
 		if begins && !quantized.MatchString(rest) {
 			out = append(out, id)
 		}
