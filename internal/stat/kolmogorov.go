@@ -13,7 +13,7 @@ type ks struct {
 	AShare      float64 // ECDF of a at At
 	BShare      float64 // ECDF of b at At
 	PAsymptotic float64 // Kolmogorov limit at sqrt(nm/(n+m))*D
-	PExact      float64 // no tie correction; NaN above maxExactPairs
+	distance    int64   // D*N*M
 }
 
 // maxExactPairs bounds n*m for the exact p-value, whose cost is n*m additions.
@@ -41,9 +41,12 @@ func KolmogorovSmirnov(a, b []float64) ks {
 	})
 	k.D = math.Abs(k.AShare - k.BShare)
 	k.PAsymptotic = KolmogorovSurvival(math.Sqrt(effectiveN(k.N, k.M)) * k.D)
-	k.PExact = exactP(n, m, best)
+	k.distance = best
 	return k
 }
+
+// PExact returns the exact p-value, without a correction for ties; NaN above maxExactPairs.
+func (k ks) PExact() float64 { return exactP(int64(k.N), int64(k.M), k.distance) }
 
 // Distance returns the Kolmogorov-Smirnov distance of two samples in any order: the largest
 // difference of their distribution functions.

@@ -18,6 +18,9 @@ func Sorted(v []float64) []float64 {
 // vol. 3, 5.2.5), in a fifth of the time.
 func Sort(v []float64) {
 	const long, width = 1 << 10, 11
+	if slices.IsSorted(v) {
+		return
+	}
 	if len(v) < long || slices.ContainsFunc(v, math.IsNaN) {
 		slices.Sort(v)
 		return

@@ -18,28 +18,29 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 	if len(real) == 0 || len(sim) == 0 {
 		return nil
 	}
-	k := stat.KolmogorovSmirnov(real, sim)
+	sortedReal, sortedSim := stat.Sorted(real), stat.Sorted(sim)
+	k := stat.KolmogorovSmirnov(sortedReal, sortedSim)
 	m := &result.Metric{
 		KSD:           k.D,
 		PAsymptotic:   k.PAsymptotic,
-		PExact:        result.OrNull(k.PExact),
+		PExact:        result.OrNull(k.PExact()),
 		NReal:         k.N,
 		NSim:          k.M,
 		DAtQuantile:   k.AShare,
 		DAtMs:         k.At,
 		DRealCDF:      k.AShare,
 		DSimCDF:       k.BShare,
-		WassersteinMs: stat.Wasserstein(real, sim),
+		WassersteinMs: stat.Wasserstein(sortedReal, sortedSim),
 		RealVsRealD:   distanceOfHalves(real),
-		RealMs:        sampleStats(real),
-		SimMs:         sampleStats(sim),
+		RealMs:        sampleStats(real, sortedReal),
+		SimMs:         sampleStats(sim, sortedSim),
 	}
 	m.MedianRelErr = math.Abs(m.SimMs.P50-m.RealMs.P50) / m.RealMs.P50
 	if paired {
 		m.MedianRelErrPaired = result.OrNull(medianPairedError(real, sim))
 		m.PairedErr = pairedError(real, sim)
 	} else {
-		beyond := stat.DistanceBeyond(stat.Sorted(real), stat.Sorted(sim), shapeTolerance)
+		beyond := stat.DistanceBeyond(sortedReal, sortedSim, shapeTolerance)
 		m.BeyondD = &beyond // replays with noise
 	}
 	return m
@@ -115,9 +116,8 @@ func distanceOfHalves(real []float64) *float64 {
 	return &d
 }
 
-// sampleStats returns quantiles and mean of a sample that is not empty.
-func sampleStats(s []float64) result.SampleStats {
-	sorted := stat.Sorted(s)
+// sampleStats returns quantiles and mean of a sample that is not empty, given in its order and sorted.
+func sampleStats(s, sorted []float64) result.SampleStats {
 	return result.SampleStats{
 		P50:  stat.Quantile(sorted, 0.5),
 		P90:  stat.Quantile(sorted, 0.9),

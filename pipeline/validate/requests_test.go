@@ -384,7 +384,7 @@ func TestFiguresOfPairs(t *testing.T) {
 	if got := distanceOfHalves([]float64{1, 2, 3, 4}); *got != 1 || distanceOfHalves([]float64{1, 2, 3}) != nil {
 		t.Errorf("halves apart: got %g, want 1, and none of three values", *got)
 	}
-	got := sampleStats([]float64{1, 2, 3, 4, 10})
+	got := sampleStats([]float64{2, 1, 3, 10, 4}, []float64{1, 2, 3, 4, 10})
 	if got.P50 != 3 || got.Mean != 4 || got.P90 != stat.Quantile([]float64{1, 2, 3, 4, 10}, 0.9) || got.P99 <= got.P90 {
 		t.Errorf("got %+v", got)
 	}
