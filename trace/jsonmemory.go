@@ -8,11 +8,12 @@ import (
 	"sync"
 )
 
-// mostJSONBytes and bytesPerByte bound the memory of a decoded JSON text: 128 MiB, or eight bytes for
-// each of the text if that is more. A number takes eight bytes and at least two characters.
+// mostJSONBytes and bytesPerByte bound the memory of a decoded JSON text: 4 MiB, or four bytes for
+// each of the text if that is more. A number takes eight bytes and at least two characters; documents
+// of this program take less than one byte for each.
 const (
-	mostJSONBytes = 128 << 20
-	bytesPerByte  = 8
+	mostJSONBytes = 4 << 20
+	bytesPerByte  = 4
 )
 
 // CheckMemory returns an error if the values that json.Unmarshal would make of a text for v take far

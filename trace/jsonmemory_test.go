@@ -24,7 +24,7 @@ func TestCheckMemory(t *testing.T) {
 		Opt    []Opt[int64]    `json:"opt"`
 		Any    []any           `json:"any"`
 	}
-	const n = 33_000 // 33,000 elements of 4,136 bytes are just above 128 MiB
+	const n = 1_030 // elements of 4,136 bytes are just above 4 MiB
 	many := func(piece string) string { return strings.TrimSuffix(strings.Repeat(piece+",", n), ",") }
 	for _, c := range []struct {
 		name, text string
@@ -39,10 +39,12 @@ func TestCheckMemory(t *testing.T) {
 		{"pointers in one object", `{"runs":[` + strings.Repeat(`{"inner":{}},`, n/2) + `]}`, true},
 		{"a map", `{"by_name":{` + many(`"a":0`) + `}}`, true},
 		{"behind an escaped quote", `{"x\"":1,"runs":[` + many("0") + `]}`, true},
-		{"fewer", `{"runs":[` + strings.Repeat("0,", n-1_000) + `0]}`, false},
+		{"fewer", `{"runs":[` + strings.Repeat("0,", n-20) + `0]}`, false},
 		{"an unknown key", `{"walks":[` + many("{}") + many("{}") + `]}`, false},
 		{"a field without a tag", `{"runs":[{"rows":[` + many("0") + `]}]}`, false},
 		{"pairs", `{"curve":[` + many("[1,2]") + `]}`, false},
+		{"many numbers", `{"curve":[[` + strings.Repeat("0,", 1_000_000) + `0]]}`, false},
+		{"many optional values", `{"opt":[` + strings.Repeat("1,", 1_000_000) + `1]}`, true},
 		{"optional values", `{"opt":[` + many("1") + `]}`, false},
 		{"any", `{"any":[` + many("{}") + `]}`, false},
 		{"brackets", strings.Repeat("[", 3*n), false},
@@ -53,7 +55,7 @@ func TestCheckMemory(t *testing.T) {
 		}
 	}
 	err := CheckMemory([]byte("{\n\"runs\":["+many("{}")), &doc)
-	if err == nil || !strings.HasPrefix(err.Error(), "2:97171: got values that take more than 128 MiB in memory from 99,009 bytes of text") {
+	if err == nil || !strings.HasPrefix(err.Error(), "2:3043: got values that take more than 4 MiB in memory from 3,099 bytes of text") {
 		t.Errorf("got %v", err)
 	}
 }
