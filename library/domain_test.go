@@ -64,7 +64,7 @@ func TestTrust(t *testing.T) {
 			"validated on 12 measured points of m with --x (3 of 12), held out of the fit: TPOT within 5 % (mean), nine in ten within 10 %, TTFT within 11 % (median), nine in ten within 60 %"},
 		{"with doubt", step("F", 2, 0.25), &inside, Intervals{0.85, 0.35, 0.37, 0.38}, 0, "nine in ten within 35 %"},
 		{"outside", step("F", 4, 0), &outside, Intervals{0.6, 0.2, 0.3, 0.4}, 1,
-			"not validated here (nearest measured servers: m; input tokens 9000, measured 1000 to 4000): nine in ten servers of families that were held out lie within 20 % of TPOT, 60 % of TTFT and 40 % of throughput"},
+			"not validated here, because the measured servers of m differ (input tokens 9000, measured 1000 to 4000): expect TPOT within 20 %, TTFT within 60 % and throughput within 40 %, which held for nine in ten servers of families held out of the fit"},
 		{"another size", step("F", 1, 0), &inside, Intervals{0.5, 0.2, 0.3, 0.4}, 0, "not validated (F: measured at tp 2 and 4, not at 1): "},
 		{"another family", step("G", 2, 0), &inside, Intervals{0.5, 0.2, 0.3, 0.4}, 0, "not validated (no server of G was measured): "},
 		{"pipeline", step("F", 2, 0, "pipeline stages", "a CPU tier"), &inside, Intervals{0.5, 0.2, 0.3, 0.4}, 0, "not validated (pipeline stages; a CPU tier): "},

@@ -61,7 +61,7 @@ func (o *FitOptions) LearningFlags() []cli.Flag {
 func (o *ValidateOptions) Flags() []cli.Flag {
 	all := append(o.Options.Flags(),
 		&cli.StringFlag{Name: "fit", Destination: &o.Fit, Value: o.Fit,
-			Usage: "validate this fit.json, `FILE` (default: OUT/fit.json)"},
+			Usage: "`FILE` of the fit to validate (default: OUT/fit.json)"},
 		&cli.StringFlag{Name: "coefficients", Destination: &o.Coefficients, Value: o.Coefficients,
 			Usage: "validate this coefficient `FILE` in place of the fit's own coefficients"},
 		&cli.StringFlag{Name: "figures", Destination: &o.Figures, Value: o.Figures,

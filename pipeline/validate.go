@@ -221,7 +221,7 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 	}) {
 		o.IdleDelays = true
 		return []trace.Finding{trace.Findingf(validate.ReplayAssumes,
-			"no overhead coefficients: the replays take it from requests that met an idle server (--idle-delays)")}, nil
+			"there are no overhead coefficients: replays use the overhead of requests that found the server idle (--idle-delays)")}, nil
 	}
 	o.StepsOnly = true
 	return []trace.Finding{trace.Findingf(validate.NoReplay,

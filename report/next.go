@@ -73,8 +73,8 @@ func Next(in Input) []string {
 	// A failure without a known cause.
 	if v.Verdict == coeff.VerdictFail && len(out) == 0 {
 		if reproducesBatches(v) {
-			out = append(out, "The scheduler forms the recorded batches, so it is times that differ: record the loads with the largest errors "+
-				"again.")
+			out = append(out, "The simulated batches are the recorded ones, so the times of steps or delays differ: record the loads with the "+
+				"largest errors again.")
 		} else {
 			out = append(out, "Compare run.yaml with the server's log (device, KV blocks, scheduler limits), and record the loads with the "+
 				"largest errors again.")

@@ -34,7 +34,7 @@ func resultsFlag() cli.Flag { return outFlag("`FOLDER` of the results (default: 
 // configFlag returns --config.
 func configFlag() cli.Flag {
 	return &cli.StringFlag{Name: "config",
-		Usage: "options by stage and gate thresholds, `FILE` (default: pipeline.yaml of the working folder, " +
+		Usage: "`FILE` with options by stage and gate thresholds (default: pipeline.yaml of the working folder, " +
 			"unless that holds the data)"}
 }
 

@@ -23,7 +23,7 @@ func inspectCommand() *cli.Command {
 	return newCommand(&cli.Command{
 		Name:      "inspect",
 		ArgsUsage: "RUNDIR|PARENT|OUT...",
-		Usage:     "check the data before any fit: losses, clocks, saturation, coverage, targets; or size a model",
+		Usage:     "check the data before any fit: losses, clocks, saturation, coverage, targets; or describe a model",
 		Description: `Reads run directories, or folders that extract has written. Exit status 3 when a run is unfit for
 fitting, with the reason in one sentence. With -o it writes inspect.json.
 
@@ -45,8 +45,8 @@ Example:
 				&cli.StringFlag{Name: "model",
 					Usage: "print layers and sizes of this `CONFIG.json` and stop; hf_quant_config.json in its " +
 						"folder is read as well"},
-				&cli.Int64Flag{Name: "tp", Value: 1, Usage: "with --model: `N` GPUs of --tensor-parallel-size"},
-				&cli.Int64Flag{Name: "dp", Value: 1, Usage: "with --model: `N` engines of --data-parallel-size"},
+				&cli.Int64Flag{Name: "tp", Value: 1, Usage: "with --model: tensor-parallel size `N`"},
+				&cli.Int64Flag{Name: "dp", Value: 1, Usage: "with --model: data-parallel size `N`"},
 				&cli.BoolFlag{Name: "ep", Usage: "with --model: --enable-expert-parallel"},
 			}),
 	}, groups, func(c *cli.Context, con *console) error { return runInspect(c, con, &o) })

@@ -67,9 +67,9 @@ Example:
 				Usage: "Hugging Face `NAME` of a built-in model, or the path of a config.json; without it: list " +
 					"what there is"},
 			&cli.StringFlag{Name: "hardware", Destination: &q.Hardware, Usage: "`GPU`, such as H100"},
-			&cli.StringFlag{Name: "tp", Usage: "`N` GPUs of --tensor-parallel-size"},
-			&cli.BoolFlag{Name: "ep", Usage: "--enable-expert-parallel"},
-			&cli.Int64Flag{Name: "dp", Usage: "`N` engines of --data-parallel-size"},
+			&cli.StringFlag{Name: "tp", Usage: "tensor-parallel size `N`"},
+			&cli.BoolFlag{Name: "ep", Usage: "expert parallelism"},
+			&cli.Int64Flag{Name: "dp", Usage: "data-parallel size `N`"},
 			&cli.StringFlag{Name: "vllm", Destination: &q.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
 			&cli.StringFlag{Name: "vllm-version", DefaultText: predict.AssumedVersion, Usage: "`RELEASE` of vLLM"},
 			&cli.StringFlag{Name: "input-len", DefaultText: "1000", Usage: "prompt `TOKENS` of a request"},
@@ -78,16 +78,16 @@ Example:
 				Usage: "closed loop of `N` clients, each sends its next request when its last one is answered"},
 			&cli.StringFlag{Name: "rate", Usage: "Poisson arrivals, `RPS` requests per second"},
 			&cli.StringFlag{Name: "slo",
-				Usage: "`TARGETS`, such as ttft.p95=1s,tpot.mean=40ms (P90 unless named) or ttft=1s,tpot=40ms,goodput=95%: are they met, " +
-					"and what is the highest load that meets them"},
-			&cli.BoolFlag{Name: "start", Destination: &q.Start, Usage: "also the latencies of the first requests of an idle server"},
+				Usage: "check these `TARGETS` and find the highest load that meets them: ttft.p95=1s,tpot.mean=40ms (P90 unless named) or " +
+					"ttft=1s,tpot=40ms,goodput=95%"},
+			&cli.BoolFlag{Name: "start", Destination: &q.Start, Usage: "also print the latencies of the first requests after an idle time"},
 			&cli.StringFlag{Name: "sweep",
 				Usage: "predict all combinations of these `AXES`, such as \"tp=1,2,4 concurrency=1..256\"; a..b doubles from a to b"},
 			&cli.StringFlag{Name: "step",
 				Usage: "only list the kernels of a step of this `BATCH`, NxCONTEXT,N@CACHED,...: N decodes with " +
 					"CONTEXT tokens each, prompt chunks of N tokens after CACHED tokens"},
 			&cli.StringFlag{Name: "library",
-				Usage: "kernel tables of library build, `FILE`, in place of the embedded ones"},
+				Usage: "use the kernel tables in `FILE`, written by library build, in place of the built-in ones"},
 			outFlag("of a sweep: picture of latency against throughput, an SVG `FILE`"),
 			workersFlag(), verboseFlag(),
 		},

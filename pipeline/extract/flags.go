@@ -27,7 +27,7 @@ func (o *Options) Flags() []cli.Flag {
 		&cli.BoolFlag{Name: "why-rejected", Destination: &o.WhyRejected, Value: o.WhyRejected,
 			Usage: "write every dropped record with its reason to OUT/rejected.jsonl"},
 		option.Recorded(&cli.GenericFlag{Name: "set", Value: option.Settings(&o.Set),
-			Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"}),
+			Usage: "set a field of run.yaml: `KEY.PATH=VALUE` (repeatable)"}),
 		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Value: o.Workers,
 			Usage: "`N` workers; 0: every core"},
 		&cli.BoolFlag{Name: "force", Destination: &o.Force, Value: o.Force,

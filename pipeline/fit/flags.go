@@ -35,7 +35,7 @@ func (o *Options) Flags() []cli.Flag {
 			Usage: "`STEPS` between schedule() and execution: 0, 1 or 2; -1 measures it for each run"}),
 		option.Recorded(&cli.StringFlag{Name: "prior", Destination: &o.Prior, Value: o.Prior,
 			Usage: "`PRIOR` of the step-time coefficients: zero, roofline, library or a coefficient file; the last two need spec 1.2 or 1.3 " +
-				"(default: library or zero by cross-validation for dense models on GPUs that it has, else zero)"}),
+				"(default: cross-validation chooses library or zero for dense models on GPUs with kernel tables; zero for others)"}),
 		option.Recorded(&cli.IntFlag{Name: "bootstraps", Destination: &o.Bootstraps, Value: o.Bootstraps,
 			Usage: "`DRAWS` of the block bootstrap that gives the intervals, at least 50"}),
 		option.Recorded(&cli.Int64Flag{Name: "seed", Destination: &o.Seed, Value: o.Seed,

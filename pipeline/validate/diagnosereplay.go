@@ -37,7 +37,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 				stated, t.Blocks)
 			return diagnosis
 		}
-		tried = append(tried, "the KV cache is the recorded one")
+		tried = append(tried, "the size of the KV cache is the recorded one")
 	}
 	// Other batches than the recorded ones.
 	if t.Identical != nil {
@@ -66,7 +66,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 		steps.Sentence = "step times pass their gates, but " + steps.Sentence
 		return steps
 	}
-	diagnosis.Sentence = "no gate on step times fails and no single change explains the replay; " + strings.Join(tried, "; ")
+	diagnosis.Sentence = "no gate on step times fails, and no single change explains the error of the replay; " + strings.Join(tried, "; ")
 	return diagnosis
 }
 

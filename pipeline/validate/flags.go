@@ -14,8 +14,8 @@ import (
 )
 
 // SharedPrefixUsage describes the option that states what prompts share.
-const SharedPrefixUsage = "state that all prompts begin with the same `TOKENS`, 0: that they share nothing; where neither the " +
-	"server nor the client's file says so (default: shared_prefix_tokens of run.yaml, else not known)"
+const SharedPrefixUsage = "`TOKENS` with which all prompts begin, 0 if they share nothing; used where neither the " +
+	"server nor the client's file states it (default: shared_prefix_tokens of run.yaml, else not known)"
 
 // Flags returns the options of a validation as flags; validation.json records those that can change it.
 func (o *Options) Flags() []cli.Flag {

@@ -89,7 +89,7 @@ func (c *Reader) reportServerTimes() {
 		c.addFinding(CodeClientFile, "TTFT and ITL of %d answers whose first chunk is not the first token are those of the server's metrics", used)
 	}
 	if waits > 0 {
-		c.addFinding(CodeClientFile, "the client held back %d of %d requests before it sent them, the longest by %.3g s: its own wait is in no time of "+
+		c.addFinding(CodeClientFile, "the client delayed %d of %d requests before it sent them, by up to %.3g s: that delay is not in the times of "+
 			"the server and not in the queueing delay", waits, len(c.Requests), longest/1e6)
 	}
 }
