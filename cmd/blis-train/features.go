@@ -161,7 +161,7 @@ func showFeatures(con *console, doc *pipeline.StepExplanation) {
 		}
 		rs = append(rs, cells{f.Slot, f.Name, strings.TrimSpace(value), number(f.Coefficient),
 			optional(f.ContributionUs, 1, "%.1f"),
-			f.Formula + "\n= " + f.Numbers})
+			twoLines{f.Formula, "= " + f.Numbers}})
 	}
 	for _, f := range e.Factors {
 		rs = append(rs, cells{"", f.Name, fmt.Sprintf("%.6g", f.Value), "", fmt.Sprintf("%.1f", f.AddedUs), ""})

@@ -17,6 +17,9 @@ import (
 // cells are the values in a row of a table, or its headings.
 type cells []any
 
+// twoLines is a cell with a second line below the first.
+type twoLines [2]string
+
 // show prints rows for people on stdout; nothing with --json or --quiet.
 func (con *console) show(title string, header cells, rows []cells) {
 	if len(rows) > 0 {
@@ -99,6 +102,10 @@ func tableOf(title string, header cells, rows []cells) *report.Table {
 			case int, int32, int64, uint64, float64:
 			default:
 				t.Cols[i].Num = false
+			}
+			if lines, ok := cell.(twoLines); ok {
+				r.Cells = append(r.Cells, report.Cell{Text: files.Line(lines[0]), Sub: files.Line(lines[1])})
+				continue
 			}
 			text := fmt.Sprint(cell)
 			if m := longNumber.FindStringSubmatch(text); m != nil {
