@@ -3,6 +3,7 @@ package deploy
 // This file compares the settings that a server's log states with those of a run.yaml.
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -73,7 +74,60 @@ func (d *Draft) Against(dep *Deployment) (unlike []Contradiction) {
 			})
 		}
 	}
+	return append(unlike, d.furtherAgainst(dep)...)
+}
+
+// furtherSettings are flags of `vllm serve` that change what runs in a step or how long it takes, and that a log prints among its
+// non-default arguments if they were given.
+var furtherSettings = []string{"quantization", "speculative_config", "enable_expert_parallel", "cpu_offload_gb", "kv_transfer_config", "kv_offloading_size",
+	"kv_cache_memory_bytes", "long_prefill_token_threshold", "max_num_partial_prefills", "max_long_partial_prefills"}
+
+// furtherAgainst compares settings that have a default: one that only the log or only run.yaml has differs from it too.
+func (d *Draft) furtherAgainst(dep *Deployment) (unlike []Contradiction) {
+	e, m := &dep.Engine, &dep.Model
+	isQuantized := m.BytesPerWeight < m.BytesPerActivation
+	for _, key := range furtherSettings {
+		setting := pathOfFlag(key)
+		logged := givenValue(d.Get(setting))
+		stated := givenValue(e.Extra[key])
+		isLogged := d.hasArgs
+		switch key {
+		case "quantization":
+			isLogged = d.isUnquantized
+			if d.isUnquantized && stated == "" && isQuantized {
+				stated = fmt.Sprintf("has a model with weights of %g bytes", m.BytesPerWeight)
+			}
+			if isQuantized && stated == "" { // by its config.json
+				continue
+			}
+		case "enable_expert_parallel":
+			stated = givenValue(e.ExpertParallel)
+		case "long_prefill_token_threshold":
+			stated = givenValue(e.LongPrefillThreshold)
+		case "speculative_config": // its form differs
+			if (logged == "") == (stated == "") {
+				continue
+			}
+		}
+		if logged == stated || logged == "" && !isLogged {
+			continue
+		}
+		unlike = append(unlike, Contradiction{
+			Setting:  setting,
+			Sentence: fmt.Sprintf("%s: the log says %s, run.yaml %s", setting, cmp.Or(logged, "nothing, which is the default"), cmp.Or(stated, "nothing")),
+		})
+	}
 	return unlike
+}
+
+// givenValue returns a setting as text, "" for one that is not given or has its default.
+func givenValue(v any) string {
+	switch text := fmt.Sprint(v); text {
+	case "<nil>", "", "false", "False", "0", "1", "None", "none", "map[]":
+		return ""
+	default:
+		return text
+	}
 }
 
 // noteOf returns how a setting was derived from what the log prints, in parentheses; empty for one that it prints.

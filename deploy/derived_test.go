@@ -358,6 +358,12 @@ func TestLogAgainstRunYAML(t *testing.T) {
 		{"vllm.kv_blocks_total_gpu", int64(900), false},
 		{"vllm.async_scheduling", false, false},
 		{"vllm.scheduling_policy", "priority", false},
+		{"vllm.quantization", "fp8", false},
+		{"vllm.speculative_config", map[string]any{"method": "ngram"}, false},
+		{"vllm.enable_expert_parallel", true, false},
+		{"vllm.long_prefill_token_threshold", int64(512), false},
+		{"vllm.max_num_partial_prefills", int64(1), true},
+		{"vllm.max_num_partial_prefills", int64(2), false},
 	} {
 		d := NewDraft()
 		d.Set(c.path, c.value)
@@ -378,6 +384,21 @@ func TestLogAgainstRunYAML(t *testing.T) {
 	}
 	if !slices.Equal(keys, []string{"vllm.gpu_memory_utilization", "vllm.scheduling_policy"}) {
 		t.Errorf("defaults: got %v", keys)
+	}
+	given := settings(t, "vllm.quantization=fp8", "vllm.long_prefill_token_threshold=512", "vllm.kv_cache_memory_bytes=1000000000")
+	log, err := FromLog(strings.NewReader("non-default args: {'model': 'm', 'gpu_memory_utilization': 0.92}\n"+
+		"Initializing a V1 LLM engine (v0.24.0) with config: model='m', quantization=None, max_seq_len=8192\n"), "log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys = nil
+	for _, u := range log.Against(given) {
+		if strings.Contains(u.Sentence, "which is the default") {
+			keys = append(keys, u.Setting)
+		}
+	}
+	if !slices.Equal(keys, []string{"vllm.quantization", "vllm.kv_cache_memory_bytes", "vllm.long_prefill_token_threshold"}) {
+		t.Errorf("given and not logged: got %v", keys)
 	}
 }
 

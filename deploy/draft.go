@@ -32,6 +32,8 @@ type Draft struct {
 	kvTokens int64 // size of the KV cache in tokens; 0: not printed
 	isCPU    bool  // the engine runs on a CPU
 	hasArgs  bool  // the log prints the arguments that differ from vLLM's defaults
+
+	isUnquantized bool // the engine's configuration line states quantization=None
 }
 
 // NewDraft returns an empty draft.

@@ -146,6 +146,7 @@ func (d *Draft) readEngineConfig(text string) {
 			id = strings.Trim(field[2], "'")
 		}
 		path, ok := runKeys().ofLog[field[1]]
+		d.isUnquantized = d.isUnquantized || field[1] == "quantization" && field[2] == "None"
 		if !ok || field[2] == "None" {
 			continue
 		}

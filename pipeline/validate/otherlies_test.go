@@ -455,7 +455,7 @@ func otherLies() []lie {
 				}
 			})(r)
 		}},
-		{what: "client: sends and answers shuffled", kinds: stock, causes: "client_passes client_limits client_tokens", run: func(r *trace.Run) {
+		{what: "client: sends and answers shuffled", kinds: stock, causes: "client_turns client_passes client_limits client_tokens", run: func(r *trace.Run) {
 			moved := make([]int64, len(r.Observed))
 			for i := range moved {
 				moved[i] = r.Observed[i].SendNs.V

@@ -19,9 +19,11 @@ import (
 // each request; without, means over the requests that completed. Both tools append one document
 // a run to a file (--append-result, --output-file): each is a load of its own.
 
-// sniffBenchResult reports whether a file is the result of `vllm bench serve --save-result`.
+// sniffBenchResult reports whether a file is the result of `vllm bench serve --save-result`. A script that sorted its keys puts the
+// lists before the totals.
 func sniffBenchResult(head []byte) bool {
-	return isObject(head) && containsAll(head, `"total_input_tokens"`, `"completed"`)
+	isSorted := containsAll(head, `"completed"`, `"burstiness"`) || containsAll(head, `"completed"`, `"input_lens"`)
+	return isObject(head) && (containsAll(head, `"total_input_tokens"`, `"completed"`) || isSorted)
 }
 
 // benchResult is what is read of one result: lists with one value for each request. Times are

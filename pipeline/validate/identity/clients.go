@@ -145,7 +145,7 @@ func clientPasses(f *facts) reading {
 		r.broken = true
 		r.violated = r.checked
 		r.sentence = a.Apart + ", although clients have all decodes of the log: the two are of different runs, or the times at which requests were sent or " +
-			"answered are wrong"
+			"answered, or their prompts, are wrong"
 	}
 	return r
 }

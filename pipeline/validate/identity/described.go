@@ -16,6 +16,11 @@ var serverSettings = map[string]bool{
 	"tensor_parallel_size":   true,
 	"pipeline_parallel_size": true,
 	"data_parallel_size":     true,
+
+	"vllm.quantization":           true,
+	"vllm.speculative_config":     true,
+	"vllm.enable_expert_parallel": true,
+	"vllm.cpu_offload_gb":         true,
 }
 
 // schedulerSettings are the keys that decide which requests run together and when. Step times do not depend
@@ -30,6 +35,13 @@ var schedulerSettings = map[string]bool{
 	"vllm.scheduling_policy":      true,
 	"vllm.block_size":             true,
 	"vllm.kv_blocks_total_gpu":    true,
+
+	"vllm.kv_transfer_config":           true,
+	"vllm.kv_offloading_size":           true,
+	"vllm.kv_cache_memory_bytes":        true,
+	"vllm.long_prefill_token_threshold": true,
+	"vllm.max_num_partial_prefills":     true,
+	"vllm.max_long_partial_prefills":    true,
 }
 
 // statedServer repeats what the extraction found run.yaml to contradict of the machine and the model.

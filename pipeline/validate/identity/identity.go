@@ -80,20 +80,32 @@ func Check(e Evidence) ([]result.Identity, error) {
 		return nil, err
 	}
 	out := make([]result.Identity, len(identities))
-	violated := map[string]bool{}
+	weights := map[string]int{} // of the violated ones, by their effect
 	for i := range identities {
 		out[i] = identities[i].apply(f)
-		violated[out[i].Name] = out[i].Status == result.IdentityViolated
+		weights[out[i].Name] = weightOf(&out[i])
 	}
-	// A contradiction is stated once, by its cause.
+	// A contradiction is stated once, by its cause. One that fails nothing hides none that does.
 	for i := range identities {
+		weight := weights[identities[i].Name]
 		for _, cause := range strings.Fields(identities[i].Causes) {
-			if violated[identities[i].Name] && violated[cause] {
+			if weight > 0 && weights[cause] >= weight {
 				out[i] = identities[i].notChecked(cause + " is violated, which changes this too")
 			}
 		}
 	}
 	return out, nil
+}
+
+// weightOf returns how much a violation decides: 0 without one, 1 where it is only named, 2 where it decides or leaves open.
+func weightOf(id *result.Identity) int {
+	switch {
+	case id.Status != result.IdentityViolated:
+		return 0
+	case id.Effect == result.IdentityNamed:
+		return 1
+	}
+	return 2
 }
 
 // apply makes the comparison of an identity (two quantities of a recording that must agree) and

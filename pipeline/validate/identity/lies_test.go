@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/internal/testkit/planted"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -388,6 +389,32 @@ func TestClientPasses(t *testing.T) {
 		run := &trace.Run{Observed: make([]trace.ObservedRequest, c.requests), Aggregate: &trace.Aggregate{Apart: c.apart, Others: c.others}}
 		if r := clientPasses(&facts{run: run}); r.broken != c.broken || r.checked != c.checked {
 			t.Errorf("%+v: got %+v", c, r)
+		}
+	}
+}
+
+// TestNamedCauseHidesNoFailure: a summary that nothing uses does not hide that a part of the times has another unit, and a file whose
+// own totals contradict it does, because that is the cause.
+func TestNamedCauseHidesNoFailure(t *testing.T) {
+	for code, want := range map[trace.Code]string{source.CodeClientSummary: "client_totals client_units", source.CodeClientTotals: "client_totals"} {
+		run, dep := honest(t)
+		for i := range run.Observed {
+			o := &run.Observed[i]
+			o.CoreID = trace.Opt[string]{}
+			if i%3 == 0 {
+				o.TTFTUs.V /= 1000
+				o.E2EUs.V /= 1000
+			}
+		}
+		var got []string
+		for _, id := range compared(t, run, dep, []trace.Finding{{Code: code, Message: "other totals"}}) {
+			if id.Status == result.IdentityViolated {
+				got = append(got, id.Name)
+			}
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %v, want %s", code, got, want)
 		}
 	}
 }

@@ -73,7 +73,7 @@ var identities = []Identity{
 		Holds:     "first tokens come in the order in which the requests were sent",
 		Tolerance: "overtaken by fewer than 3 that were sent 0.1 s later, or by less than 20 ms or 4 times between tokens; 3 % of the requests, and 4",
 		Effect:    result.IdentityUndecided, Harms: replayAlone,
-		Causes:  "client_order client_encloses_server client_limits span_sums client_units request_rounding request_floor client_clock client_streams client_lengths client_tokens",
+		Causes:  "client_order client_encloses_server client_limits span_sums client_units request_rounding request_floor client_clock client_streams client_lengths client_tokens client_totals client_delays",
 		compare: clientTurns,
 	},
 	{
@@ -86,7 +86,7 @@ var identities = []Identity{
 		Name: "client_delays", Kind: "order", Streams: "client timings, and journeys, logged passes or the library's kernels",
 		Holds:     "the quickest first token, and the last, reach their client soon after the server made them, or could have made the first",
 		Tolerance: "0.25 s, of at least 20 requests; 0.5 s by the library, unless 20 requests had the server alone until then",
-		Effect:    result.IdentityNamed, Harms: replayAlone, Causes: "span_sums request_rounding client_encloses_server engine_order departure_order client_order client_streams", compare: clientDelays,
+		Effect:    result.IdentityNamed, Harms: replayAlone, Causes: "span_sums request_rounding client_encloses_server engine_order departure_order client_order client_streams client_totals", compare: clientDelays,
 	},
 
 	{
@@ -117,13 +117,13 @@ var identities = []Identity{
 		Name: "client_lengths", Kind: "tokens", Streams: "client timings or stock spans",
 		Holds:     "times go with the lengths of their own request, not better with another column or with the row beside it",
 		Tolerance: "a rank correlation higher by 0.3 and by 4 standard deviations; half of the correlation that the spread of outputs gives",
-		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientLengths,
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_totals", compare: clientLengths,
 	},
 	{
 		Name: "client_chunks", Kind: "tokens", Streams: "client timings",
 		Holds:     "the gaps between the chunks of an answer add up to the time after its first token, and it has a chunk a token where most answers do",
 		Tolerance: "2 % and 2 ms; half or twice as many chunks; 3 % of the answers, and 4",
-		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_order client_encloses_server client_lengths client_tokens client_streams client_units clients_differ clock_rates step_stamps client_delays client_limits", compare: clientChunks,
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_order client_encloses_server client_lengths client_tokens client_streams client_units clients_differ clock_rates step_stamps client_delays client_limits client_totals", compare: clientChunks,
 	},
 	{
 		Name: "snapshot_tokens", Kind: "tokens", Streams: "snapshots and step summaries",
@@ -171,7 +171,7 @@ var identities = []Identity{
 		Name: "scheduler_limits", Kind: "requests", Streams: "step summaries and the deployment",
 		Holds:     "no step runs more than max_num_seqs requests or max_num_batched_tokens tokens, or more than long_prefill_token_threshold of a prompt",
 		Tolerance: "none",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: limits,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "stated_scheduler", compare: limits,
 	},
 	{
 		Name: "model_len", Kind: "requests", Streams: "client timings, journeys or stock spans, and the deployment",
@@ -184,19 +184,19 @@ var identities = []Identity{
 		Holds: "a request waits only where max_num_seqs requests run, max_num_batched_tokens are scheduled, or fewer blocks are free than " +
 			"the longest prompt takes",
 		Tolerance: "10 % of the steps that leave requests waiting, of at least 10",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens", compare: waitingReason,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens stated_scheduler", compare: waitingReason,
 	},
 	{
 		Name: "chunk_reason", Kind: "requests", Streams: "journeys, step summaries and the deployment",
 		Holds:     "a prompt is computed in several chunks only if the step of the first is full to max_num_batched_tokens, with enable_chunked_prefill",
 		Tolerance: "10 % of the tokens, and half of such prompts, of at least 3",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens running_requests", compare: chunkReason,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "journey_tokens running_requests stated_scheduler", compare: chunkReason,
 	},
 	{
 		Name: "client_limits", Kind: "requests", Streams: "client timings or stock spans, and the deployment",
 		Holds:     "no more than max_num_seqs requests are between their first and their last token",
 		Tolerance: "10 % and 2 requests, 2 % of the time; more where the KV cache is full, because preempted requests count too",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "span_sums request_rounding clients_differ client_order", compare: clientLimits,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "span_sums request_rounding clients_differ client_order stated_scheduler client_totals", compare: clientLimits,
 	},
 	{
 		Name: "clients_differ", Kind: "requests", Streams: "client timings or stock spans",
@@ -215,7 +215,7 @@ var identities = []Identity{
 		Holds:     "requests of clients run when the passes of the log do, if no others are in the log",
 		Tolerance: "half of the passes with one prompt agree on the offset of the clocks, and four fifths of the passes on the number of decodes",
 		Effect:    result.IdentityNamed, Harms: replayAlone,
-		Causes:  "request_rounding clients_differ client_limits client_order client_units client_lengths client_tokens clients_complete passes_complete pass_order",
+		Causes:  "request_rounding clients_differ client_limits client_order client_units client_lengths client_tokens clients_complete passes_complete pass_order client_totals answer_passes client_turns client_delays",
 		compare: clientPasses,
 	},
 	{
@@ -235,7 +235,7 @@ var identities = []Identity{
 		Name: "budget_reached", Kind: "requests", Streams: "step summaries or logged passes, and the deployment",
 		Holds:     "the most tokens of a step that steps of different numbers of decodes have are max_num_batched_tokens",
 		Tolerance: "5 steps with prompts and 3 numbers of decodes",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "scheduler_limits journey_tokens step_tokens", compare: budgetReached,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "scheduler_limits journey_tokens step_tokens stated_scheduler", compare: budgetReached,
 	},
 	{
 		Name: "snapshot_blocks", Kind: "blocks", Streams: "snapshots and the deployment",
@@ -259,13 +259,13 @@ var identities = []Identity{
 		Name: "memory", Kind: "memory", Streams: "the recorded KV cache and the deployment",
 		Holds:     "weights, activations and KV cache fit into memory_gb times gpu_memory_utilization of each GPU",
 		Tolerance: "3 %",
-		Effect:    result.IdentityFails, Harms: everyPurpose, compare: memory,
+		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "stated_server", compare: memory,
 	},
 	{
 		Name: "pool_of_memory", Kind: "memory", Streams: "the recorded KV cache and the deployment",
 		Holds:     "a cache that the engine sized itself is what the weights leave of the memory",
 		Tolerance: "15 %; a smaller cache is a violation only where a description that is wrong in one point gives its size",
-		Effect:    result.IdentityFails, Harms: everyPurpose, compare: poolOfMemory,
+		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "stated_server", compare: poolOfMemory,
 	},
 	{
 		Name: "compute_type", Kind: "memory", Streams: "the deployment",
@@ -295,13 +295,13 @@ var identities = []Identity{
 		Name: "request_rounding", Kind: "time", Streams: "API spans, journeys, and client timings or stock spans",
 		Holds:     "the stamps and times of requests are not rounded",
 		Tolerance: "a fifth of the mean time to the first token, for E2E of the mean E2E",
-		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: requestRounding,
+		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "client_totals", compare: requestRounding,
 	},
 	{
 		Name: "step_floor", Kind: "time", Streams: "step times and the deployment",
 		Holds:     "a step takes at least as long as its bytes and operations at the datasheet's peak",
 		Tolerance: "20 %, and 5 % of the steps",
-		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "step_rounding step_stamps", compare: stepFloor,
+		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "step_rounding step_stamps stated_server", compare: stepFloor,
 	},
 	{
 		Name: "step_work", Kind: "time", Streams: "step times and their batches",
@@ -333,21 +333,21 @@ var identities = []Identity{
 			"passes are as far from their first tokens",
 		Tolerance: "a tenth less, and for the median twice as long; a factor of 1.5 from the median and 20 ms; 3 s; 3 % of the requests, and 4",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay,
-		Causes:  "client_order client_units client_chunks pass_times pass_units passes_complete",
+		Causes:  "client_order client_units client_chunks pass_times pass_order pass_units passes_complete client_totals client_delays client_turns client_limits",
 		compare: answerPasses,
 	},
 	{
 		Name: "step_prior", Kind: "time", Streams: "step times and the library's kernels",
 		Holds:     "steps take what the library predicts for the same batches",
 		Tolerance: "a ratio of 1.5 either way, by regime; beyond 5 the purposes fail",
-		Effect:    result.IdentityNamed, Harms: everyPurpose, Causes: "step_rounding step_stamps", compare: priorOfSteps,
+		Effect:    result.IdentityNamed, Harms: everyPurpose, Causes: "step_rounding step_stamps stated_server", compare: priorOfSteps,
 	},
 	{
 		Name: "client_units", Kind: "time", Streams: "client timings or stock spans",
 		Holds: "the times between the tokens of all requests are of one unit",
 		Tolerance: "a factor of 50 from their median, and 2 % of the requests; a factor of 2.5 and 16 median deviations from the requests with as many others, in 3 %; " +
 			"8 times between tokens after an only token",
-		Effect: result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server", compare: clientUnits,
+		Effect: result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server client_totals", compare: clientUnits,
 	},
 	{
 		Name: "span_sums", Kind: "time", Streams: "stock spans",
@@ -359,19 +359,19 @@ var identities = []Identity{
 		Name: "client_sums", Kind: "time", Streams: "client timings or stock spans",
 		Holds:     "E2E has the time to the first token once",
 		Tolerance: "the times between tokens scatter 1.67 times as much as if it lacked it, or had it twice",
-		Effect:    result.IdentityNamed, Harms: stepsAndReplay, Causes: "client_order client_units client_encloses_server span_sums", compare: clientSums,
+		Effect:    result.IdentityNamed, Harms: stepsAndReplay, Causes: "client_order client_units client_encloses_server span_sums client_totals", compare: clientSums,
 	},
 	{
 		Name: "request_floor", Kind: "time", Streams: "client timings, stock spans or load levels, and the deployment",
 		Holds:     "tokens take at least as long as reading the weights, and prompts as their arithmetic, at the datasheet's peak",
 		Tolerance: "20 % of the medians; of single requests 20 % and 3 % of them",
-		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server span_sums client_order client_units client_tokens client_lengths client_chunks client_streams", compare: requestFloor,
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_encloses_server span_sums client_order client_units client_tokens client_lengths client_chunks client_streams stated_server client_totals", compare: requestFloor,
 	},
 	{
 		Name: "request_prior", Kind: "time", Streams: "client timings and the library's kernels",
 		Holds:     "tokens take what the library predicts for as many requests at once",
 		Tolerance: "a ratio of 1.5 either way; beyond 5 the purposes fail",
-		Effect:    result.IdentityNamed, Harms: stepsAndReplay, Causes: "span_sums", compare: priorOfRequests,
+		Effect:    result.IdentityNamed, Harms: stepsAndReplay, Causes: "span_sums stated_server client_totals", compare: priorOfRequests,
 	},
 	{
 		Name: "level_prior", Kind: "time", Streams: "load levels and the library's kernels",
