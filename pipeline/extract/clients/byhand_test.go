@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -489,5 +492,361 @@ func TestSoonerThanTheWeightsByHand(t *testing.T) {
 		if (len(reader.Findings) == 1) != (c.want != "") || c.want != "" && (!strings.Contains(reader.Findings[0].Message, c.want) || reader.Requests[0].TTFTUs.OK) || !reader.Requests[1].TTFTUs.OK {
 			t.Errorf("%s: got %v", name, reader.Findings)
 		}
+	}
+}
+
+// TestServerTimesByHand: the server states ms, the row has us; the generation may follow from the gap.
+func TestServerTimesByHand(t *testing.T) {
+	var r trace.ObservedRequest
+	(*serverMetrics)(nil).applyTo(&r)
+	if r.QueueUs.OK || r.ServerTTFTUs.OK || r.ServerGenUs.OK || r.Reasoning.OK {
+		t.Errorf("no metrics: got %+v", r)
+	}
+	m := &serverMetrics{Queue: some(1.5), First: some(2.5), Generation: some(30.5), MeanITL: some(7.0)}
+	r.OutputTokens = some(int64(5))
+	if m.applyTo(&r); r.QueueUs != some(1500.0) || r.ServerTTFTUs != some(2500.0) || r.ServerGenUs != some(30_500.0) {
+		t.Errorf("got %+v", r)
+	}
+	m.Generation = trace.Opt[float64]{}
+	for tokens, want := range map[int64]trace.Opt[float64]{5: some(28_000.0), 2: some(7000.0), 1: {}} {
+		r = trace.ObservedRequest{OutputTokens: some(tokens)}
+		if m.applyTo(&r); r.ServerGenUs != want {
+			t.Errorf("%d tokens at 7 ms: got %v, want %v", tokens, r.ServerGenUs, want)
+		}
+	}
+	r = trace.ObservedRequest{OutputTokens: some(int64(5))}
+	if m.MeanITL = (trace.Opt[float64]{}); true {
+		m.applyTo(&r)
+	}
+	if r.ServerGenUs.OK {
+		t.Errorf("neither is known: got %v", r.ServerGenUs)
+	}
+	for ms, want := range map[float64]trace.Opt[float64]{0: some(0.0), 0.25: some(250.0), -1: {}, math.Inf(1): {}} {
+		if got := fromMs(some(ms)); got != want {
+			t.Errorf("%g ms: got %v, want %v", ms, got, want)
+		}
+	}
+	if got := fromSeconds(some(0.25)); got != some(250_000.0) || fromMs(trace.Opt[float64]{}).OK || fromSeconds(some(-1.0)).OK {
+		t.Errorf("a quarter of a second: got %v", got)
+	}
+
+	row := func(change func(r *trace.ObservedRequest)) trace.ObservedRequest {
+		r := trace.ObservedRequest{SendNs: some(int64(1e6)), LastChunkNs: some(int64(61e6)), ServerGenUs: some(40e3), ServerTTFTUs: some(9e3), E2EUs: some(60e3)}
+		if change != nil {
+			change(&r)
+		}
+		return r
+	}
+	c := &Reader{Requests: []trace.ObservedRequest{
+		row(nil),
+		row(func(r *trace.ObservedRequest) { r.FirstChunkNs = some(int64(7)) }),
+		row(func(r *trace.ObservedRequest) { r.LastChunkNs.OK = false }),
+		row(func(r *trace.ObservedRequest) { r.ServerGenUs.OK = false }),
+		row(func(r *trace.ObservedRequest) { r.ServerTTFTUs.OK = false }),
+		row(func(r *trace.ObservedRequest) { r.E2EUs.V = 40e3 }),
+		{QueueUs: some(3.0), ClientWaitUs: some(5e3)}, {ClientWaitUs: some(5001.0)}, {ClientWaitUs: some(2.5e6)},
+	}}
+	c.reportServerTimes()
+	if r := c.Requests[0]; r.FirstChunkNs != some(int64(21e6)) || r.TTFTUs != some(20e3) {
+		t.Errorf("a first chunk 40 ms before the last: got %v, TTFT %v", r.FirstChunkNs, r.TTFTUs)
+	}
+	for i := 1; i < 6; i++ {
+		if c.Requests[i].TTFTUs.OK {
+			t.Errorf("row %d: got a TTFT of %v", i, c.Requests[i].TTFTUs)
+		}
+	}
+	want := []string{
+		"1 of 9 answers have the server's queueing delay and its TTFT from scheduling; TTFT less both is the front end and the network",
+		"TTFT and ITL of 1 answers whose first chunk is not the first token are those of the server's metrics",
+		"the client delayed 2 of 9 requests before it sent them, by up to 2.5 s: that delay is not in the times of the server and not in the queueing delay",
+	}
+	var got []string
+	for _, f := range c.Findings {
+		got = append(got, f.Message)
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+
+	// The first token was 100 ms after the send: 400 ms of generation, 50 ms a token, end at 500 ms. Two steps and 5 ms later it is late.
+	stated := func(change func(r *trace.ObservedRequest)) trace.ObservedRequest {
+		r := trace.ObservedRequest{ServerGenUs: some(400e3), TTFTUs: some(205_001.0), E2EUs: some(500e3), OutputTokens: some(int64(9))}
+		if change != nil {
+			change(&r)
+		}
+		return r
+	}
+	c = &Reader{Requests: []trace.ObservedRequest{
+		stated(nil), stated(func(r *trace.ObservedRequest) { r.TTFTUs.V = 205_000 }), stated(func(r *trace.ObservedRequest) { r.ServerGenUs.OK = false }),
+		stated(func(r *trace.ObservedRequest) { r.E2EUs.OK = false }), stated(func(r *trace.ObservedRequest) { r.OutputTokens.V = 1 }), stated(func(r *trace.ObservedRequest) { r.N = some(int64(2)) }),
+		stated(func(r *trace.ObservedRequest) { r.N = some(int64(1)) }), stated(func(r *trace.ObservedRequest) { r.OutputTokens.V, r.TTFTUs.V = 2, 905_001 }),
+	}}
+	c.dropStatedLate()
+	kept := ""
+	for i := range c.Requests {
+		if c.Requests[i].TTFTUs.OK {
+			kept += fmt.Sprint(i)
+		}
+	}
+	if kept != "12345" || len(c.Findings) != 1 || !strings.HasPrefix(c.Findings[0].Message, "the first chunk of 3 answers came later") {
+		t.Errorf("got TTFT of the rows %s, %v", kept, c.Findings)
+	}
+}
+
+// TestUncountedTokensByHand: steps of 10 ms, and TTFT grows by 20 ms a token of the answer.
+func TestUncountedTokensByHand(t *testing.T) {
+	build := func(n int, slopeUs float64) *Reader {
+		c := &Reader{}
+		for i := range n {
+			tokens := int64(10 + i)
+			ttft := 100e3 + slopeUs*float64(tokens)
+			c.Requests = append(c.Requests, trace.ObservedRequest{OutputTokens: some(tokens), TTFTUs: some(ttft), E2EUs: some(ttft + 10e3*float64(tokens-1))})
+		}
+		return c
+	}
+	for _, c := range []struct {
+		name    string
+		n       int
+		slopeUs float64
+		change  func(r *trace.ObservedRequest, i int)
+		want    int
+	}{
+		{"two steps a token", 20, 20e3, nil, 20},
+		{"half a step", 20, 5001, nil, 20},
+		{"less", 20, 4999, nil, 0},
+		{"nineteen answers", 19, 20e3, nil, 0},
+		{"one failed of 21", 21, 20e3, func(r *trace.ObservedRequest, i int) { r.Success = some(i > 0) }, 20},
+		{"one failed of 20", 20, 20e3, func(r *trace.ObservedRequest, i int) { r.Success = some(i > 0) }, 0},
+		{"two answers in one", 20, 20e3, func(r *trace.ObservedRequest, i int) { r.N = some(int64(1 + i%2)) }, 0},
+		{"no TTFT", 20, 20e3, func(r *trace.ObservedRequest, i int) { r.TTFTUs.OK = i > 0 }, 0},
+		{"no E2E", 20, 20e3, func(r *trace.ObservedRequest, i int) { r.E2EUs.OK = i > 0 }, 0},
+		{"four tokens", 20, 20e3, func(r *trace.ObservedRequest, i int) {
+			if i == 0 {
+				r.OutputTokens.V = 4
+			}
+		}, 0},
+		{"shown later", 20, 20e3, func(r *trace.ObservedRequest, i int) { r.VisibleUs = some(r.TTFTUs.V + float64(1-min(i, 1))) }, 0},
+		{"the server's delay", 20, 20e3, func(r *trace.ObservedRequest, i int) { r.QueueUs.OK = i == 0 }, 0},
+		{"load only", 20, 20e3, func(r *trace.ObservedRequest, i int) { r.LoadOnly = some(i == 0) }, 0},
+		{"other reasons", 20, 20e3, func(r *trace.ObservedRequest, i int) {
+			shift := 200e3 * float64(i%3)
+			r.TTFTUs.V += shift
+			r.E2EUs.V += shift
+		}, 0},
+	} {
+		x := build(c.n, c.slopeUs)
+		for i := range x.Requests {
+			if c.change != nil {
+				c.change(&x.Requests[i], i)
+			}
+		}
+		x.dropUncounted()
+		got := 0
+		for _, r := range x.Requests {
+			if !r.OutputTokens.OK && !r.TTFTUs.OK && !r.E2EUs.OK && r.LoadOnly.V {
+				got++
+			}
+		}
+		if got != c.want || (got > 0) != (len(x.Findings) == 1) {
+			t.Errorf("%s: got %d answers without times, want %d: %v", c.name, got, c.want, x.Findings)
+		}
+		if c.name == "two steps a token" && len(x.Findings) == 1 && !strings.HasPrefix(x.Findings[0].Message, "TTFT of 20 answers grows by 2.0 steps for each token") {
+			t.Errorf("got %v", x.Findings)
+		}
+	}
+}
+
+// TestScrapedLevelsByHand: between two answers of /metrics 4 s apart, ten requests of which each figure has a value of its own.
+func TestScrapedLevelsByHand(t *testing.T) {
+	series := enginelog.Series{Engine: "0", Model: "m"}
+	answer := func(name string, atS float64, n float64) *enginelog.Snapshot {
+		text := ""
+		for metric, each := range map[string]float64{"time_to_first_token_seconds": 0.25, "inter_token_latency_seconds": 0.02, "e2e_request_latency_seconds": 2, "request_prompt_tokens": 300, "request_generation_tokens": 50} {
+			for part, v := range map[string]float64{"count": n, "sum": n * each} {
+				text += fmt.Sprintf("vllm:%s_%s{engine=\"0\",model_name=\"m\"} %g\n", metric, part, v)
+			}
+			for le, share := range map[string]float64{"0.1": 0, "0.3": 1, "+Inf": 1} {
+				text += fmt.Sprintf("vllm:%s_bucket{engine=\"0\",model_name=\"m\",le=\"%s\"} %g\n", metric, le, n*share)
+			}
+		}
+		s, err := enginelog.ReadSnapshot([]byte(text), name, int64(atS*1e9))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.IsStamped = true
+		s.InFlight = map[enginelog.Series]float64{}
+		return s
+	}
+	f := LevelsBetween([]*enginelog.Snapshot{answer("b", 5, 15), answer("a", 1, 5)}) // sorted by their times
+	if len(f.Levels) != 1 {
+		t.Fatalf("got %+v", f)
+	}
+	l := f.Levels[0]
+	if l.Sweep != "metrics, engine 0" || l.Strategy != "metrics@2.5" || l.Requests != 10 || !near(l.RateRPS, 2.5) || !near(l.Concurrency, 5) || !near(l.PromptTokens, 300) || !near(l.OutputTokens, 50) ||
+		!near(l.TTFTMeanMs, 250) || !near(l.TTFTMedianMs, 200) || !near(l.ITLMs, 20) {
+		t.Errorf("got %+v", l)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(a, b *enginelog.Snapshot)
+		want   string
+	}{
+		{"nine requests", func(a, b *enginelog.Snapshot) { b.Histogram(series, enginelog.MeasureE2E).Count = 14 },
+			"a to b, engine 0: got 9 requests in 4 s, want at least 10 in more than 0 s"},
+		{"at the same time", func(a, b *enginelog.Snapshot) { b.AtNs = a.AtNs }, "a to b, engine 0: got 10 requests in 0 s, want at least 10 in more than 0 s"},
+		{"started again", func(a, b *enginelog.Snapshot) { b.Histogram(series, enginelog.MeasurePrompt).Count = 4 },
+			"a to b, engine 0: prompt counts 4 requests after 5: the server started again"},
+		{"a smaller sum", func(a, b *enginelog.Snapshot) { b.Histogram(series, enginelog.MeasureOutput).Sum = 249 },
+			"a to b, engine 0: output counts 15 requests after 5: the server started again"},
+		{"as in flight", func(a, b *enginelog.Snapshot) { b.IsStamped, a.InFlight[series], b.InFlight[series] = false, 4, 6 }, ""},
+		{"fewer in flight", func(a, b *enginelog.Snapshot) { b.IsStamped, a.InFlight[series], b.InFlight[series] = false, 3, 3.26 }, ""}, // 5 of 3.13: 1.6
+		{"too few in flight", func(a, b *enginelog.Snapshot) { b.IsStamped, a.InFlight[series], b.InFlight[series] = false, 3, 3.24 }, "a to b, engine 0: their files are 4 s apart, which makes 5 requests in flight"},
+		{"more in flight", func(a, b *enginelog.Snapshot) { a.IsStamped, a.InFlight[series], b.InFlight[series] = false, 8, 8.6 }, ""}, // 5 of 8.3: 0.6
+		{"too many in flight", func(a, b *enginelog.Snapshot) { a.IsStamped, a.InFlight[series], b.InFlight[series] = false, 8, 8.7 }, "a to b, engine 0: their files are 4 s apart, which makes 5 requests in flight"},
+		{"stamped", func(a, b *enginelog.Snapshot) { a.InFlight[series] = 99 }, ""},
+	} {
+		a, b := answer("a", 1, 5), answer("b", 5, 15)
+		c.change(a, b)
+		f := LevelsOfScrapes([][2]*enginelog.Snapshot{{a, b}})
+		got := ""
+		for _, finding := range f.Findings {
+			got += finding.Message
+		}
+		if !strings.HasPrefix(got, c.want) || (c.want == "") != (got == "") || (c.want == "") != (len(f.Levels) == 1) {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	a, b := answer("a", 1, 5), answer("b", 5, 15)
+	for _, s := range []*enginelog.Snapshot{a, b} {
+		s.Engines[enginelog.Series{Engine: "0", Model: "other"}] = s.Engines[series]
+	}
+	if f := LevelsBetween([]*enginelog.Snapshot{a, b}); len(f.Levels) != 2 || f.Levels[0].Sweep != "metrics, engine 0, model m" || f.Levels[1].Sweep != "metrics, engine 0, model other" {
+		t.Errorf("two models: got %+v", f.Levels)
+	}
+
+	full := Level{Sweep: "s.csv", Line: 4, Strategy: "x", Requests: 5, Clients: 6, OfferedRPS: 7.5, RateRPS: 8.5, PromptTokens: 9.5, PromptSD: 10.5, OutputTokens: 11.5, OutputSD: 12.5, TTFTMeanMs: 13.5,
+		TTFTMedianMs: 14.5, ITLMs: 15.5, E2EMs: 16.5, CachedTokens: some(17.5), TP: 18, EP: 19, DP: 20}
+	want := trace.LoadPoint{Name: "s.csv:4", Strategy: "x", Requests: some(int64(5)), Clients: some(int64(6)), OfferedRPS: some(7.5), RateRPS: some(8.5), PromptTokens: 9.5, PromptSD: some(10.5),
+		OutputTokens: 11.5, OutputSD: some(12.5), TTFTMs: some(13.5), TTFTMedianMs: some(14.5), TPOTMs: 15.5, E2EMs: some(16.5), CachedTokens: some(17.5), TP: some(int64(18)), EP: some(int64(19)),
+		DP: some(int64(20)), File: "s.csv", Line: 4}
+	if d := cmp.Diff(want, full.LoadPoint()); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	bare := Level{Sweep: "s", Line: 1}
+	if d := cmp.Diff(trace.LoadPoint{Name: "s:1", File: "s", Line: 1}, bare.LoadPoint()); d != "" {
+		t.Errorf("nothing is known (-want +got):\n%s", d)
+	}
+	for _, c := range []struct {
+		l    Level
+		want string
+	}{{Level{Clients: 3, OfferedRPS: 2}, "concurrent@3"}, {Level{OfferedRPS: 1.23456}, "poisson@1.235"}, {Level{Strategy: "kept"}, "kept"}} {
+		if c.l.nameStrategy(); c.l.Strategy != c.want {
+			t.Errorf("got %q, want %q", c.l.Strategy, c.want)
+		}
+	}
+	for file, want := range map[string]string{"a/t.itl.csv": "a/t", "t.yaml": "t", "t.csv": "t"} {
+		if got := traceStem(file); got != want {
+			t.Errorf("%s: got the stem %q, want %q", file, got, want)
+		}
+	}
+}
+
+// TestRequestsOfToolsByHand: a request of GuideLLM and one of inference-perf with a value of its own in each field.
+func TestRequestsOfToolsByHand(t *testing.T) {
+	g := &guideRequest{RequestID: "q", Start: some(100.0), End: some(103.0), Latency: some(2.0), Prompt: some(40.0), Output: some(11.0), Cached: some(16.0), Total: some(51.0), TTFTMs: some(500.0), ITLMs: some(150.0),
+		VisibleMs: some(700.0), Dispatch: some(0.25)}
+	g.Info.Timings.First, g.Info.Timings.Last, g.Info.Timings.Chunks = some(100.5), some(102.0), some(9.0)
+	g.Args = []byte(`{"stream":true,"body":{"max_tokens":12}}`)
+	r := g.request("successful")
+	want := trace.ObservedRequest{ID: "q", Source: sourceGuideLLM, SendWallNs: some(int64(100e9)), SendNs: some(int64(100e9)), FirstChunkNs: some(int64(100.5e9)), LastChunkNs: some(int64(102e9)), EndNs: some(int64(103e9)),
+		PromptTokens: some(int64(40)), OutputTokens: some(int64(11)), CachedTokens: some(int64(16)), Success: some(true), Aborted: some(false), TTFTUs: some(500e3), E2EUs: some(2e6), VisibleUs: some(700e3),
+		ClientWaitUs: some(250e3), Chunks: some(int64(9)), Streaming: some(true), AskedTokens: some(int64(12)), Line: 1}
+	if d := cmp.Diff(want, r); d != "" {
+		t.Errorf("GuideLLM (-want +got):\n%s", d)
+	}
+	g.ResponseID, g.Info.Timings.Last, g.Latency, g.Info.Error = some("chatcmpl-1"), trace.Opt[float64]{}, some(2.75), "gone"
+	if r := g.request("incomplete"); r.ID != "chatcmpl-1" || r.Route != some("chat") || r.E2EUs != some(2.75e6) || r.Success != some(false) || r.Aborted != some(true) || r.Error != some("gone") {
+		t.Errorf("no last token: got %+v", r)
+	}
+	g.ResponseID = trace.Opt[string]{}
+	for kind, route := range map[string]string{"chat_completions": "chat", "text_completions": "completions"} {
+		if g.Type = some(kind); g.request("errored").Route != some(route) {
+			t.Errorf("%s: got %v", kind, g.request("errored").Route)
+		}
+	}
+	g.Info.Timings.Last, g.Latency = some(102.0), some(3.0)
+	for name, c := range map[string]struct {
+		change func(g *guideRequest)
+		want   string
+	}{
+		"consistent":    {func(g *guideRequest) {}, ""},
+		"latency":       {func(g *guideRequest) { g.Latency.V = 3.1 }, "request_latency states 3.1, its other figures give 3"},
+		"ITL":           {func(g *guideRequest) { g.ITLMs.V = 140 }, "inter_token_latency_ms states 140, its other figures give 150"},
+		"TTFT":          {func(g *guideRequest) { g.TTFTMs.V = 520 }, "time_to_first_token_ms states 520, its other figures give 500"},
+		"tokens":        {func(g *guideRequest) { g.Total.V = 60 }, "total_tokens states 60, its other figures give 51"},
+		"within 2 %":    {func(g *guideRequest) { g.Total.V = 52 }, ""},
+		"no end":        {func(g *guideRequest) { g.Latency.V, g.End.OK = 9, false }, ""},
+		"no start":      {func(g *guideRequest) { g.Latency.V, g.TTFTMs.V, g.Start.OK = 9, 900, false }, ""},
+		"no first":      {func(g *guideRequest) { g.ITLMs.V, g.TTFTMs.V, g.Info.Timings.First.OK = 9, 900, false }, ""},
+		"no last":       {func(g *guideRequest) { g.ITLMs.V, g.Info.Timings.Last.OK = 9, false }, ""},
+		"one token":     {func(g *guideRequest) { g.Output.V, g.Total.V, g.ITLMs.V = 1, 41, 9 }, ""},
+		"nothing to be": {func(g *guideRequest) { g.Total.V = 0 }, ""},
+	} {
+		own := *g
+		c.change(&own)
+		var s requestSums
+		for range 5 {
+			own.addTo(&s)
+		}
+		got := s.contradictingFor
+		if got != c.want || (c.want != "") != (len(s.contradictions()) == 1) || s.requests != 5 || s.prompts != 200 || s.outputs != 5*own.Output.V || !near(s.ttftS, 5*own.TTFTMs.V/1e3) || !near(s.endS, 5*own.Latency.V) {
+			t.Errorf("%s: got %q, %+v", name, got, s)
+		}
+	}
+	s := &requestSums{requests: 10, prompts: 400, outputs: 110, ttftS: 5, ttfts: 10, endS: 30, ends: 10, derived: 100, contradicting: 4}
+	if got := s.contradictions(); got != nil {
+		t.Errorf("four of 100: got %q", got)
+	}
+	if s.contradicting = 5; len(s.contradictions()) != 1 {
+		t.Error("five of 100 are not told")
+	}
+	if s.derived = 167; s.contradictions() != nil { // 3 % of 167 are 5.01
+		t.Error("less than 3 % are told")
+	}
+	for key, c := range map[string]struct {
+		count, mean float64
+		want        string
+	}{
+		"prompt_token_count":     {10, 50, "prompt_token_count states 50 prompt tokens on the mean, its requests have 40"},
+		"output_token_count":     {10, 15, "output_token_count states 15 output tokens on the mean, its requests have 11"},
+		"time_to_first_token_ms": {10, 600, "time_to_first_token_ms states 600 ms to the first token on the mean, its requests have 500"},
+		"request_latency":        {10, 4, "request_latency states 4 s of a request on the mean, its requests have 3"},
+	} {
+		for n, want := range map[float64]string{c.count: c.want, c.count + 1: ""} {
+			var out statedLoad
+			guideTotals(&out, map[string]any{key: map[string]any{"successful": map[string]any{"count": n, "mean": c.mean}}}, s)
+			if got := strings.Join(out.totals, "; "); got != want {
+				t.Errorf("%s of %g: got %q, want %q", key, n, got, want)
+			}
+		}
+	}
+
+	j := &inferencePerfRequest{Start: some(10.0), End: some(19.0)}
+	j.Info.Input, j.Info.Output, j.Info.Times = some(int64(30)), some(int64(4)), numberList{10.5, 11, 11, 12.5}
+	want = trace.ObservedRequest{ID: "7", Source: sourceInferencePerf, Line: 1, PromptTokens: some(int64(30)), OutputTokens: some(int64(4)), Success: some(true), EndNs: some(int64(19e9)), SendNs: some(int64(10e9)),
+		FirstChunkNs: some(int64(10.5e9)), LastChunkNs: some(int64(12.5e9)), TTFTUs: some(500e3), E2EUs: some(2.5e6), Chunks: some(int64(3)), ChunkGapsUs: []float64{500e3, 1500e3}, Streaming: some(true)}
+	if d := cmp.Diff(want, j.request(7)); d != "" {
+		t.Errorf("inference-perf (-want +got):\n%s", d)
+	}
+	j = &inferencePerfRequest{Start: some(10.0), End: some(19.0)}
+	j.Error = &struct {
+		Type    string `json:"error_type"`
+		Message string `json:"error_msg"`
+	}{"Timeout", "too late"}
+	if r := j.request(7); r.Error != some("Timeout: too late") || r.Success != some(false) || r.E2EUs != some(9e6) || r.TTFTUs.OK || r.Streaming != some(false) {
+		t.Errorf("an error: got %+v", r)
+	}
+	if j.End.OK = false; j.request(7).E2EUs.OK {
+		t.Error("no end has an E2E")
 	}
 }
