@@ -589,11 +589,21 @@ func TestModelsPageIsGenerated(t *testing.T) {
 	}
 	var b strings.Builder
 	b.WriteString(modelsPage)
+	var rows []string
+	models := map[string][]string{} // by the rest of their row
 	for _, name := range files {
 		if !strings.HasSuffix(name, "_hf_quant_config.json") {
-			b.WriteString(modelsRow(t, name))
+			id, row := modelsRow(t, name)
+			if models[row] == nil {
+				rows = append(rows, row)
+			}
+			models[row] = append(models[row], id)
 		}
 	}
+	for _, row := range rows {
+		b.WriteString("| " + strings.Join(models[row], ", ") + row)
+	}
+	b.WriteString("\nRead next: [every model on every GPU](predictions.md), [layers in the specification](spec.md#model-layers).\n")
 	const page = "../docs/models.md"
 	if *update {
 		repo.Write(t, b.String(), page)
@@ -604,7 +614,8 @@ func TestModelsPageIsGenerated(t *testing.T) {
 
 const modelsPage = `# Models
 
-What ` + "`blis-train inspect --model`" + ` reads of published configurations, generated from them. [How](spec.md#model-layers) layers are read and added up.
+For those who check whether a model is understood: what ` + "`blis-train inspect --model`" + ` reads of published configurations, generated from them. Models with
+the same figures share a row. [How](spec.md#model-layers) layers are read and added up.
 Layers are counted by their mixer. GB are 1e9 bytes of weights per GPU of a tensor-parallel group of 1 and 8; "-" where vLLM would not load it
 so. KV bytes per token and state bytes per request are those of the whole model: the cache at 16 bit, and in the type the checkpoint asks for.
 The last column: the [specifications](spec.md#model-refused) that say steps of the model, and what older ones cannot say of it.
@@ -613,7 +624,8 @@ The last column: the [specifications](spec.md#model-refused) that say steps of t
 |---|---|---|---|---|---|---|---|---|---|
 `
 
-func modelsRow(t *testing.T, name string) string {
+// modelsRow returns the name of a model and the other cells of its row.
+func modelsRow(t *testing.T, name string) (id, row string) {
 	d, err := ReadDecoderFile(name, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -644,8 +656,8 @@ func modelsRow(t *testing.T, name string) string {
 	}
 	full := d.Cache(2, 1)
 	shipped := d.Cache(d.KVBytes, 1)
-	id := strings.Replace(strings.TrimSuffix(filepath.Base(name), "_config.json"), "--", "/", 1)
-	return fmt.Sprintf("| %s | %s | %.2f | %.2f | %s | %s | %.0f | %.0f | %.1f | %s |\n", id, d.InWords(), float64(d.TotalParams())/1e9,
+	id = strings.Replace(strings.TrimSuffix(filepath.Base(name), "_config.json"), "--", "/", 1)
+	return id, fmt.Sprintf(" | %s | %.2f | %.2f | %s | %s | %.0f | %.0f | %.1f | %s |\n", d.InWords(), float64(d.TotalParams())/1e9,
 		float64(d.ActiveParams())/1e9, perGPU(1), perGPU(8), full.BytesPerToken, shipped.BytesPerToken,
 		(full.WindowBytes+full.StateBytes)/1e6, answered)
 }

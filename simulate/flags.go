@@ -29,7 +29,7 @@ func (o *Options) inputFlags() []cli.Flag {
 		option.RecordedBase(&cli.StringFlag{Name: "workload", Destination: &o.Workload, Value: o.Workload,
 			Usage: "the requests that arrive, `FILE|RUNDIR`; or give --input-len and --output-len"}),
 		option.RecordedAs(o.setValues, &cli.GenericFlag{Name: "set", Value: option.Settings(&o.Set),
-			Usage: "supply or override a field of run.yaml, `KEY.PATH=VALUE` (repeatable)"}),
+			Usage: "set a field of run.yaml: `KEY.PATH=VALUE` (repeatable)"}),
 	}
 }
 

@@ -262,13 +262,13 @@ func isLiteral(e ast.Expr) bool {
 // codesMarkdown is docs/codes.md.
 func codesMarkdown(all []explained) []byte {
 	var b strings.Builder
-	b.WriteString("# Codes\n\nEvery drop, warning, finding and rejection has a code. `blis-train explain CODE` prints the same.\n")
+	b.WriteString("# Codes\n\nFor those who met one in the output: every drop, warning, finding and rejection has a code. `blis-train explain CODE` prints the same.\n")
 	b.WriteString("This page is generated: `go test ./cmd/blis-train -run TestCodesPage -update-codes`.\n\n")
 	t := report.NewTable("", "", "code", "kind", "where", "what it means", "what to do")
 	for _, e := range all {
 		t.Add(fmt.Sprintf("`%s`", e.Code), e.Kind, e.Package, e.Meaning, e.Action)
 	}
-	return []byte(b.String() + t.Markdown(cell))
+	return []byte(b.String() + t.Markdown(cell) + "\nRead next: [terms](terms.md), [commands](commands.md).\n")
 }
 
 func cell(s string) string { return strings.ReplaceAll(s, "|", "\\|") }

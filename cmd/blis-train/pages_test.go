@@ -187,6 +187,7 @@ func commandsPage(old string) string {
 			b.WriteString("[Shared](#flags-of-several-commands): " + strings.Join(also, ", ") + "\n")
 		}
 	}
+	b.WriteString("\nRead next: [pipeline.yaml](pipeline-yaml.md), [terms](terms.md).\n")
 	return b.String()
 }
 
@@ -240,7 +241,8 @@ func stageGroups() []stageGroup {
 	}
 }
 
-// keysPage is the page with its generated part made anew: every option of every stage.
+// keysPage is the page with its generated part made anew: every option of every stage. The page of commands has the
+// meaning of those that are flags.
 func keysPage(old string) string {
 	before, _, _ := strings.Cut(old, generatedBelow)
 	flagsOf := map[string][]cli.Flag{}
@@ -251,19 +253,26 @@ func keysPage(old string) string {
 	b.WriteString(before + generatedBelow)
 	for _, g := range stageGroups() {
 		fmt.Fprintf(&b, "\n## %s\n\n", g.name)
-		t := report.NewTable("", "", "key", "default", "flag of", "meaning")
+		t := report.NewTable("", "", "key", "default", "meaning")
+		var flags []string
 		for _, f := range g.options {
-			row := flagRow(f)
-			var commands []string
-			for _, c := range g.readers {
-				if option.Find(flagsOf[c], f.Names()[0]) != nil {
-					commands = append(commands, "`"+c+"`")
-				}
+			name := f.Names()[0]
+			isFlag := func(command string) bool { return option.Find(flagsOf[command], name) != nil }
+			if slices.ContainsFunc(g.readers, isFlag) {
+				flags = append(flags, "`"+name+"`")
+				continue
 			}
-			t.Add("`"+f.Names()[0]+"`", row[1], strings.Join(commands, ", "), row[2])
+			row := flagRow(f)
+			t.Add("`"+name+"`", row[1], row[2])
 		}
-		b.WriteString(t.Markdown(cell))
+		if len(flags) > 0 {
+			b.WriteString("As the [flags](commands.md) of the same names: " + strings.Join(flags, ", ") + ".\n")
+		}
+		if len(t.Rows) > 0 {
+			b.WriteString("\nKeys without a flag:\n\n" + t.Markdown(cell))
+		}
 	}
+	b.WriteString("\nRead next: [commands](commands.md), [automation](automation.md).\n")
 	return b.String()
 }
 

@@ -209,7 +209,7 @@ print(requests.group_by("run").agg(pl.len(), pl.col("prompt_tokens").mean()).col
 // Markdown renders docs/tables.md from the struct tags.
 func Markdown() string {
 	var b strings.Builder
-	b.WriteString("# Tables\n\nGenerated from the struct tags of package `trace` (`go generate ./trace/table`); do not edit.\n\n")
+	b.WriteString("# Tables\n\nFor those who read what `extract` writes with pandas, DuckDB or Polars: every table and column. Generated from the struct tags of package `trace` (`go generate ./trace/table`); do not edit.\n\n")
 	b.WriteString(firstLook)
 	fmt.Fprintf(&b, "`extract` writes one folder `tables/run=<id>/` per engine run, one file per table (`<table>.parquet`, or `.arrow` "+
 		"with `--format arrow`); a table without rows is not written. Schema version %s. "+
@@ -225,5 +225,6 @@ func Markdown() string {
 			fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n", c.Name, c.Type, c.Unit, null, c.Doc)
 		}
 	}
+	b.WriteString("\nRead next: [what each recording fills](recording.md), [Python](../python/README.md).\n")
 	return b.String()
 }
