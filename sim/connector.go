@@ -10,7 +10,6 @@ package sim
 
 import (
 	"cmp"
-	"container/list"
 	"math"
 	"slices"
 
@@ -83,8 +82,8 @@ type cpuTier struct {
 	tokenBytes  float64 // KV bytes of a token on one GPU
 
 	index    map[uint64]*tierChunk
-	t1, t2   list.List // *tierChunk: chunks stored, and (policy arc) chunks found again
-	b1, b2   list.List // *tierChunk: hashes evicted from t1 and t2, which arc remembers
+	t1, t2   chunkList // chunks stored, and (policy arc) chunks found again
+	b1, b2   chunkList // hashes evicted from t1 and t2, which arc remembers
 	target   float64   // length of t1 at which arc aims
 	lastRank int64     // rank of the chunk used last
 	offers   int64     // number of offers, by which chunks of the present offer are recognised

@@ -3,7 +3,6 @@ package sim
 // This file simulates vLLM's own tier of KV blocks in CPU memory.
 
 import (
-	"cmp"
 	"container/list"
 	"math"
 	"slices"
@@ -264,9 +263,12 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	t := &transfer{s: s, state: state, idx: s.idx, gpuBlocks: n, source: n}
 	for _, i := range store {
 		h := c.key(s, i)
-		x := cmp.Or(c.index[h], &tierChunk{hash: h})
+		x := c.index[h]
+		if x == nil {
+			x = &tierChunk{hash: h}
+			c.index[h] = x
+		}
 		rank := c.nextRank()
-		c.index[h] = x
 		x.refs = -1
 		if !c.set.Arc && r.OffloadSyncLoads {
 			rank = c.rankOf(state, i)

@@ -7,10 +7,7 @@ package sim
 // remembers the hashes evicted from each as ghosts, b1 and b2; policy lru uses t1 alone. The rank
 // of a chunk is its recency: the smallest rank in a list is evicted first.
 
-import (
-	"container/list"
-	"slices"
-)
+import "slices"
 
 // tierChunk is a chunk in the tier, or one that only policy arc (as a ghost) or the tracker of
 // store_threshold remembers.
@@ -21,21 +18,59 @@ type tierChunk struct {
 	// the tracker it is how often the chunk was counted.
 	offer int64
 	rank  int64 // recency of its last use; lists are in increasing order of rank
-	in    *list.List
-	at    *list.Element
+	in    *chunkList
+	// Its neighbours in the list. A chunk is its own element, because a request moves all its chunks
+	// with each block that it fills.
+	before, after *tierChunk
+}
+
+// chunkList is a list of chunks in increasing order of rank.
+type chunkList struct {
+	first, last *tierChunk
+	length      int
+}
+
+// remove takes x out of its list.
+func (l *chunkList) remove(x *tierChunk) {
+	if x.before != nil {
+		x.before.after = x.after
+	} else {
+		l.first = x.after
+	}
+	if x.after != nil {
+		x.after.before = x.before
+	} else {
+		l.last = x.before
+	}
+	x.before, x.after, x.in = nil, nil, nil
+	l.length--
 }
 
 // moveTo moves x from its list into list l, at the place of its rank.
-func (x *tierChunk) moveTo(l *list.List, rank int64) {
+func (x *tierChunk) moveTo(l *chunkList, rank int64) {
 	if x.in != nil {
-		x.in.Remove(x.at)
+		x.in.remove(x)
+	}
+	at := l.last
+	for at != nil && rank < at.rank {
+		at = at.before
 	}
 	x.in = l
-	x.at = l.PushBack(x)
 	x.rank = rank
-	for at := x.at.Prev(); at != nil && rank < at.Value.(*tierChunk).rank; at = x.at.Prev() {
-		l.MoveBefore(x.at, at)
+	x.before = at
+	if at != nil {
+		x.after = at.after
+		at.after = x
+	} else {
+		x.after = l.first
+		l.first = x
 	}
+	if x.after != nil {
+		x.after.before = x
+	} else {
+		l.last = x
+	}
+	l.length++
 }
 
 // key returns the hash of chunk i of s, which is that of the chunk's last block.
@@ -70,20 +105,20 @@ func (c *cpuTier) nextRank() int64 {
 // is impossible it evicts nothing and returns false. Chunks that are being copied or belong to the
 // present offer are not evicted.
 func (c *cpuTier) makeRoom(n int) bool {
-	need := n - (c.capacity - c.t1.Len() - c.t2.Len())
+	need := n - (c.capacity - c.t1.length - c.t2.length)
 	if n == 0 || need <= 0 {
 		return true
 	}
-	nextEvictable := func(at *list.Element) *list.Element {
-		for at != nil && (at.Value.(*tierChunk).refs != 0 || at.Value.(*tierChunk).offer == c.offers) {
-			at = at.Next()
+	nextEvictable := func(at *tierChunk) *tierChunk {
+		for at != nil && (at.refs != 0 || at.offer == c.offers) {
+			at = at.after
 		}
 		return at
 	}
 	var evicted []*tierChunk
-	once := nextEvictable(c.t1.Front())
-	again := nextEvictable(c.t2.Front())
-	left := c.t1.Len()
+	once := nextEvictable(c.t1.first)
+	again := nextEvictable(c.t2.first)
+	left := c.t1.length
 	for len(evicted) < need {
 		from := &again
 		if once != nil && (left >= int(c.target) || again == nil && c.e.rules.OffloadCommitted) {
@@ -93,18 +128,23 @@ func (c *cpuTier) makeRoom(n int) bool {
 		if *from == nil {
 			return false
 		}
-		evicted = append(evicted, (*from).Value.(*tierChunk))
-		*from = nextEvictable((*from).Next())
+		evicted = append(evicted, *from)
+		*from = nextEvictable((*from).after)
 	}
-	ghosts := map[*list.List]*list.List{&c.t1: &c.b1, &c.t2: &c.b2}
 	var hashes []uint64
 	for _, x := range evicted {
 		hashes = append(hashes, x.hash)
-		x.moveTo(ghosts[x.in], c.nextRank())
+		ghosts := &c.b2
+		if x.in == &c.t1 {
+			ghosts = &c.b1
+		}
+		x.moveTo(ghosts, c.nextRank())
 	}
-	for _, l := range ghosts {
-		for l.Len() > c.capacity || l.Len() > 0 && !c.set.Arc {
-			delete(c.index, l.Remove(l.Front()).(*tierChunk).hash)
+	for _, l := range []*chunkList{&c.b1, &c.b2} {
+		for l.length > c.capacity || l.length > 0 && !c.set.Arc {
+			x := l.first
+			l.remove(x)
+			delete(c.index, x.hash)
 		}
 	}
 	c.event(KVEvent{Kind: cacheEviction, Request: -1, Step: c.e.step, Blocks: int64(len(evicted)), CPU: true})
@@ -142,9 +182,9 @@ func (c *offloading) touch(s *seq, n int64) {
 func (c *offloading) adapt(x *tierChunk) {
 	switch x.in {
 	case &c.b1:
-		c.moveTarget(max(1, float64(c.b2.Len())/float64(c.b1.Len())))
+		c.moveTarget(max(1, float64(c.b2.length)/float64(c.b1.length)))
 	case &c.b2:
-		c.moveTarget(-max(1, float64(c.b1.Len())/float64(c.b2.Len())))
+		c.moveTarget(-max(1, float64(c.b1.length)/float64(c.b2.length)))
 	}
 	x.moveTo(x.in, c.nextRank())
 }

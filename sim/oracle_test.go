@@ -510,7 +510,7 @@ func (r *oracleRun) pass() error {
 	}
 	tier := 0
 	if c := tierOf(r.Engine); c != nil {
-		tier = c.t1.Len() + c.t2.Len()
+		tier = c.t1.length + c.t2.length
 	}
 	if err := r.beginStep(); err != nil {
 		return err
@@ -606,8 +606,8 @@ func (r *oracleRun) describeTier(had int) {
 			had += len(t.hashes)
 		}
 	}
-	r.line["tier"] = float64(tier.t1.Len() + tier.t2.Len())
-	if had -= tier.t1.Len() + tier.t2.Len(); had > 0 {
+	r.line["tier"] = float64(tier.t1.length + tier.t2.length)
+	if had -= tier.t1.length + tier.t2.length; had > 0 {
 		r.line["evicted"] = float64(had)
 	}
 }
@@ -853,8 +853,8 @@ func TestNewerEnginesConserve(t *testing.T) {
 		})
 		if engine != nil {
 			checkAllFree(t, engine)
-			if c := tierOf(engine); c != nil && c.t1.Len()+c.t2.Len() > c.capacity {
-				t.Errorf("%d chunks, want at most %d", c.t1.Len()+c.t2.Len(), c.capacity)
+			if c := tierOf(engine); c != nil && c.t1.length+c.t2.length > c.capacity {
+				t.Errorf("%d chunks, want at most %d", c.t1.length+c.t2.length, c.capacity)
 			}
 		}
 		seen += watch.seen
