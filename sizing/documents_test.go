@@ -115,6 +115,15 @@ func TestOrderOfRows(t *testing.T) {
 }
 
 // TestNoCandidates: a question without GPUs, and one of which no server can be built, are errors.
+func TestCandidatesOnce(t *testing.T) {
+	q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 10}, "tpot.mean=80ms", 1, 2)
+	q.Hardware = []string{q.Hardware[0], strings.ToLower(q.Hardware[0]), "H100", "H100-SXM-80GB"}
+	found, err := q.candidates()
+	if err != nil || len(found) != 4 {
+		t.Errorf("got %d candidates, %v, want two GPUs with two widths", len(found), err)
+	}
+}
+
 func TestNoCandidates(t *testing.T) {
 	load := predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 10}
 	none := onL4(load, "tpot.mean=80ms")

@@ -220,6 +220,7 @@ func compareRows(a, b *Row, byPrice bool) int {
 // candidates returns the servers that may be deployed.
 func (q *Question) candidates() ([]candidate, error) {
 	var out []candidate
+	isKnown := map[string]bool{}
 	for _, hardware := range q.Hardware {
 		for _, tp := range q.TP {
 			for _, kind := range q.kinds() {
@@ -239,6 +240,13 @@ func (q *Question) candidates() ([]candidate, error) {
 						own.Set = append(own.Set, "vllm.enable_expert_parallel=true")
 					}
 					d, _, err := own.Deployment()
+					if err == nil {
+						key := fmt.Sprint(d.Hardware.Name, tp, kind.set, isEP)
+						if isKnown[key] {
+							continue // two names of one GPU
+						}
+						isKnown[key] = true
+					}
 					if isEP && q.EP == nil && (err != nil || !d.Model.IsMoE() || tp == 1) {
 						continue // expert parallelism is a choice of expert models on several GPUs
 					}

@@ -175,6 +175,12 @@ var percentGiven = regexp.MustCompile(`got (\d\d?), want (?:a share|0\.\.1)`)
 // choiceError matches a message that lists the words that an option can have.
 var choiceError = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 
+// isNumber reports whether a text is a number.
+func isNumber(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return err == nil
+}
+
 // hintOf returns the hint printed with an error of a command: the error's own, else the word that
 // was probably meant, else where the keys, flags or codes are explained; "" if there is none.
 func hintOf(err error, command string) string {
@@ -194,7 +200,8 @@ func hintOf(err error, command string) string {
 		return hint
 	}
 	// A message that lists the allowed words, or got a percentage for a share.
-	if m := choiceError.FindStringSubmatch(err.Error()); m != nil {
+	m := choiceError.FindStringSubmatch(err.Error())
+	if m != nil && !isNumber(m[1]) { // a bound near a wrong number is no spelling of it
 		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool {
 			return strings.ContainsRune(`, "`, r)
 		})

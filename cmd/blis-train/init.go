@@ -55,12 +55,15 @@ func runInit(c *cli.Context, con *console) error {
 	if c.String("from-cmdline") == "" && c.String("from-log") == "" {
 		return usagef("init: missing --from-cmdline or --from-log")
 	}
-	draft, err := draftOf(c)
+	draft, stated, err := draftOf(c)
 	if err != nil {
 		return err
 	}
 	model, err := con.modelConfig(draft, c.String("out"))
 	if err != nil {
+		return err
+	}
+	if err := draft.CheckStated(stated); err != nil {
 		return err
 	}
 	draft.CountKVBlocks(model)
@@ -82,9 +85,10 @@ func runInit(c *cli.Context, con *console) error {
 }
 
 // draftOf returns the draft of a run.yaml. Flags take precedence over the server's command line,
-// and that over the log; what none of them states gets vLLM's default.
-func draftOf(c *cli.Context) (*deploy.Draft, error) {
-	draft := deploy.NewDraft()
+// and that over the log; what none of them states gets vLLM's default. commandLine is what the command line states.
+func draftOf(c *cli.Context) (draft, commandLine *deploy.Draft, err error) {
+	draft = deploy.NewDraft()
+	commandLine = deploy.NewDraft()
 	for _, f := range []struct{ flag, key string }{
 		{"hardware", "hardware.name"},
 		{"model-config", "model.config"},
@@ -96,18 +100,18 @@ func draftOf(c *cli.Context) (*deploy.Draft, error) {
 		}
 	}
 	if line := c.String("from-cmdline"); line != "" {
-		stated, err := deploy.FromCommandLine(line, func(name string) ([]byte, error) {
+		commandLine, err = deploy.FromCommandLine(line, func(name string) ([]byte, error) {
 			return files.Read(name, 1<<24, false)
 		})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-		draft.Merge(stated)
+		draft.Merge(commandLine)
 	}
 	if name := c.String("from-log"); name != "" {
 		stated, err := draftOfLog(name, c.App.Reader, c.Bool("allow-special"))
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		draft.Merge(stated)
 	}
@@ -118,7 +122,7 @@ func draftOf(c *cli.Context) (*deploy.Draft, error) {
 	}
 	draft.FillDefaults()
 	draft.DropUnknown()
-	return draft, nil
+	return draft, commandLine, nil
 }
 
 // draftOfLog returns the draft that a log gives. name "-" is standard input; special allows pipes.

@@ -256,9 +256,15 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 	return nil
 }
 
-// splitList returns the words between commas or spaces.
+// splitList returns the words between commas or spaces, each once.
 func splitList(text string) []string {
-	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' })
+	var words []string
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
+		if !slices.Contains(words, word) {
+			words = append(words, word)
+		}
+	}
+	return words
 }
 
 // parsePrices returns the price per hour of each GPU from texts GPU=USD. Every candidate in
