@@ -1,15 +1,20 @@
 package predict
 
 import (
+	"context"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(1, math.Abs(b)) }
@@ -243,5 +248,152 @@ func TestSamplesByHand(t *testing.T) {
 	first := m.ascending(TTFT)
 	if again := m.ascending(TTFT); &first[0] != &again[0] {
 		t.Error("the values are sorted again")
+	}
+}
+
+// TestEdgesOfAQuestion: batches and requests just at and just beyond each limit of an engine: 3 requests, 50 tokens, contexts of 100, 20 blocks of 16.
+func TestEdgesOfAQuestion(t *testing.T) {
+	d := testkit.Small(20, func(e *vllm.Engine) {
+		e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.MaxModelLen = 3, 50, 16, trace.Some[int64](100)
+	})
+	chunk := func(computed, n int64) trace.Chunk {
+		return trace.Chunk{Computed: computed, Prompt: computed + n, New: n}
+	}
+	for _, c := range []struct {
+		name  string
+		batch []trace.Chunk
+		want  string
+	}{
+		{"at all limits", []trace.Chunk{chunk(52, 48), chunk(95, 1), chunk(95, 1)}, ""},
+		{"a context too long", []trace.Chunk{chunk(100, 1)}, "--step: got a context of 101 tokens, want at most 100, the longest of the model"},
+		{"a request too many", []trace.Chunk{chunk(0, 1), chunk(0, 1), chunk(0, 1), chunk(0, 1)}, "--step: got 4 requests, want at most max_num_seqs, 3"},
+		{"a token too many", []trace.Chunk{chunk(0, 50), chunk(0, 1)}, "--step: got 51 tokens, want at most max_num_batched_tokens, 50"},
+	} {
+		got := ""
+		if err := checkBatch(d, c.batch); err != nil {
+			got = strings.TrimPrefix(err.Error(), "bad_sim_config: ")
+		}
+		if got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		blocks int64
+		want   string
+	}{{13, ""}, {12, "--step: got contexts of 13 KV blocks, want at most the 12 of the cache"}} { // 6 of 96 tokens, 7 of 97
+		d.Engine.KVBlocksGPU.V = c.blocks
+		got := ""
+		if err := checkBatch(d, []trace.Chunk{chunk(95, 1), chunk(96, 1)}); err != nil {
+			got = strings.TrimPrefix(err.Error(), "bad_sim_config: ")
+		}
+		if got != c.want {
+			t.Errorf("%d blocks: got %q, want %q", c.blocks, got, c.want)
+		}
+	}
+	d.Engine.KVBlocksGPU.V = 20
+	for _, c := range []struct {
+		input, output, blocks int64
+		want                  string
+	}{
+		{60, 40, 20, ""}, {61, 40, 20, "--input-len, --output-len: got 101 tokens together, want at most 100, the longest of the model"},
+		{60, 36, 6, ""}, {60, 37, 6, "KV cache: got room for 96 tokens, want 60 and 37 of one request"},
+	} {
+		d.Engine.KVBlocksGPU.V = c.blocks
+		p := &Prediction{InputTokens: c.input, OutputTokens: c.output}
+		got := ""
+		if err := p.fitCache(d); err != nil {
+			got = strings.TrimPrefix(strings.TrimPrefix(err.Error(), "bad_sim_config: "), "bad_hardware: ")
+		}
+		if got != c.want || p.KVTokens != 16*c.blocks && c.input < 61 {
+			t.Errorf("%+v: got %q, %d tokens", c, got, p.KVTokens)
+		}
+	}
+}
+
+// TestDeploymentsOfQuestions: what --vllm and the flags beside it may say.
+func TestDeploymentsOfQuestions(t *testing.T) {
+	const llama = "meta-llama/Llama-3.1-8B-Instruct"
+	for _, c := range []struct {
+		serve, model string
+		set          []string
+		want         string // the error, else the size and the version
+	}{
+		{"--tensor-parallel-size 2", llama, nil, "tp 2, 0.24.0"},
+		{"vllm serve " + llama + " --tensor-parallel-size 2", "", nil, "tp 2, 0.24.0"},
+		{"serve " + llama + " --tensor-parallel-size 2", "", nil, "tp 2, 0.24.0"},
+		{"python -m vllm.entrypoints.openai.api_server --model " + llama + " --tensor-parallel-size 4", "", nil, "tp 4, 0.24.0"},
+		{"docker run vllm/vllm-openai:v0.21.0 --model " + llama + " --tensor-parallel-size 4", "", nil, "tp 4, 0.21.0"},
+		{"", llama, []string{"tensor_parallel_size=8", "vllm.version=0.20.0"}, "tp 8, 0.20.0"},
+		{"--tensor-parallel-size 2", llama, []string{"tensor_parallel_size=2"}, "tp 2, 0.24.0"},
+		{"--tensor-parallel-size 2", llama, []string{"tensor_parallel_size=4"}, "bad_knobs: tensor_parallel_size: got 2 in --vllm and 4 beside it"},
+		{"serve Qwen/Qwen3-8B", llama, nil, "bad_knobs: model.id: got Qwen/Qwen3-8B in --vllm and " + llama + " beside it"},
+	} {
+		d, findings, err := (&Question{Model: c.model, Hardware: "H100", Serve: c.serve, Set: c.set}).Deployment()
+		got := ""
+		if err != nil {
+			got = err.Error()
+		} else {
+			got = fmt.Sprintf("tp %d, %s", d.TP, d.Engine.VLLMVersion)
+		}
+		if got != c.want {
+			t.Errorf("%q, %q: got %q, want %q (%v)", c.serve, c.set, got, c.want, findings)
+		}
+	}
+	_, findings, err := (&Question{Model: "Qwen/QwQ-32B", Hardware: "H100"}).Deployment()
+	if err != nil || !slices.ContainsFunc(findings, func(f trace.Finding) bool {
+		return f.Message == "Qwen/QwQ-32B has the layers of Qwen/Qwen2.5-32B-Instruct, whose configuration is taken"
+	}) {
+		t.Errorf("got %v, %v", findings, err)
+	}
+	p, err := (&Question{Model: llama, Hardware: "H100", RateRPS: 7, InputTokens: 100, OutputTokens: 10}).Plan(context.Background(), []trace.Chunk{{Computed: 9, Prompt: 10, New: 1}, {Computed: 9, Prompt: 10, New: 1}})
+	if err != nil || p.Concurrency != 2 || p.RateRPS != 0 || p.Step == nil || p.Bound {
+		t.Errorf("got %+v, %v", p, err)
+	}
+}
+
+// TestDrawnWorkloads: a recording keeps its times, is scaled to a rate, or is refused without arrivals and a rate.
+func TestDrawnWorkloads(t *testing.T) {
+	recorded := func(at ...int64) *workload.Workload {
+		w := &workload.Workload{}
+		for _, us := range at {
+			w.Requests = append(w.Requests, sim.Request{PromptTokens: 5, MaxTokens: 3, OutputTokens: 3, ArrivalUs: us})
+		}
+		return w
+	}
+	for _, c := range []struct {
+		name string
+		w    *workload.Workload
+		rate float64
+		want int64 // us, of the last arrival; -1: drawn; -2: an error
+	}{{"as recorded", recorded(0, 1e6, 4e6), 0, 4e6}, {"scaled to 3 per s", recorded(0, 1e6, 4e6), 3, 1e6}, {"drawn", recorded(0, 0, 0), 3, -1}, {"no arrivals", recorded(0, 0, 0), 0, -2}} {
+		s, err := (&Load{Workload: c.w, RateRPS: c.rate}).drawWorkload(1, 3, 0)
+		switch {
+		case c.want == -2:
+			if err == nil || !strings.Contains(err.Error(), "workload: got requests without arrivals, want a rate or clients") {
+				t.Errorf("%s: got %v", c.name, err)
+			}
+		case err != nil:
+			t.Errorf("%s: got %v", c.name, err)
+		case c.want >= 0 && lastArrivalUs(s.Requests) != c.want || c.want < 0 && lastArrivalUs(s.Requests) == 0 || (s.drawnExcess != 0) != (c.want < 0):
+			t.Errorf("%s: the last comes at %d us, an excess of %g", c.name, lastArrivalUs(s.Requests), s.drawnExcess)
+		}
+	}
+}
+
+// TestWidenedByHand: what another hundred requests may show besides the interval of the mean.
+func TestWidenedByHand(t *testing.T) {
+	var samples []*Sample
+	for _, ms := range []float64{100, 110, 120, 130} {
+		samples = append(samples, &Sample{TTFT: []float64{ms, ms}, lost: 1})
+	}
+	of := func(s *Sample) float64 { return s.TTFT[0] }
+	e := estimateOf(samples, of)
+	for requests, widest := range map[int]float64{1: 100, 100: 100, 50: 0.2, 1e9: 100} {
+		own := e.half / 1.96
+		half := 1.96 * math.Sqrt((e.residual*e.residual*3+e.slope*e.slope)/float64(requests)+own*own)
+		half = math.Max(e.half, math.Min(half, widest/2*115))
+		if got := Widened(samples, of, requests, widest); !near(got.Value, 115) || !near(got.Low, 115-half) || !near(got.High, 115+half) {
+			t.Errorf("%d requests: got %+v, want 115 +- %g", requests, got, half)
+		}
 	}
 }
