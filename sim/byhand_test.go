@@ -545,3 +545,94 @@ func TestKVLinesByHand(t *testing.T) {
 		}
 	}
 }
+
+// TestScoresByHand: one request that finishes, with TTFT 200, a span of 300 and E2E of 500 us, against measured times.
+func TestScoresByHand(t *testing.T) {
+	us := trace.Some[int64]
+	done := RequestResult{ArrivalUs: 2500, EnqueuedUs: us(2500), FirstTokenUs: us(2700), FinishedUs: us(3000), DepartedUs: us(3000), OutputTokens: 4, Outcome: OutcomeFinished}
+	if m := done.Measured(); !close9(m.TTFTUs, 200) || !close9(m.SpanUs, 300) || !close9(m.E2EUs, 500) {
+		t.Fatalf("got %+v", m)
+	}
+	lost := done
+	lost.Outcome = OutcomeUnfinished
+	if m := lost.Measured(); !math.IsNaN(m.TTFTUs) || !math.IsNaN(m.SpanUs) || !math.IsNaN(m.E2EUs) {
+		t.Errorf("not finished: got %+v", m)
+	}
+	one := done
+	one.OutputTokens = 1
+	if m := one.Measured(); !math.IsNaN(m.SpanUs) || !close9(m.TTFTUs, 200) {
+		t.Errorf("one token: got %+v", m)
+	}
+	for x, want := range map[float64]float64{0: 0, 0.3: 0.045, -0.2: 0.02, 1.3: 0.345, -1.3: 0.345} {
+		if got := huber(x); !close9(got, want) {
+			t.Errorf("huber of %g: got %g, want %g", x, got, want)
+		}
+	}
+	if got := Pull(100, 100*math.Exp(0.6)); !close9(got, 0.5) {
+		t.Errorf("twice beyond the bend: got %g", got)
+	}
+	if got := Pull(100, 100*math.Exp(-0.29)); got != 1 {
+		t.Errorf("before the bend: got %g", got)
+	}
+	new2 := func(seen ...Measured) *evaluation {
+		return &evaluation{seen: seen, score: &Score{Pairs: 2}}
+	}
+	e := new2(Measured{TTFTUs: 100, SpanUs: 0, E2EUs: 500}, Measured{E2EUs: 7})
+	if !e.left(0, &done) || !close9(e.score.Paired, huber(math.Ln2)/2) || !slices.Equal(e.simulated[0], []float64{200}) || len(e.simulated[1]) != 0 || !slices.Equal(e.simulated[2], []float64{500}) {
+		t.Errorf("got %+v, simulated %v", e.score, e.simulated)
+	}
+	if e.left(1, &lost); !close9(e.score.Paired, huber(math.Ln2)/2+huber(missing)/2) || !math.IsInf(e.simulated[2][1], 1) || len(e.simulated[0]) != 1 {
+		t.Errorf("one is missing: got %+v, simulated %v", e.score, e.simulated)
+	}
+	for bound, goesOn := range map[float64]bool{0: true, -1: true, huber(math.Ln2)/2 + 1e-9: true, huber(math.Ln2)/2 - 1e-9: false} {
+		e := new2(Measured{TTFTUs: 100})
+		if e.Bound = bound; e.left(0, &done) != goesOn {
+			t.Errorf("a bound of %g: goes on %v", bound, !goesOn)
+		}
+	}
+	// Derivatives of two columns in blocks of 1 ms: the request came in the third.
+	for name, c := range map[string]struct {
+		theta   []float64
+		outcome Outcome
+		target  float64 // of TTFT
+		rows    int64
+	}{"a change": {nil, OutcomeFinished, 100 - 50, 1}, "coefficients": {[]float64{3, 4}, OutcomeFinished, 100 - 50 + 3*2 + 4*5, 1}, "unfinished": {nil, OutcomeUnfinished, 0, 0}} {
+		e := new2(Measured{TTFTUs: 100})
+		e.BlockUs, e.Theta = 1000, c.theta
+		r := done
+		r.Outcome = c.outcome
+		r.Gradient = &gradient{TTFT: Derivative{50, []float64{2, 5}}}
+		e.left(0, &r)
+		if c.rows == 0 {
+			if len(e.score.Blocks) != 0 {
+				t.Errorf("%s: got %d blocks", name, len(e.score.Blocks))
+			}
+			continue
+		}
+		if len(e.score.Blocks) != 3 || e.score.Blocks[0] != nil || e.score.Blocks[1] != nil {
+			t.Fatalf("%s: got %v", name, e.score.Blocks)
+		}
+		w := huberAt / math.Ln2 / (200 * 200)
+		if g := e.score.Blocks[2]; g.N != c.rows || !close9(g.W*1e6, w*1e6) || !close9(g.B[0], w*2*c.target) || !close9(g.B[1], w*5*c.target) || !close9(g.Q, w*c.target*c.target) {
+			t.Errorf("%s: got %+v, want a weight of %g and the target %g", name, g, w, c.target)
+		}
+	}
+	e = &evaluation{measured: [metrics][]float64{{100, 300}, nil, {100}}, simulated: [metrics][]float64{{600, 200}, nil, {math.Inf(1)}}}
+	if got, want := e.quantiles(), 0.5*(3*math.Ln2+3*missing); !close9(got, want) {
+		t.Errorf("twice the times, and none: got %g, want %g", got, want)
+	}
+	e = &evaluation{measured: [metrics][]float64{{1}}, simulated: [metrics][]float64{{99}}}
+	if got, want := e.quantiles(), 1.5*math.Log(99); !close9(got, want) {
+		t.Errorf("99 times: got %g, want %g", got, want)
+	}
+	for name, c := range map[string]struct {
+		seen []Measured
+		want string
+	}{
+		"another number": {make([]Measured, 2), "measured requests: got 2 for 1, want one each"}, "no time": {make([]Measured, 1), "measured requests: got no time of 1 requests, want at least one"},
+	} {
+		if _, err := assess(Config{}, make([]Request, 1), c.seen, Options{}); err == nil || !strings.HasSuffix(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %s", name, err, c.want)
+		}
+	}
+}

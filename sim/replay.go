@@ -66,7 +66,7 @@ type Score struct {
 	Steps     int64
 	Stopped   bool
 	// Blocks are the normal equations of each time block: rows of derivatives, targets
-	// and weights 1/measured^2, reduced where Huber's loss is linear; nil if nothing was measured.
+	// and weights 1/simulated^2, reduced where Huber's loss is linear; nil if nothing was measured.
 	Blocks []*ridge.Gram
 }
 
