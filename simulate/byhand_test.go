@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -193,6 +194,7 @@ func TestRequestsByHand(t *testing.T) {
 			t.Errorf("at most %d: got %d", most, len(got))
 		}
 	}
+	o.MaxRequests = 0
 	if o.RateScale = 2; !slices.Equal(arrivals(), []int64{0, 500, 1500}) || w.Requests[2].ArrivalUs != 3000 {
 		t.Errorf("twice the rate: got %v, and the recording %v", arrivals(), w.Requests)
 	}
@@ -281,5 +283,90 @@ func TestNotesByHand(t *testing.T) {
 	d := (&Simulation{o: &o, Deployment: testkit.Small(10), notes: []trace.Finding{{Message: "a"}}}).Document([]*Replication{{Summary: &Summary{Steps: 3}, Findings: []trace.Finding{{Message: "b"}}}})
 	if d.Replications != 1 || d.Steps != 3 || len(d.Intervals) != 0 || fmt.Sprint(d.Warnings) != fmt.Sprint([]trace.Finding{{Message: "a"}, {Message: "b"}}) || d.SchemaVersion != "2" {
 		t.Errorf("got %+v", d)
+	}
+}
+
+// TestLoadOptionsByHand: each option of the load just inside and just outside of what it may be.
+func TestLoadOptionsByHand(t *testing.T) {
+	point := func(change func(o *Options)) Options {
+		o := DefaultOptions()
+		o.InputTokens, o.OutputTokens = 10, 5
+		change(&o)
+		return o
+	}
+	file := func(change func(o *Options)) Options {
+		o := DefaultOptions()
+		o.Workload = "w.yaml"
+		change(&o)
+		return o
+	}
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		o    Options
+		want string
+	}{
+		{DefaultOptions(), "simulate: missing --workload FILE or RUNDIR, or --input-len and --output-len"},
+		{point(func(o *Options) {}), ""}, {file(func(o *Options) {}), ""},
+		{file(func(o *Options) { o.InputTokens = 1 }), "simulate: --workload and --input-len: got both, want one"},
+		{file(func(o *Options) { o.OutputTokens = 1 }), "simulate: --workload and --input-len: got both, want one"},
+		{point(func(o *Options) { o.InputTokens, o.OutputTokens = 1, 1 }), ""},
+		{point(func(o *Options) { o.InputTokens = 0 }), "--input-len, --output-len: got 0 and 5, want both >= 1"},
+		{point(func(o *Options) { o.OutputTokens = 0 }), "--input-len, --output-len: got 10 and 0, want both >= 1"},
+		{file(func(o *Options) { o.RateScale = 0 }), "--rate-scale: got 0, want a finite number > 0"}, {file(func(o *Options) { o.RateScale = inf }), "--rate-scale: got +Inf, want a finite number > 0"},
+		{file(func(o *Options) { o.RateScale = 1e-9 }), ""},
+		{point(func(o *Options) { o.RateRPS = 0 }), ""}, {point(func(o *Options) { o.RateRPS = -1 }), "--request-rate: got -1 per second, want a finite number >= 0"},
+		{point(func(o *Options) { o.RateRPS = inf }), "--request-rate: got +Inf per second, want a finite number >= 0"},
+		{point(func(o *Options) { o.RangeRatio = 0.99 }), ""}, {point(func(o *Options) { o.RangeRatio = 1 }), "--random-range-ratio: got 1, want >= 0 and < 1"},
+		{point(func(o *Options) { o.RangeRatio = -0.1 }), "--random-range-ratio: got -0.1, want >= 0 and < 1"},
+		{file(func(o *Options) { o.MaxRequests = -1 }), "--max-requests: got -1, want >= 0"}, {file(func(o *Options) { o.MaxRequests = 1 }), ""},
+		{point(func(o *Options) { o.Requests = 0 }), fmt.Sprintf("--num-prompts: got 0, want 1 to %d", workload.MaxGenerated)}, {point(func(o *Options) { o.Requests = 1 }), ""},
+		{point(func(o *Options) { o.Requests = workload.MaxGenerated }), ""},
+		{point(func(o *Options) { o.Requests = workload.MaxGenerated + 1 }), fmt.Sprintf("--num-prompts: got %d, want 1 to %d", workload.MaxGenerated+1, workload.MaxGenerated)},
+		{file(func(o *Options) { o.ThinkMs = -1 }), "--think-time-ms, --ramp-s: got -1 ms and 0 s, want finite numbers >= 0"}, {file(func(o *Options) { o.RampS = -1 }), "--think-time-ms, --ramp-s: got 0 ms and -1 s, want finite numbers >= 0"},
+		{file(func(o *Options) { o.RampS = inf }), "--think-time-ms, --ramp-s: got 0 ms and +Inf s, want finite numbers >= 0"},
+		{file(func(o *Options) { o.Phase = "p" }), ""}, {point(func(o *Options) { o.Phase = "p" }), "--phase: goes with a recorded run as --workload only"},
+		{file(func(o *Options) { o.Concurrency = 1 }), ""}, {file(func(o *Options) { o.MaxConcurrency = 1 }), ""},
+		{file(func(o *Options) { o.Concurrency = -1 }), "--concurrency, --max-concurrency: got -1 and 0, want one of them >= 1"}, {file(func(o *Options) { o.MaxConcurrency = -1 }), "--concurrency, --max-concurrency: got 0 and -1, want one of them >= 1"},
+		{file(func(o *Options) { o.Concurrency, o.MaxConcurrency = 1, 1 }), "--concurrency, --max-concurrency: got 1 and 1, want one of them >= 1"},
+		{file(func(o *Options) { o.SessionMode = "fixed" }), ""}, {file(func(o *Options) { o.SessionMode = "closed-loop" }), ""},
+		{file(func(o *Options) { o.SessionMode = "open" }), `--session-mode: got "open", want fixed or closed-loop`},
+		{file(func(o *Options) { o.SessionMode, o.Concurrency = "closed-loop", 1 }), "--session-mode closed-loop: got --concurrency too, want one closed loop"},
+		{file(func(o *Options) { o.SessionMode, o.MaxConcurrency = "closed-loop", 1 }), "--session-mode closed-loop: got --concurrency too, want one closed loop"},
+		{file(func(o *Options) { o.SessionMode, o.Concurrency = "fixed", 1 }), ""},
+		{file(func(o *Options) { o.SessionMode, o.ThinkMs = "closed-loop", 5 }), ""}, {file(func(o *Options) { o.SessionMode, o.ThinkDist = "closed-loop", "constant:value=500ms" }), ""},
+		{file(func(o *Options) { o.SessionMode, o.ThinkDist, o.ThinkMs = "closed-loop", "constant:value=500ms", 5 }), `--think-time-dist: got "constant:value=500ms", want it with --session-mode closed-loop and without --think-time-ms`},
+		{file(func(o *Options) { o.Concurrency, o.ThinkDist = 1, "constant:value=500ms" }), `--think-time-dist: got "constant:value=500ms", want it with --session-mode closed-loop and without --think-time-ms`},
+		{file(func(o *Options) { o.RampS = 1 }), "--think-time-ms, --ramp-s: got no closed loop, want --concurrency N with them"}, {file(func(o *Options) { o.ThinkMs = 1 }), "--think-time-ms, --ramp-s: got no closed loop, want --concurrency N with them"},
+		{file(func(o *Options) { o.SessionMode, o.RampS = "closed-loop", 1 }), "--think-time-ms, --ramp-s: got no closed loop, want --concurrency N with them"},
+		{file(func(o *Options) { o.Concurrency, o.RampS, o.ThinkMs = 1, 1, 1 }), ""},
+		{file(func(o *Options) { o.RangeRatio = 0.5 }), "--random-range-ratio: got no --input-len, want it with it"}, {file(func(o *Options) { o.Requests++ }), "--num-prompts: got no --input-len, want it with it"},
+		{file(func(o *Options) { o.RateRPS = 3 }), "--request-rate: got no --input-len, want it with it"},
+	} {
+		got := ""
+		if err := c.o.checkLoad(); err != nil {
+			got = err.Error()
+		}
+		if got != c.want {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+	for ms, want := range map[float64]int64{0: -1, 0.001: 1, 2.5: 2500} {
+		o := Options{ThinkMs: ms}
+		think, err := o.think(1)
+		if got := int64(-1); err != nil || (think == nil) != (want < 0) || think != nil && think() != want {
+			t.Errorf("%g ms: got %d, %v", ms, got, err)
+		}
+	}
+	for _, c := range []struct {
+		o    Options
+		want bool
+	}{
+		{Options{Model: ModelPhysics}, true}, {Options{Model: ModelAuto}, false}, {Options{Model: ModelAuto, Coefficients: "c.yaml"}, true}, {Options{Model: ModelTables, Coefficients: "c.yaml"}, false},
+		{Options{Model: ModelAuto, Coefficients: LibraryWord, Noise: "none"}, false}, {Options{Model: ModelPhysics, Coefficients: LibraryWord, Noise: "none"}, true},
+		{Options{Model: ModelAuto, Coefficients: LibraryWord, Noise: "step"}, true}, {Options{Model: ModelAuto, Coefficients: LibraryWord, Noise: "none", SampleCoefficients: true}, true},
+	} {
+		if got := c.o.usesSet(); got != c.want {
+			t.Errorf("%s, %q, %q: got %v", c.o.Model, c.o.Coefficients, c.o.Noise, got)
+		}
 	}
 }
