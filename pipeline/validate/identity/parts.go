@@ -31,7 +31,6 @@ const (
 	mostSingle    = 8       // times between tokens that an answer of one token may take after it
 	chunkShare    = 0.5     // of the tokens that an answer has in chunks, where most have as many
 	gapShare      = 0.02    // between the sum of the gaps and the time after the first token
-	fewestPasses  = 4       // passes of an answer whose times are compared with it
 	passFactor    = 1.5     // between the time of an answer over its passes and the median of all
 	leastOfPasses = 0.9     // of the elapsed times of its passes that an answer takes
 	pairSlackNs   = 3_000_000_000
