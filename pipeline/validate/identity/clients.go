@@ -327,7 +327,7 @@ func requestFloor(f *facts) reading {
 			roof := space.Roofline(&in)
 			ratio := itlUs / 1e6 / math.Max(roof.LinearS, roof.WeightS+roof.KVS)
 			itl = append(itl, ratio)
-			if ratio < floorShare {
+			if ratio < floorShare && output >= leastStreamed { // a late first chunk shortens the time of few tokens
 				below++
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Tolerances of a part of the values.
@@ -29,10 +30,11 @@ const (
 	laterUs       = 100_000 // from which a request was sent later: a front end may hand over requests of one moment in another order
 	overtakeGaps  = 4       // times between tokens, by which they get it earlier
 	mostSingle    = 8       // times between tokens that an answer of one token may take after it
-	chunkShare    = 0.5     // of the tokens that an answer has in chunks, where most have as many
+	chunkShare    = 0.3     // of the tokens that an answer has in chunks, where most have as many
 	gapShare      = 0.02    // between the sum of the gaps and the time after the first token
 	passFactor    = 1.5     // between the time of an answer over its passes and the median of all
 	leastOfPasses = 0.9     // of the elapsed times of its passes that an answer takes
+	mostOfPasses  = 5       // times them, with what lies between two passes of a small model
 	pairSlackNs   = 3_000_000_000
 	idleFactor    = 3   // between the elapsed time of a decode pass and those beside it
 	fewestPlaced  = 200 // decode passes between others
@@ -51,6 +53,9 @@ func clientTurns(f *facts) reading {
 		if f.dep.Engine.Extra[key] != nil {
 			return notChecked("%s changes the order of prompts", key)
 		}
+	}
+	if policy := f.dep.Engine.SchedulingPolicy; policy != "" && policy != vllm.DefaultSchedulingPolicy {
+		return notChecked("scheduling_policy %s changes the order of prompts", policy)
 	}
 	if f.dep.DP > 1 {
 		return notChecked("several engines have queues of their own")
@@ -272,6 +277,9 @@ func answerPasses(f *facts) reading {
 	if f.speculates() {
 		return notChecked("steps verify drafted tokens")
 	}
+	if f.async {
+		return notChecked("an asynchronous engine may log a pass with the time of another")
+	}
 	spans := f.passSpans()
 	if len(spans) < fewestOfPart {
 		return notChecked("fewer than %d requests whose pass is known", fewestOfPart)
@@ -291,7 +299,7 @@ func answerPasses(f *facts) reading {
 	}
 	median := stat.Median(slices.Clone(ratios))
 	r.largest = away(median)
-	if median < leastOfPasses || median > 2 {
+	if median < leastOfPasses || median > mostOfPasses {
 		r.violated = len(ratios)
 		r.broken = true
 		r.sentence = fmt.Sprintf("after the first token %d requests take %.3g times the elapsed times of the passes that made the others (median): times of clients or "+
@@ -437,6 +445,17 @@ func clientSums(f *facts) reading {
 	if len(list) < 2*fewestOfPart {
 		return notChecked("fewer than %d requests with a time between tokens", 2*fewestOfPart)
 	}
+	ttft := make([]float64, len(list))
+	for i, l := range list {
+		ttft[i] = math.Log(math.Max(1, l.ttftUs))
+	}
+	median := stat.Median(slices.Clone(ttft))
+	for i := range ttft {
+		ttft[i] = math.Abs(ttft[i] - median)
+	}
+	if stat.Median(ttft) < leastWaits {
+		return notChecked("all requests wait about as long for their first token")
+	}
 	scatterOf := func(times float64) float64 { // with TTFT so many times more in E2E
 		var logs []float64
 		for _, l := range list {
@@ -470,5 +489,8 @@ func clientSums(f *facts) reading {
 	return r
 }
 
-// leastLessScatter is the ratio of scatters from which another reading of E2E is the likelier one.
-const leastLessScatter = 1.67
+// Tolerances of other readings of E2E.
+const (
+	leastLessScatter = 1.67 // ratio of scatters from which another reading is the likelier one
+	leastWaits       = 0.2  // median deviation of the logarithm of TTFT: a late first chunk scatters less, and is in no E2E
+)
