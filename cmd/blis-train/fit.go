@@ -291,19 +291,19 @@ func recipeWords(doc *result.Fit) string {
 		if r.Uncalibrated != nil {
 			uncalibrated = optional(r.Uncalibrated, 100, "; uncalibrated, the library alone: %.3g %%")
 		}
-		recipe := "spec " + r.Spec + " alone" // without a prior
+		recipe, other := "spec "+r.Spec+" without a prior", "spec "+r.Spec+" without it"
 		if r.Prior == fit.PriorLibrary {
-			recipe = "library's prior"
+			recipe, other = "library's prior", "with the library's prior"
 		}
 		errorWords := optional(r.RelErr, 100, "%.3g %%")
 		if r.Chosen {
-			chosen = fmt.Sprintf("%s (%s error held out)", recipe, errorWords)
+			chosen = fmt.Sprintf("%s, %s error held out", recipe, errorWords)
 		} else {
-			others = append(others, fmt.Sprintf("%s (%s)", recipe, errorWords))
+			others = append(others, fmt.Sprintf("%s: %s", other, errorWords))
 		}
 	}
 	if len(others) > 0 {
-		chosen += ", not " + strings.Join(others, " or ")
+		chosen += " (" + strings.Join(others, ", ") + ")"
 	}
 	return chosen + uncalibrated
 }
