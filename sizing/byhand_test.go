@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -217,5 +218,26 @@ func TestRefusalsByHand(t *testing.T) {
 	long.Server.Set = append(long.Server.Set, "vllm.max_model_len=250")
 	if _, err := long.Answer(t.Context()); err == nil || !strings.Contains(err.Error(), "10 of 60 prompts of the workload are longer than 250 tokens") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestOrderOfRowsByHand: each row comes before all behind it, by GPUs and by price.
+func TestOrderOfRowsByHand(t *testing.T) {
+	byGPUs := []Row{
+		{Met: MetYes, GPUs: 2, Headroom: 0.3, price: 9}, {Met: MetEstimate, GPUs: 2, Headroom: 0.2, price: 8}, {Met: MetYes, GPUs: 2, Headroom: 0.9, Drafts: true, price: 7},
+		{Met: MetYes, GPUs: 2, Headroom: 0.8, Pools: true, price: 6}, {Met: MetYes, GPUs: 3, Headroom: 0.9, price: 5}, {Met: MetBound, Bound: true, GPUs: 1, price: 1}, {Met: MetBound, Bound: true, GPUs: 2, price: 0},
+		{Bound: true, GPUs: 0, price: 0}, {Met: MetYes, Refused: "x", GPUs: 1, price: 1},
+	}
+	byPrice := slices.Clone(byGPUs)
+	slices.Reverse(byPrice[:5])
+	byPrice[5], byPrice[6] = byPrice[6], byPrice[5]
+	for name, rows := range map[string][]Row{"GPUs": byGPUs, "price": byPrice} {
+		for i := range rows {
+			for j := range rows {
+				if got := compareRows(&rows[i], &rows[j], name == "price"); got != cmp.Compare(i, j) {
+					t.Errorf("by %s: rows %d and %d compare as %d", name, i, j, got)
+				}
+			}
+		}
 	}
 }
