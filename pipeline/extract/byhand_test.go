@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -815,6 +816,62 @@ func TestLogsOfRanks(t *testing.T) {
 		}
 		if got != c.want {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestStrayRowsByHand: of a span of steps 100 to 104, 10 ms apart, rows a day and more away from the middle one or with an id beyond what its stamp allows are dropped.
+func TestStrayRowsByHand(t *testing.T) {
+	const ms, day = int64(1e6), int64(24 * 3600 * 1e9)
+	for _, c := range []struct {
+		name   string
+		change func(s *otlp.Span)
+		steps  string
+		snaps  string
+		from   int64
+		to     int64
+	}{
+		{"as they should be", func(s *otlp.Span) {}, "100 101 102 103 104", "100 104", 100, 104},
+		{"a stamp of a day before", func(s *otlp.Span) { s.Rows.Steps[0].TsStartNs = s.Rows.Steps[2].TsStartNs - day }, "100 101 102 103 104", "100 104", 100, 104},
+		{"earlier", func(s *otlp.Span) { s.Rows.Steps[0].TsStartNs = s.Rows.Steps[2].TsStartNs - day - 1 }, "101 102 103 104", "100 104", 101, 104},
+		{"wall clock, a day later", func(s *otlp.Span) { s.Rows.Steps[4].WallNs = s.Rows.Steps[2].WallNs + day }, "100 101 102 103 104", "100 104", 100, 104},
+		{"wall clock, later", func(s *otlp.Span) { s.Rows.Steps[4].WallNs = s.Rows.Steps[2].WallNs + day + 1 }, "100 101 102 103", "100 104", 100, 103},
+		{"an id that just fits", func(s *otlp.Span) { s.Rows.Steps[4].ID = 102 + unstamped + 20*ms/shortStepNs }, fmt.Sprint("100 101 102 103 ", 102+unstamped+20*ms/shortStepNs), "100 104", 100, 104},
+		{"an id beyond", func(s *otlp.Span) { s.Rows.Steps[4].ID = 103 + unstamped + 20*ms/shortStepNs }, "100 101 102 103", "100 104", 100, 103},
+		{"snapshots at the ends", func(s *otlp.Span) {
+			s.Rows.Snaps[0].StepID, s.Rows.Snaps[1].StepID = 100-unstamped, 104+unstamped
+		}, "100 101 102 103 104", fmt.Sprint(100-unstamped, " ", 104+unstamped), 100, 104},
+		{"snapshots beyond", func(s *otlp.Span) {
+			s.Rows.Snaps[0].StepID, s.Rows.Snaps[1].StepID = 99-unstamped, 105+unstamped
+		}, "100 101 102 103 104", "", 100, 104},
+		{"a first step of the span that is none", func(s *otlp.Span) { s.FirstStep = 99 - unstamped }, "100 101 102 103 104", "100 104", 100, 104},
+		{"a last one", func(s *otlp.Span) { s.LastStep = 105 + unstamped }, "100 101 102 103 104", "100 104", 100, 104},
+		{"one that may be", func(s *otlp.Span) { s.LastStep = 104 + unstamped }, "100 101 102 103 104", "100 104", 100, 104 + unstamped},
+		{"two rows", func(s *otlp.Span) {
+			s.Rows.Steps = s.Rows.Steps[:2]
+			s.Rows.Steps[0].TsStartNs -= 9 * day
+		}, "100 101", "100 104", 100, 104},
+	} {
+		s := &otlp.Span{FirstStep: 100, LastStep: 104, Rows: &otlp.StepRows{Snaps: []trace.Snapshot{{StepID: 100}, {StepID: 104}}}}
+		for i := range int64(5) {
+			s.Rows.Steps = append(s.Rows.Steps, trace.Step{ID: 100 + i, TsStartNs: 50*day + 10*ms*i, WallNs: 90*day + 10*ms*i})
+		}
+		c.change(s)
+		before := len(s.Rows.Steps) + len(s.Rows.Snaps)
+		x := &collector{names: []source.Input{{Name: "f"}}, acc: source.NewAccount(nil)}
+		x.dropStrayRows(s)
+		var steps, snaps []string
+		for _, row := range s.Rows.Steps {
+			steps = append(steps, fmt.Sprint(row.ID))
+		}
+		for _, row := range s.Rows.Snaps {
+			snaps = append(snaps, fmt.Sprint(row.StepID))
+		}
+		if strings.Join(steps, " ") != c.steps || strings.Join(snaps, " ") != c.snaps || s.FirstStep != c.from || s.LastStep != c.to {
+			t.Errorf("%s: got steps %v, snapshots %v, %d to %d", c.name, steps, snaps, s.FirstStep, s.LastStep)
+		}
+		if n := x.acc.Dropped[source.CodeBadRecord]; n != int64(before-len(steps)-len(snaps)) {
+			t.Errorf("%s: %d rows are counted as dropped", c.name, n)
 		}
 	}
 }
