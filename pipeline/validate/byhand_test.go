@@ -614,3 +614,99 @@ func TestLevelsByHand(t *testing.T) {
 		t.Errorf("got %g of %d rows, want 0 and a half of two", mape, n)
 	}
 }
+
+// TestInspectionByHand: why a run cannot be fitted, and which of its figures need attention, just at and just beyond each limit.
+func TestInspectionByHand(t *testing.T) {
+	p := testkit.Ptr
+	good := func(change func(r *result.InspectRun)) *result.InspectRun {
+		r := &result.InspectRun{ID: "r"}
+		r.Requests.Total, r.Steps.Recorded, r.Steps.Known = 5, 9, 9
+		change(r)
+		return r
+	}
+	noTimes := trace.Errorf("x", "no times").WithHint("record them")
+	for name, c := range map[string]struct {
+		r       *result.InspectRun
+		noTimes *trace.Error
+		points  int
+		learns  bool
+		want    string
+	}{
+		"good":           {good(func(r *result.InspectRun) {}), nil, 0, false, ""},
+		"empty":          {&result.InspectRun{ID: "r"}, nil, 0, true, "run r is empty: it holds neither requests nor steps"},
+		"points alone":   {&result.InspectRun{ID: "r"}, nil, 1, true, ""},
+		"observed alone": {good(func(r *result.InspectRun) { r.Requests.Total, r.Steps.Recorded, r.Requests.Observed = 0, 0, 1 }), nil, 0, true, ""},
+		"no step times":  {good(func(r *result.InspectRun) { r.Saturated = true }), noTimes, 0, false, "run r: x: no times; record them"},
+		"saturated":      {good(func(r *result.InspectRun) { r.Saturated = true }), nil, 0, true, "run r is saturated: requests pile up in the system"},
+		"no steps":       {good(func(r *result.InspectRun) { r.Steps.Recorded = 0 }), nil, 0, false, "run r holds no step summaries, so no step time can be fitted"},
+		"steps or not":   {good(func(r *result.InspectRun) { r.Steps.Recorded = 0 }), nil, 0, true, ""},
+		"below the floor": {good(func(r *result.InspectRun) {
+			r.Audit = &result.TargetAudit{CadenceUsP50: p(99.4), PhysicalFloorUs: p(100.4)}
+		}), nil, 0, true, "run r has a median step cadence of 99 us, below the 100 us that reading the weights once takes"},
+		"at the floor": {good(func(r *result.InspectRun) {
+			r.Audit = &result.TargetAudit{CadenceUsP50: p(100), PhysicalFloorUs: p(100)}
+		}), nil, 0, true, ""},
+		"no known step": {good(func(r *result.InspectRun) { r.Steps.Known = 0 }), nil, 0, true, "run r has no step whose batch is known, so no row can be built"},
+	} {
+		if got := unfitReason(c.r, c.noTimes, c.points, c.learns); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	var got []string
+	for _, f := range inspectFindings(good(func(r *result.InspectRun) {
+		r.Losses = result.InspectLosses{DroppedSpanEvents: 1, OrphanSnapshots: 2, AdjacentShare: p(0.49)}
+		r.Clocks = result.InspectClocks{NegativeIntervals: 1, OffsetSpreadMs: p(100.6)}
+		r.Requests.Engine, r.Requests.APIUnlinked, r.Requests.StopStringEnds = 100, 6, 1
+	})) {
+		got = append(got, f.Message)
+	}
+	want := []string{
+		"run r: 1 span events were dropped while recording, 2 snapshots lost their step", "run r: 49 % of the recorded steps have a recorded successor, want >= 50 %", "run r: 1 requests have stamps that run backwards",
+		"run r: wall minus monotonic clock spreads over 101 ms, want <= 100 ms", "run r: 6 of 100 core spans have no API span", "run r: 1 requests were ended by a stop string and count as successes",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q", got)
+	}
+	if got := inspectFindings(good(func(r *result.InspectRun) {
+		r.Losses.AdjacentShare, r.Clocks.OffsetSpreadMs, r.Requests.Engine, r.Requests.APIUnlinked = p(0.5), p(100), 100, 5
+	})); len(got) != 0 {
+		t.Errorf("at the limits: got %v", got)
+	}
+
+	// Offsets of 1 s and 3 s of steps, 5 s of events.
+	run := &trace.Run{Steps: []trace.Step{{WallNs: 11e9, TsEndNs: 10e9}, {WallNs: 23e9, TsEndNs: 20e9}}, Events: []trace.JourneyEvent{{WallNs: 15e9, TsNs: some(int64(10e9))}, {WallNs: 99e9}},
+		Requests: []trace.Request{{QueuedNs: some(int64(9)), ScheduledNs: some(int64(8))}, {QueuedNs: some(int64(8)), ScheduledNs: some(int64(9))}}}
+	if c := compareClocks(run); !near(*c.OffsetS, 2) || !near(*c.OffsetSpreadMs, 1800) || c.NegativeIntervals != 1 || c.Engines != 1 {
+		t.Errorf("steps: got %g s, %g ms, %+v", *c.OffsetS, *c.OffsetSpreadMs, c)
+	}
+	run.Steps = nil
+	if c := compareClocks(run); !near(*c.OffsetS, 5) || *c.OffsetSpreadMs != 0 {
+		t.Errorf("events: got %g s, %g ms", *c.OffsetS, *c.OffsetSpreadMs)
+	}
+	if c := compareClocks(&trace.Run{}); c.OffsetS != nil || c.OffsetSpreadMs != nil || c.Engines != 0 {
+		t.Errorf("nothing: got %+v", c)
+	}
+	if got := phaseSpanS(run, rows.PhaseVerdict{Name: "p", StartNs: 2e9, EndNs: 4.5e9}); !near(got, 2.5) {
+		t.Errorf("a phase: got %g s", got)
+	}
+	if got := phaseSpanS(&trace.Run{}, rows.PhaseVerdict{}); got != 0 {
+		t.Errorf("an empty run: got %g s", got)
+	}
+	phase := &deploy.Phase{StartNs: 100, EndNs: 200}
+	if got := newPhase([]Request{{ArrivalNs: 99}, {ArrivalNs: 200}}, phase, nil); len(got.recorded) != 0 || len(got.findings) != 1 || got.findings[0].Message != "no request arrives in the phase" {
+		t.Errorf("beside the phase: got %+v", got)
+	}
+	r := &residuals{y: []float64{10, 20, 0.5, 100}, us: []float64{-1, 4, 0.25, 0}, weight: []float64{1, 1, 1, 5}}
+	if got := r.meanError(); !near(got, (0.1+0.2+0.25)/4) {
+		t.Errorf("got a mean error of %g", got)
+	}
+	if got := r.constantLoss(); !near(got, 90+80+99.5) {
+		t.Errorf("got a loss of %g", got)
+	}
+	if got := medianPairedError([]float64{10, 0, -1, 0.5}, []float64{12, 5, 5, 0.6}); !near(got, 0.2) {
+		t.Errorf("got a paired error of %g, want those of positive times", got)
+	}
+	if got := medianPairedError([]float64{0}, []float64{1}); !math.IsNaN(got) {
+		t.Errorf("no pair: got %g", got)
+	}
+}
