@@ -123,7 +123,7 @@ var identities = []Identity{
 		Name: "client_chunks", Kind: "tokens", Streams: "client timings",
 		Holds:     "the gaps between the chunks of an answer add up to the time after its first token, and it has a chunk a token where most answers do",
 		Tolerance: "2 % and 2 ms; 0.3 or 3.3 times as many chunks; 3 % of the answers, and 4",
-		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_order client_encloses_server client_lengths client_tokens client_streams client_units clients_differ clock_rates step_stamps client_delays client_limits client_totals", compare: clientChunks,
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_order client_encloses_server client_lengths client_tokens client_streams client_units clients_differ clock_rates step_stamps step_floor client_delays client_limits client_totals", compare: clientChunks,
 	},
 	{
 		Name: "snapshot_tokens", Kind: "tokens", Streams: "snapshots and step summaries",
