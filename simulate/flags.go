@@ -125,7 +125,7 @@ func (o *Options) loadFlags() []cli.Flag {
 			Usage: "draw both lengths evenly from 1-R to 1+R times --input-len and --output-len, `R`"}),
 		option.RecordedUnless("1000", &cli.IntFlag{Name: "num-prompts", Destination: &o.Requests, Value: o.Requests,
 			Usage: "send `N` requests of --input-len"}),
-		option.RecordedUnless("0", &cli.Float64Flag{Name: "request-rate", Destination: &o.RateRPS, Value: o.RateRPS,
+		option.RecordedUnless("0", &cli.Float64Flag{Name: "request-rate", Aliases: []string{"rate"}, Destination: &o.RateRPS, Value: o.RateRPS,
 			Usage: "Poisson arrivals of requests of --input-len, `RPS` per second; 0: all at once"}),
 	}
 }
