@@ -1,6 +1,7 @@
 package files
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -75,5 +76,54 @@ func TestReadable(t *testing.T) {
 	}
 	if text := []byte("plain: x\n"); &Readable(text)[0] != &text[0] {
 		t.Error("a plain text is another one")
+	}
+}
+
+// yamlInner and yamlOuter have keys in every place where a document can have them.
+type yamlInner struct {
+	A int `yaml:"a"`
+}
+
+type yamlOuter struct {
+	yamlInlined `yaml:",inline"`
+	List        []yamlInner          `yaml:"list"`
+	ByName      map[string]yamlInner `yaml:"by_name"`
+	Pointer     *yamlInner           `yaml:"pointer"`
+	Any         any                  `yaml:"any"`
+	Skipped     int                  `yaml:"-"`
+}
+
+type yamlInlined struct {
+	B int `yaml:"b"`
+}
+
+// TestUnknownKeysAnywhere: a document has the error, and the values, that the library's own strict
+// decoder gives it.
+func TestUnknownKeysAnywhere(t *testing.T) {
+	for _, text := range []string{
+		"b: 1\nlist: [{a: 1}, {a: 2}]\nby_name: {x: {a: 3}}\npointer: {a: 4}\nany: {c: 5}\n",
+		"list: [{a: 1}, {c: 2}]\n",
+		"by_name: {x: {c: 3}}\n",
+		"pointer: {c: 4}\n",
+		"c: 1\nd: 2\n",
+		"-: 1\n",
+		"Skipped: 1\n",
+		"pointer: &p {a: 1}\nlist: [*p]\n",
+		"any: &p {c: 1}\nlist: [*p]\n",
+		"any: &p {a: 1}\npointer: {<<: *p}\n",
+		"any: &p {c: 1}\npointer: {<<: *p}\n",
+		"list: {a: 1}\n",
+	} {
+		var got, want yamlOuter
+		err := DecodeYAML([]byte(text), "f", &got)
+		dec := yaml.NewDecoder(strings.NewReader(text))
+		dec.KnownFields(true)
+		wantErr := dec.Decode(&want)
+		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
+			t.Errorf("%q: got %v, want %v", text, err, wantErr)
+		}
+		if err == nil && !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: got %+v, want %+v", text, got, want)
+		}
 	}
 }
