@@ -316,6 +316,9 @@ func TestExplainCommand(t *testing.T) {
 	if rc, out, _ := call("explain", "unlearned_value"); rc != 0 || !strings.Contains(out, "--force") {
 		t.Errorf("%d %q", rc, out)
 	}
+	if rc, out, _ := call("explain", "client_turns"); rc != 0 || !strings.Contains(out, "Tolerance: overtaken by fewer than 3") || !strings.Contains(out, "leaves undecided replay") {
+		t.Errorf("an identity: %d %q", rc, out)
+	}
 	if rc, _, stderr := call("explain", "no_such_code_at_all"); rc != 2 || !strings.Contains(stderr, "no code") {
 		t.Errorf("%d %q", rc, stderr)
 	}

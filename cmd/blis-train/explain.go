@@ -16,7 +16,9 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
+	"github.com/blis-train/blis-train/pipeline/validate/identity"
 	"github.com/blis-train/blis-train/report"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -26,8 +28,8 @@ func explainCommand() *cli.Command {
 		Name:      "explain",
 		ArgsUsage: "[CODE...]",
 		Usage:     "print what a code means and what to do about it",
-		Description: `Codes of drops, warnings, findings and rejections, words that are printed, and features. Without an argument all are
-listed; a part of a code lists those that contain it.
+		Description: `Codes of drops, warnings, findings and rejections, gates, identities between streams, words that are printed, and features.
+Without an argument all are listed; a part of a code lists those that contain it.
 
 Example:
    blis-train explain no_interval`,
@@ -37,7 +39,7 @@ Example:
 // explain prints the codes that the arguments name, all codes without an argument. Each argument
 // must match at least one.
 func explain(con *console, args []string) error {
-	all := slices.Concat(catalogue(), gateReasons(), wordEntries())
+	all := slices.Concat(catalogue(), gateReasons(), identityEntries(), wordEntries())
 	var found []explained
 	if len(args) == 0 {
 		found = all
@@ -142,6 +144,27 @@ func gateReasons() (all []explained) {
 
 // asSentence returns s with a capital first letter and a full stop.
 func asSentence(s string) string { return strings.ToUpper(s[:1]) + s[1:] + "." }
+
+// identityEntries returns what must hold between the streams of a recording, one entry for each identity.
+func identityEntries() (all []explained) {
+	for _, id := range identity.All() {
+		effect := "is named and fails nothing"
+		switch id.Effect {
+		case result.IdentityFails:
+			effect = "fails " + strings.Join(id.Harms, ", ")
+		case result.IdentityUndecided:
+			effect = "leaves undecided " + strings.Join(id.Harms, ", ")
+		}
+		all = append(all, explained{
+			Code:    trace.Code(id.Name),
+			Kind:    "identity",
+			Package: "pipeline/validate/identity",
+			Meaning: fmt.Sprintf("Of %s: %s.", id.Streams, id.Holds),
+			Action:  fmt.Sprintf("Tolerance: %s. A violation %s.", id.Tolerance, effect),
+		})
+	}
+	return all
+}
 
 // catalogue returns the codes of all packages, sorted by code and package.
 var catalogue = sync.OnceValue(func() (all []explained) {
