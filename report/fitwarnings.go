@@ -85,6 +85,11 @@ func DelayNotFitted(target string, rows int) string {
 	return fmt.Sprintf("alpha %s: %d training rows: not fitted", target, rows)
 }
 
+// DelayNotConverged returns the warning about a delay whose fit found no certified answer.
+func DelayNotConverged(target, why string) string {
+	return fmt.Sprintf("alpha %s: %s: not fitted, because its measured delays contradict each other, as with clocks that differ by hours", target, why)
+}
+
 // FewDegreesOfFreedom returns the warning about a fit of the frozen recipe that has hardly more configurations
 // than effective degrees of freedom.
 func FewDegreesOfFreedom(df float64, configs int) string {

@@ -1,8 +1,11 @@
 package fit
 
 import (
+	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -20,6 +23,29 @@ func codes(found []trace.Finding) (out []trace.Code) {
 		out = append(out, f.Code)
 	}
 	return out
+}
+
+// TestDelayWithoutAnAnswer: a delay whose fit does not converge is left out with a warning; other errors are errors.
+func TestDelayWithoutAnAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		err  error
+		want bool
+	}{
+		"intervals":   {fmt.Errorf("grid: %w", &ridge.Error{Code: ridge.IntervalNotConverged, Msg: "no certificate after 10000 passes"}), true},
+		"certificate": {&ridge.Error{Code: ridge.CertificateFailed, Msg: "gradient 3"}, true},
+		"few rows":    {&ridge.Error{Code: ridge.TooFewRows, Msg: "3 rows"}, false},
+		"other":       {errors.New("disk full"), false},
+		"none":        {nil, false},
+	} {
+		f := &fitter{out: &result.Fit{}}
+		a := &alphaFit{target: coeff.Overhead, s: &Solved{}}
+		if got := f.warnNotConverged(a, c.err); got != c.want || (a.s == nil) != c.want || len(f.out.Warnings) == 1 != c.want {
+			t.Errorf("%s: got %v with %d warnings", name, got, len(f.out.Warnings))
+		}
+		if c.want && (f.out.Warnings[0].Code != NotConverged || !strings.HasPrefix(f.out.Warnings[0].Message, "alpha overhead: ")) {
+			t.Errorf("%s: got %v", name, f.out.Warnings[0])
+		}
+	}
 }
 
 func TestFindingsAboutATerm(t *testing.T) {

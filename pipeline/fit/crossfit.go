@@ -103,6 +103,9 @@ func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 			continue
 		}
 		alpha, err := c.delayWithout(block, a, gamma)
+		if _, ok := notConverged(err); ok {
+			return nil, nil
+		}
 		if err != nil {
 			return nil, fmt.Errorf("alpha %s: %w", a.target, err)
 		}

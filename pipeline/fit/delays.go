@@ -6,6 +6,7 @@ package fit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -82,11 +83,32 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	quick := a.s.Opt
 	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
 	sels, err := train.SelectIntervals(a.bounds, quick)
+	if f.warnNotConverged(a, err) {
+		return a, nil
+	}
 	if err != nil {
 		return nil, err
 	}
 	a.sel.Rel = sels
 	return a, nil
+}
+
+// warnNotConverged reports whether err is that no certified answer was found. Then the target is not fitted, with a
+// warning: it must not cost the step times, which do not depend on it.
+func (f *fitter) warnNotConverged(a *alphaFit, err error) bool {
+	e, ok := notConverged(err)
+	if !ok {
+		return false
+	}
+	a.s = nil
+	f.warn(trace.Finding{Code: NotConverged, Message: report.DelayNotConverged(a.target, e.Msg)})
+	return true
+}
+
+// notConverged returns the error of a fit that found no certified answer.
+func notConverged(err error) (*ridge.Error, bool) {
+	e, ok := errors.AsType[*ridge.Error](err)
+	return e, ok && codeOf[e.Code] == NotConverged
 }
 
 // epsOf returns the floor of the denominator of relative weights, us (spec#delay-weights).
@@ -134,6 +156,9 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 		if err == nil && a.s.Opt.Proportional && a.s.Frozen == nil {
 			err = f.waitsOn(a)
 		}
+	}
+	if f.warnNotConverged(a, err) {
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
