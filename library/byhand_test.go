@@ -396,9 +396,7 @@ func TestShapesByHand(t *testing.T) {
 // handStep is a step of operators with constant times.
 func handStep(ops ...Operator) *Step {
 	s := &Step{TP: 1, Ranks: 1, GPU: &GPU{Hardware: "x"}, DType: bf16}
-	for _, op := range ops {
-		s.Operators = append(s.Operators, op)
-	}
+	s.Operators = append(s.Operators, ops...)
 	return s
 }
 

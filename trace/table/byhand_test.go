@@ -338,8 +338,7 @@ func header(t *testing.T, fields [][2]int64, inner int16, innerFields [][2]int64
 	buf := thrift.NewTMemoryBuffer()
 	p := thrift.NewTCompactProtocolConf(buf, nil)
 	ctx := t.Context()
-	var write func(fields [][2]int64)
-	write = func(fields [][2]int64) {
+	write := func(fields [][2]int64) {
 		for _, f := range fields {
 			if f[0] < 0 { // a boolean
 				p.WriteFieldBegin(ctx, "", thrift.BOOL, int16(-f[0]))
