@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
-	"github.com/blis-train/blis-train/internal/stat"
 	"gopkg.in/yaml.v3"
 )
 
@@ -33,6 +32,7 @@ const (
 	EagerExperts        // us, on top, of a layer with routed experts
 	EagerLatent         // us, on top, of a layer with multi-head latent attention, which launches more kernels
 	EagerWhole          // us, on top, of a layer of an engine whose graphs are of decodes only: its prompts run without pieces of graphs
+	EagerFP8            // us, on top, of an fp8 product whose kernel FlashInfer chooses at each call
 	NumStep
 )
 
@@ -55,12 +55,13 @@ var Parameters = [NumStep + 1]Parameter{
 	HostSequence: {"host_sequence_us", 0, 1, 0},
 	SyncStep:     {"sync_step_us", 750, 300, 0},
 	SyncSequence: {"sync_sequence_us", 10, 30, 0},
-	ScalePrompt:  {"prompt_scale", 0, 0.05, -0.5},
+	ScalePrompt:  {"prompt_scale", 0, 0.045, -0.5},
 	SmallKernel:  {"small_kernel_us", 0.5, 0.25, 0},
 	EagerLayer:   {"eager_layer_us", 150, 100, 0},
 	EagerExperts: {"eager_experts_us", 1_500, 700, 0},
 	EagerLatent:  {"eager_latent_us", 1_000, 300, 0},
-	EagerWhole:   {"eager_whole_us", 700, 300, 0},
+	EagerWhole:   {"eager_whole_us", 600, 300, 0},
+	EagerFP8:     {"eager_fp8_us", 52, 10, 0},
 	NumStep:      {"overhead_us", 8_000, 3_000, 0},
 }
 
@@ -76,10 +77,13 @@ var ByGPU = []Parameter{
 type Corrections struct {
 	Version string `yaml:"version"`
 	// GPUs has what a GPU differs by from Step, by its datasheet name and the parameter's.
-	GPUs   map[string]map[string][2]float64 `yaml:"gpus"`
-	Step   map[string][2]float64            `yaml:"common"`      // by Parameter.Name
-	Unseen Intervals                        `yaml:"unseen,flow"` // of a family that was not measured: the widest of those held out
-	Judged []Judged                         `yaml:"judged"`
+	GPUs map[string]map[string][2]float64 `yaml:"gpus"`
+	Step map[string][2]float64            `yaml:"common"` // by Parameter.Name
+	// PerShare are the intervals for each share of time that rests on no measured kernel, learned from all
+	// families (UnmeasuredShares).
+	PerShare Intervals `yaml:"per_share,flow"`
+	Unseen   Intervals `yaml:"unseen,flow"` // the widest of the families, where step times are not from kernel tables
+	Judged   []Judged  `yaml:"judged"`
 }
 
 // Judged is a family of deployments that was validated: its predictions were compared with measured
@@ -94,7 +98,8 @@ type Judged struct {
 	Unknown    bool      `yaml:"flags_unknown,omitempty" json:"flags_unknown,omitempty"` // what the servers ran is not known in full
 	TPOTMape   float64   `yaml:"tpot_mape" json:"tpot_mape"`
 	TTFTMedian float64   `yaml:"ttft_median" json:"ttft_median"`
-	Intervals  Intervals `yaml:"intervals_90,flow" json:"intervals_90"`
+	Intervals  Intervals `yaml:"intervals_90,flow" json:"intervals_90"` // that nine in ten of its points lie within
+	PerShare   Intervals `yaml:"per_share,flow" json:"per_share"`       // as Corrections.PerShare, learned from all other families
 }
 
 //go:embed corrections.yaml
@@ -168,32 +173,6 @@ func listOfSizes(sizes []int64) string {
 		return strings.Join(words, "")
 	}
 	return strings.Join(words[:last], ", ") + " and " + words[last]
-}
-
-// IntervalsOf returns the intervals that are stated for a step in a load, and the axes on which it
-// lies outside of what its family was measured with. Outside, and if no server of the family was
-// measured, the intervals are those of families that were held out. All
-// grow by the step's Doubt.
-func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []string) {
-	judged, _ := c.JudgedAs(s)
-	out = c.Unseen
-	if judged != nil {
-		outside = judged.Measured.Outside(a)
-		if len(outside) > 0 {
-			out = Intervals{
-				TTFT:       math.Max(c.Unseen.TTFT, judged.Intervals.TTFT),
-				ITL:        math.Max(c.Unseen.ITL, judged.Intervals.ITL),
-				E2E:        math.Max(c.Unseen.E2E, judged.Intervals.E2E),
-				Throughput: math.Max(c.Unseen.Throughput, judged.Intervals.Throughput),
-			}
-		} else {
-			out = judged.Intervals
-		}
-	}
-	for _, v := range []*float64{&out.TTFT, &out.ITL, &out.E2E, &out.Throughput} {
-		*v = stat.Round(*v+s.Doubt, 3)
-	}
-	return out, outside
 }
 
 // Sentence returns for people how far predictions of a step can be trusted, whatever the load.

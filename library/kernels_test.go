@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
@@ -435,7 +436,12 @@ func TestOutsideOfTheMeasuredDomain(t *testing.T) {
 	}
 	inside := Asked{InputTokens: 1024, OutputTokens: 1024, Clients: 16, Version: "0.11.2", KVBytes: 2, DP: 1,
 		Parameters: 70.6, ActiveParameters: 69.5, BatchedTokens: 8192}
-	if got, axes := c.IntervalsOf(s, &inside); len(axes) > 0 || got != j.Intervals {
+	theta := c.On("H100-SXM-80GB")
+	decode, prompt := s.UnmeasuredShares(&theta, c.OverheadUs(), &inside)
+	if !(decode > decodeFloor+0.05 && decode < decodeFloor+0.35 && prompt > promptFloor+0.1 && prompt < promptFloor+0.7) {
+		t.Errorf("got unmeasured shares %.2f and %.2f", decode, prompt)
+	}
+	if got, axes := c.IntervalsOf(s, &inside); len(axes) > 0 || got.ITL != stat.Round(j.PerShare.ITL*decode, 3) || got.TTFT != stat.Round(j.PerShare.TTFT*prompt, 3) {
 		t.Errorf("inside: got %+v, %q", got, axes)
 	}
 	for _, x := range []struct {

@@ -114,6 +114,7 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 		decodesOnly: d.Engine.GraphsOfDecodesOnly(),
 		sync:        !d.Engine.IsAsync(),
 	}
+	s.spreadExperts = d.Model.IsMoE() && d.Engine.ExpertParallel && d.TP*ranks > 1
 	s.Family, s.DType = family(d, m)
 	b := &binder{
 		g:      g,

@@ -107,12 +107,19 @@ func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 		b.addLinear(strings.Join(group.names, "+"), &group.quant, int64(group.rows), group.columns, group.times)
 		isOfAttention := group.isOut && kvHeads > 0
 		op := &b.s.Operators[len(b.s.Operators)-1]
+		if op.DType == fp8 && b.g.SM >= blackwell {
+			b.s.chosenFP8 += op.Count
+		}
 		hasQuantization := op.DType == fp8 && op.rank < byBytes
 		if hasQuantization && !isOfAttention && b.d.Engine.FusesQuantization() {
 			b.quantizedBefore(op, float64(group.columns))
 		}
 	}
 }
+
+// blackwell is the compute capability x 10 from which vLLM multiplies fp8 weights of one scale a tensor with FlashInfer
+// (vllm/model_executor/layers/quantization/utils/w8a8_utils.py, Fp8LinearOp; 0.11).
+const blackwell = 100
 
 // leastOfRows is the least share of the rows' time that is left without the quantization.
 const leastOfRows = 0.5

@@ -71,6 +71,11 @@ func (b *binder) fusedReduce() fusedReduce {
 // collector calls tensor_model_parallel_all_reduce: collector/network/collect_all_reduce.py of
 // AIConfigurator). So it is right for every algorithm that vLLM chooses, up to the largest size of
 // symmetric memory; above that size NCCL's own table is used.
+//
+// The collector's eager rows contain a copy of the input that no engine makes (input_tensor.clone()),
+// and for small sizes the time of the host's launch. Outside of graphs the rows of graphs count, with the
+// copy into a registered buffer that the custom kernel needs there
+// (vllm/distributed/device_communicators/custom_all_reduce.py, all_reduce: registered=False).
 func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activations bool) {
 	if b.tp == 1 {
 		return
@@ -92,16 +97,22 @@ func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activat
 		most = max(limits[0], limits[1])
 		source.Note = cmp.Or(source.Note, fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limits[0]/kib))
 	}
+	custom := float64(customMaxBytes)
+	if hasLimits {
+		custom = min(custom, limits[0])
+	}
 	one := func(in *state) float64 {
 		bytes := in.run * bytesPerToken
-		vllm := &eager
-		if in.captured {
-			vllm = &graph
-		}
 		if bytes >= most {
 			return nccl.usAt(bytes, 1)
 		}
-		us := vllm.usAt(bytes, 1)
+		us := graph.usAt(bytes, 1)
+		if !in.captured && bytes < custom {
+			us += 2*bytes*b.usByte + launchUs
+		}
+		if !in.captured {
+			us = min(us, eager.usAt(bytes, 1))
+		}
 		if !hasLimits || bytes <= limits[0] {
 			return us
 		}

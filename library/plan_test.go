@@ -85,3 +85,71 @@ func TestReplacedRows(t *testing.T) {
 	}
 	t.Error("got no row of an fp8 layer, want one: the small layers of Qwen3-32B-FP8 are launch-bound")
 }
+
+// TestEagerReduce: outside of graphs an all-reduce takes the rows of graphs, with the copy into the buffer of vLLM's custom kernel below its
+// 8 MiB, and never more than the eager rows, which contain a copy that no engine makes.
+func TestEagerReduce(t *testing.T) {
+	d := deploymentOn(t, "H100", 2, fp8)
+	s := bound(t, d)
+	reduce := func(in *state) float64 {
+		for i := range s.Operators {
+			if s.Operators[i].Name == "all_reduce" {
+				return s.Operators[i].us(in)
+			}
+		}
+		t.Fatal("no all_reduce")
+		return 0
+	}
+	const perToken = 2 * 5120
+	for tokens, copied := range map[float64]float64{100: 2 * 100 * perToken / (movedShare * 3.35e6), 1600: 0, 8000: 0} {
+		extra := 0.0
+		if copied > 0 {
+			extra = copied + launchUs
+		}
+		graph := reduce(&state{run: tokens, captured: true})
+		eager := reduce(&state{run: tokens})
+		if math.Abs(eager-graph-extra) > 0.02*graph {
+			t.Errorf("%g tokens: got %.1f us in a graph and %.1f outside, want %.1f more", tokens, graph, eager, extra)
+		}
+	}
+}
+
+// TestChosenFP8: FlashInfer chooses the kernel of each fp8 product on Blackwell alone, four a layer.
+func TestChosenFP8(t *testing.T) {
+	for gpu, want := range map[string]float64{"B200": 4 * 64, "RTX-PRO-6000": 4 * 64, "H100": 0} {
+		d := deploymentOn(t, gpu, 2, fp8)
+		s := bound(t, d)
+		var x, plain [NumStep]float64
+		b := Batch{Tokens: 4096, Sequences: 1, Prefills: 1, PrefillTokens: 4096, PrefillPairs: 4096 * 4097 / 2}
+		s.NewPricer().Columns(&b, &x)
+		decode := decodes(8, 1000)
+		s.NewPricer().Columns(&decode, &plain)
+		if x[EagerFP8] != want || plain[EagerFP8] != 0 {
+			t.Errorf("%s: got %g products of a prompt and %g of decodes, want %g and 0", gpu, x[EagerFP8], plain[EagerFP8], want)
+		}
+	}
+}
+
+// TestUnmeasuredShares: of a step whose kernels have all but one a table, with and without experts that are spread.
+func TestUnmeasuredShares(t *testing.T) {
+	theta := [NumStep]float64{ScaleGPU: 1, HostStep: 25}
+	flat := func(name, table string, us float64) Operator {
+		return Operator{Name: name, Count: 1, found: found{Table: table, Reached: Analytic}, us: func(*state) float64 { return us }}
+	}
+	s := Step{
+		GPU:       &GPU{Hardware: "x"},
+		graphs:    vllm.GraphSizes{1, 4096},
+		Operators: []Operator{flat("linear", "gemm", 60), flat("norm", "", 15)},
+	}
+	decode, prompt := s.UnmeasuredShares(&theta, 100, &Asked{})
+	if math.Abs(decode-(decodeFloor+0.4)) > 1e-9 || math.Abs(prompt-(promptFloor+0.7)) > 1e-9 {
+		t.Errorf("got %g and %g", decode, prompt)
+	}
+	s.spreadExperts = true
+	if own, spread := s.UnmeasuredShares(&theta, 100, &Asked{}); own != decode || math.Abs(spread-prompt-spreadExpertsShare) > 1e-9 {
+		t.Errorf("got %g and %g", own, spread)
+	}
+	if a, b := (&Step{}).UnmeasuredShares(&theta, 100, &Asked{}); a != 1 || b != 1 {
+		t.Errorf("without operators: got %g and %g", a, b)
+	}
+}

@@ -104,6 +104,7 @@ func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 		x[EagerLayer] = share * p.Layers
 		x[EagerExperts] = share * p.expertLayers
 		x[EagerLatent] = share * p.latentLayers
+		x[EagerFP8] = share * p.chosenFP8
 		if p.decodesOnly {
 			x[EagerWhole] = share * p.Layers
 		}
@@ -128,7 +129,7 @@ func (s *Step) launchShare(b *Batch) float64 {
 var kernelTimes = []int{ScaleGPU, ScaleExpert, ScaleReduce, ScalePrompt, SmallKernel}
 
 // launches are the features that are time in which the host launches kernels one by one.
-var launches = []int{EagerLayer, EagerExperts, EagerLatent, EagerWhole}
+var launches = []int{EagerLayer, EagerExperts, EagerLatent, EagerWhole, EagerFP8}
 
 // Slower drops from the features of a step outside CUDA graphs those of the shorter part: its
 // kernels, or the host that launches them one by one.

@@ -32,8 +32,11 @@ type Step struct {
 	decodesOnly  bool
 	expertLayers float64 // of Layers
 	latentLayers float64 // of Layers
-	sync         bool    // the engine schedules synchronously
-	small        float64 // number of kernels without a table
+	// spreadExperts: the routed experts are whole, on one rank each
+	spreadExperts bool
+	chosenFP8     float64 // number of fp8 products whose kernel FlashInfer chooses at each call
+	sync          bool    // the engine schedules synchronously
+	small         float64 // number of kernels without a table
 }
 
 // Bound returns the plan of a deployment's step (its operators with their times) from the kernel

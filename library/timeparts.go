@@ -65,7 +65,7 @@ func (p *Pricer) TimeParts(b *Batch, theta *[NumStep]float64) (parts [NumTimePar
 
 // LaunchUs returns the time in us in which the host launches a step outside CUDA graphs, and its standard error.
 func (s *Step) LaunchUs(c *Corrections) (us, se float64) {
-	times := map[int]float64{EagerLayer: s.Layers, EagerExperts: s.expertLayers, EagerLatent: s.latentLayers}
+	times := map[int]float64{EagerLayer: s.Layers, EagerExperts: s.expertLayers, EagerLatent: s.latentLayers, EagerFP8: s.chosenFP8}
 	if s.decodesOnly {
 		times[EagerWhole] = s.Layers
 	}

@@ -149,10 +149,16 @@ func trustOf(step *library.Step, asked *library.Asked) *Trust {
 	}
 	t.Summary = t.Sentence
 	t.Judged, t.Unjudged = learned.JudgedAs(step)
+	t.nameSubstituted(step.Operators)
+	return t
+}
+
+// nameSubstituted lists the operators whose times are of other rows, those of one note together.
+func (t *Trust) nameSubstituted(operators []library.Operator) {
 	names := map[string][]string{} // of operators, by note
 	var notes []string             // in the order of operators
-	for i := range step.Operators {
-		op := &step.Operators[i]
+	for i := range operators {
+		op := &operators[i]
 		if op.Reached != library.Substituted {
 			continue
 		}
@@ -169,5 +175,4 @@ func trustOf(step *library.Step, asked *library.Asked) *Trust {
 	if len(t.Substituted) > 0 {
 		t.Sentence += "; other rows stand for " + strings.Join(t.Substituted, ", ")
 	}
-	return t
 }

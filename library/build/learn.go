@@ -324,6 +324,8 @@ func (c *correction) solve(a, rhs []float64) {
 type judged struct {
 	*load
 	tpotErr, ttftErr float64
+	// decodeShare and promptShare are of library.Step.UnmeasuredShares, under the correction that predicted.
+	decodeShare, promptShare float64
 }
 
 // predictLoads returns predictions of loads with a correction, compared with the measurements.
@@ -333,6 +335,9 @@ func (c *correction) predictLoads(ctx context.Context, ls []*load, workers int) 
 		o, err := c.simulated(ls[i], false)
 		if err == nil {
 			out[i] = ls[i].judged(o.TTFTMs, o.TPOTMs)
+			theta := c.stepValuesOn(ls[i].dep.Hardware.Name)
+			asked := ls[i].asked()
+			out[i].decodeShare, out[i].promptShare = ls[i].step.UnmeasuredShares(&theta, c.Theta[numCommon-1], &asked)
 		}
 		return err
 	}, nil)
@@ -341,7 +346,58 @@ func (c *correction) predictLoads(ctx context.Context, ls []*load, workers int) 
 
 // judged returns the load compared with a prediction of its means, ms.
 func (l *load) judged(ttftMs, tpotMs float64) judged {
-	return judged{l, tpotMs/l.tpotMs - 1, ttftMs/l.ttftMs - 1}
+	return judged{load: l, tpotErr: tpotMs/l.tpotMs - 1, ttftErr: ttftMs/l.ttftMs - 1}
+}
+
+// asked returns the axes of the load that its intervals depend on.
+func (l *load) asked() library.Asked {
+	a := library.AskedOf(l.dep)
+	if l.point != nil {
+		a.InputTokens = l.point.InputTokens
+		a.OutputTokens = l.point.OutputTokens
+		a.Clients = int64(l.point.Concurrency)
+	}
+	return a
+}
+
+// errorsOf returns the absolute errors of a point's figures. It states TTFT and TPOT; E2E is TTFT +
+// (n - 1) TPOT, and throughput the clients over E2E.
+func (j *judged) errorsOf() library.Intervals {
+	gaps := float64(j.point.OutputTokens - 1)
+	measured := j.ttftMs + gaps*j.tpotMs
+	predicted := j.ttftMs*(1+j.ttftErr) + gaps*j.tpotMs*(1+j.tpotErr)
+	return library.Intervals{
+		TTFT:       math.Abs(j.ttftErr),
+		ITL:        math.Abs(j.tpotErr),
+		E2E:        math.Abs(predicted/measured - 1),
+		Throughput: math.Abs(measured/predicted - 1),
+	}
+}
+
+// perShare returns the intervals for each share of time that rests on no measured kernel, from all
+// points of known flags that are not of the family; "" for all.
+func perShare(js []judged, without string) library.Intervals {
+	var ttft, itl, e2e, throughput []float64
+	for i := range js {
+		j := &js[i]
+		if j.step.Family == without || j.point.served == nil {
+			continue
+		}
+		errors := j.errorsOf()
+		ttft = append(ttft, errors.TTFT/j.promptShare)
+		itl = append(itl, errors.ITL/j.decodeShare)
+		e2e = append(e2e, errors.E2E/j.decodeShare)
+		throughput = append(throughput, errors.Throughput/j.decodeShare)
+	}
+	if len(ttft) == 0 { // nothing else was measured
+		return library.Intervals{}
+	}
+	return library.Intervals{
+		TTFT:       stat.Round(interval90(ttft), 3),
+		ITL:        stat.Round(interval90(itl), 3),
+		E2E:        stat.Round(interval90(e2e), 3),
+		Throughput: stat.Round(interval90(throughput), 3),
+	}
 }
 
 // leaveOut predicts every family of points with a correction that was fitted without it. The loads
@@ -459,8 +515,11 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 			ofFamily[j.step.Family] = append(ofFamily[j.step.Family], j)
 		}
 	}
+	listed := slices.DeleteFunc(slices.Clone(left), func(j judged) bool { return !j.listed() })
+	out.PerShare = perShare(listed, "")
 	for _, f := range distinct(families) {
 		judgement := judgementOf(f, ofFamily[f])
+		judgement.PerShare = perShare(listed, f)
 		out.Unseen.TTFT = math.Max(out.Unseen.TTFT, judgement.Intervals.TTFT)
 		out.Unseen.ITL = math.Max(out.Unseen.ITL, judgement.Intervals.ITL)
 		out.Unseen.E2E = math.Max(out.Unseen.E2E, judgement.Intervals.E2E)
@@ -482,13 +541,11 @@ func judgementOf(family string, js []judged) library.Judged {
 		judgement.TP = append(judgement.TP, j.dep.TP)
 		judgement.Unknown = judgement.Unknown || measuredPoint.served == nil
 		judgement.Measured.Widen(measuredPoint.InputTokens, measuredPoint.OutputTokens, int64(measuredPoint.Concurrency), j.dep, j.dep.Model.Layered.KVBytes)
-		tpot = append(tpot, math.Abs(j.tpotErr))
-		ttft = append(ttft, math.Abs(j.ttftErr))
-		gaps := float64(measuredPoint.OutputTokens - 1)
-		measured := j.ttftMs + gaps*j.tpotMs
-		predicted := j.ttftMs*(1+j.ttftErr) + gaps*j.tpotMs*(1+j.tpotErr)
-		e2e = append(e2e, math.Abs(predicted/measured-1))
-		throughput = append(throughput, math.Abs(measured/predicted-1))
+		errors := j.errorsOf()
+		tpot = append(tpot, errors.ITL)
+		ttft = append(ttft, errors.TTFT)
+		e2e = append(e2e, errors.E2E)
+		throughput = append(throughput, errors.Throughput)
 	}
 	judgement.Model, judgement.TP = strings.Join(distinct(models), " and "), distinct(judgement.TP)
 	for _, flag := range distinct(slices.Clone(flags)) {

@@ -28,15 +28,15 @@ func near(t *testing.T, name string, got, want float64) {
 // TestCorrectionParameters: the prior means, first those of a step and the overhead, then two for each GPU, by name.
 func TestCorrectionParameters(t *testing.T) {
 	c := newCorrection([]string{"H100", "B200", "H100"})
-	if len(c.Theta) != 19 || c.gpuIndex("B200") != 15 || c.gpuIndex("H100") != 17 || c.gpuIndex("L40S") != -1 ||
-		c.gpuOf(14) != "" || c.gpuOf(15) != "B200" || c.gpuOf(16) != "B200" || c.gpuOf(18) != "H100" || c.prior(18).Name != "prompt_scale" {
+	if len(c.Theta) != 20 || c.gpuIndex("B200") != 16 || c.gpuIndex("H100") != 18 || c.gpuIndex("L40S") != -1 ||
+		c.gpuOf(15) != "" || c.gpuOf(16) != "B200" || c.gpuOf(17) != "B200" || c.gpuOf(19) != "H100" || c.prior(19).Name != "prompt_scale" {
 		t.Errorf("got %+v", c)
 	}
 	near(t, "gpu_scale", c.Theta[library.ScaleGPU], 1)
-	near(t, "overhead", c.Theta[14], 8000)
-	near(t, "what H100 differs by", c.Theta[17], 0)
-	near(t, "standard error of the prior", c.se(14), 3000)
-	c.Theta[17], c.Theta[15], c.Theta[18] = 0.25, -0.75, 0.125
+	near(t, "overhead", c.Theta[15], 8000)
+	near(t, "what H100 differs by", c.Theta[18], 0)
+	near(t, "standard error of the prior", c.se(15), 3000)
+	c.Theta[18], c.Theta[16], c.Theta[19] = 0.25, -0.75, 0.125
 	if h := c.stepValuesOn("H100"); h[library.ScaleGPU] != 1.25 || h[library.ScalePrompt] != 0.125 || h[library.HostStep] != 200 {
 		t.Errorf("H100: got %v", h)
 	}
@@ -46,12 +46,12 @@ func TestCorrectionParameters(t *testing.T) {
 	if l := c.stepValuesOn("L40S"); l[library.ScaleGPU] != 1 {
 		t.Errorf("L40S: got %v", l)
 	}
-	by := make([]float64, 15)
+	by := make([]float64, 16)
 	for i := range by {
 		by[i] = float64(i + 1)
 	}
 	d := c.derivativesOf("H100", by)
-	if d[0] != 1 || d[14] != 15 || d[15] != 0 || d[16] != 0 || d[17] != float64(library.ScaleGPU+1) || d[18] != float64(library.ScalePrompt+1) {
+	if d[0] != 1 || d[15] != 16 || d[16] != 0 || d[17] != 0 || d[18] != float64(library.ScaleGPU+1) || d[19] != float64(library.ScalePrompt+1) {
 		t.Errorf("got %v", d)
 	}
 	e := relativeEvidence(20, 10, []float64{4, 8}, 0.5, 3)
@@ -69,9 +69,9 @@ func TestCorrectionParameters(t *testing.T) {
 // TestGaussNewtonStep: with one evidence on the overhead (mean 8000, SD 3000) the step is that of two weighted values,
 // and its standard error that of both. Beyond two standard deviations the weight falls with the size.
 func TestGaussNewtonStep(t *testing.T) {
-	const k = 14
+	const k = 15
 	one := func(log, by, sd, weight float64) evidence {
-		e := evidence{log: log, by: make([]float64, 15), sd: sd, weight: weight}
+		e := evidence{log: log, by: make([]float64, 16), sd: sd, weight: weight}
 		e.by[k] = by
 		return e
 	}
@@ -103,11 +103,11 @@ func TestSolveHoldsAtLeast(t *testing.T) {
 	c := newCorrection(nil)
 	a, b := int(library.HostStep), int(library.HostRank)
 	c.Theta[b] = 20
-	e := evidence{log: 1, by: make([]float64, 15), sd: 1, weight: 1}
+	e := evidence{log: 1, by: make([]float64, 16), sd: 1, weight: 1}
 	e.by[a], e.by[b] = 0.01, 0.03
 	pa, pb := 1/900.0, 1/400.0
 	rhsA, rhsB := -0.01, 60*pb-0.03*30 // of the prior's pull of 60 towards 80, and of the evidence 30 times as heavy
-	e2 := evidence{log: 29, by: make([]float64, 15), sd: 1e9, weight: 1e18}
+	e2 := evidence{log: 29, by: make([]float64, 16), sd: 1e9, weight: 1e18}
 	e2.by[b] = 0.03
 	c.gaussNewtonStep([]evidence{e, e2})
 	// host_rank_us held: a move of -20, which the shared evidence passes on to host_step_us.
@@ -139,11 +139,11 @@ func TestJudgement(t *testing.T) {
 	fp8 := &served{More: vllm.Values{"kv_cache_dtype": "fp8"}}
 	list := []judged{
 		{&load{family: "F", group: "F", dep: dep(4), step: &library.Step{Family: "F"}, ttftMs: 100, tpotMs: 10, point: &point{model: "b", served: fp8,
-			Level: requestfit.Level{InputTokens: 1000, OutputTokens: 10, Concurrency: 4}}}, 0.1, -0.05},
+			Level: requestfit.Level{InputTokens: 1000, OutputTokens: 10, Concurrency: 4}}}, 0.1, -0.05, 0.1, 0.5},
 		{&load{family: "F", group: "F", dep: dep(2), step: &library.Step{Family: "F"}, ttftMs: 200, tpotMs: 20, point: &point{model: "a", served: fp8,
-			Level: requestfit.Level{InputTokens: 2000, OutputTokens: 11, Concurrency: 8}}}, -0.2, 0.15},
+			Level: requestfit.Level{InputTokens: 2000, OutputTokens: 11, Concurrency: 8}}}, -0.2, 0.15, 0.2, 0.5},
 		{&load{family: "F", group: "F", dep: dep(2), step: &library.Step{Family: "F"}, ttftMs: 400, tpotMs: 40, point: &point{model: "a",
-			Level: requestfit.Level{InputTokens: 500, OutputTokens: 21, Concurrency: 16}}}, 0.3, 0.25},
+			Level: requestfit.Level{InputTokens: 500, OutputTokens: 21, Concurrency: 16}}}, 0.3, 0.25, 0.1, 0.5},
 	}
 	got := judgementOf("F", list)
 	if got.Family != "F" || got.Model != "a and b" || !reflect.DeepEqual(got.TP, []int64{2, 4}) || got.Points != 3 || !got.Unknown ||
@@ -162,11 +162,11 @@ func TestJudgement(t *testing.T) {
 	}
 
 	c := newCorrection([]string{"H100"})
-	c.Theta[15], c.Theta[14] = 0.0123456, 7654.321
-	hidden := judged{&load{group: "gpt-oss 120b", step: &library.Step{Family: "hidden"}, point: &point{Level: requestfit.Level{Concurrency: 512}}}, 9, 9}
+	c.Theta[16], c.Theta[15] = 0.0123456, 7654.321
+	hidden := judged{&load{group: "gpt-oss 120b", step: &library.Step{Family: "hidden"}, point: &point{Level: requestfit.Level{Concurrency: 512}}}, 9, 9, 1, 1}
 	out := c.published("v1", append(list, hidden))
 	if out.Version != "v1" || len(out.Judged) != 1 || out.Unseen != got.Intervals || out.GPUs["H100"]["gpu_scale"] != [2]float64{0.01235, 0.003} ||
-		out.Step["overhead_us"] != [2]float64{7654, 3000} || len(out.Step) != 15 || len(out.GPUs["H100"]) != 2 {
+		out.Step["overhead_us"] != [2]float64{7654, 3000} || len(out.Step) != 16 || len(out.GPUs["H100"]) != 2 {
 		t.Errorf("got %+v", out)
 	}
 	hidden.point.Concurrency = 511

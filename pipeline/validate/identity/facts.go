@@ -206,6 +206,7 @@ func (f *facts) pricer() func(*library.Batch) priorTime {
 		columns[library.EagerExperts] = 0
 		columns[library.EagerLatent] = 0
 		columns[library.EagerWhole] = 0
+		columns[library.EagerFP8] = 0
 		return priorTime{leastUs: sum(&columns), mostUs: mostUs}
 	}
 }
