@@ -287,6 +287,12 @@ func recipeWords(doc *result.Fit) string {
 	var chosen string
 	var others []string
 	uncalibrated := ""
+	var least *float64 // error of the chosen recipe
+	for _, r := range doc.Recipes {
+		if r.Chosen {
+			least = r.RelErr
+		}
+	}
 	for _, r := range doc.Recipes {
 		if r.Uncalibrated != nil {
 			uncalibrated = optional(r.Uncalibrated, 100, "; uncalibrated, the library alone: %.3g %%")
@@ -298,9 +304,13 @@ func recipeWords(doc *result.Fit) string {
 		errorWords := optional(r.RelErr, 100, "%.3g %%")
 		if r.Chosen {
 			chosen = fmt.Sprintf("%s, %s error held out", recipe, errorWords)
-		} else {
-			others = append(others, fmt.Sprintf("%s: %s", other, errorWords))
+			continue
 		}
+		words := fmt.Sprintf("%s: %s", other, errorWords)
+		if least != nil && r.RelErr != nil && *r.RelErr < *least {
+			words += ", not enough better to give up what the prior knows of other loads"
+		}
+		others = append(others, words)
 	}
 	if len(others) > 0 {
 		chosen += " (" + strings.Join(others, ", ") + ")"
