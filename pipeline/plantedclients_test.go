@@ -370,8 +370,8 @@ func writeAIPerf(views []clientView, as recordedAs) string {
 		metrics := map[string]any{
 			"time_to_first_token": ms(float64(v.chunksUs[0]-v.sentUs) / 1e3),
 			"request_latency":     ms(float64(last-v.sentUs) / 1e3),
-			"inter_token_latency": ms(float64(last-v.chunksUs[0]) / 1e3 / math.Max(1, float64(v.output-1))),
-			// The client counts its own text, without the template, and the text that it saw.
+			// The client counts its own text, without the template, and the text that it saw, and derives the latency from that.
+			"inter_token_latency":    ms(float64(last-v.chunksUs[0]) / 1e3 / math.Max(1, float64(len(v.chunksUs)-1))),
 			"input_sequence_length":  count(v.plantedRequest.prompt - as.template),
 			"output_sequence_length": count(int64(len(v.chunksUs))),
 		}

@@ -127,6 +127,9 @@ func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) 
 		if learned, err = Fit(ctx, loads, prior, o); err != nil {
 			return nil, err
 		}
+		if learned.share == nil { // with this share assumed the times decide nothing about it
+			break
+		}
 		if learned.Level.Objective < best.Level.Objective {
 			best = learned
 		}
