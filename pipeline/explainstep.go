@@ -67,7 +67,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	// gamma is the memory of the average of preemptions, lag the number of steps from schedule() to
 	// the interval that the execution fills: those of the fit, if there is one.
 	gamma := features.DefaultGamma
-	lag := rows.AssumedLag(steps.Dep)
+	lag := steps.AssumedLag()
 	if set != nil {
 		gamma = set.Gamma
 		if l, known := set.PipelineLag[steps.Run.ID]; known {

@@ -31,7 +31,7 @@ const (
 // chooseLag measures the lag between scheduling and execution of one run, or assumes it from
 // async_scheduling.
 func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
-	assumed := rows.AssumedLag(&p.Src.Deployment)
+	assumed := steps.AssumedLag()
 	p.Lag = result.RunLag{Lag: assumed}
 	if o.BetaTarget != coeff.Cadence || steps.Quality.Recorded == 0 {
 		p.Lag.Lag = 0

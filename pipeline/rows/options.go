@@ -91,3 +91,13 @@ func AssumedLag(d *deploy.Deployment) int {
 	}
 	return 0
 }
+
+// AssumedLag returns the lag of steps where it is not measured. vLLM writes the log line of a pass when its
+// result is there, whatever was scheduled meanwhile (vllm/v1/engine/core.py: step_with_batch_queue() and
+// log_iteration_details()), so that the passes of its log have none.
+func (s *Steps) AssumedLag() int {
+	if s.Run.Aggregate != nil && len(s.Run.Iterations) > 0 && s.Run.Iterations[0].Form == trace.IterationLog {
+		return 0
+	}
+	return AssumedLag(s.Dep)
+}

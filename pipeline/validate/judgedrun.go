@@ -172,7 +172,7 @@ func (t *judgedRun) findLag(steps *rows.Steps, space *features.Space, set *coeff
 		t.Measured = l.Measured
 		return nil
 	}
-	t.Lag = rows.AssumedLag(t.Deployment)
+	t.Lag = steps.AssumedLag()
 	if set.BetaTarget != coeff.Cadence {
 		return nil
 	}
