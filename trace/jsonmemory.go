@@ -16,6 +16,9 @@ const (
 	bytesPerByte  = 4
 )
 
+// mostDepth is the depth of nesting that encoding/json accepts.
+const mostDepth = 10_000
+
 // CheckMemory returns an error if the values that json.Unmarshal would make of a text for v take far
 // more memory than the text. In a list of structs every element takes the size of the struct, also
 // {}, null and a number, behind which json.Unmarshal reads on to the end. The text need not be JSON.
@@ -30,6 +33,9 @@ func CheckMemory(text []byte, v any) error {
 		top := &open[len(open)-1]
 		switch c := text[i]; c {
 		case '{', '[':
+			if len(open) > mostDepth {
+				return nil // json.Unmarshal refuses it before it decodes anything
+			}
 			inner := containerOf(c, top.elem)
 			open = append(open, inner)
 			taken += inner.size

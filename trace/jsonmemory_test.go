@@ -48,6 +48,7 @@ func TestCheckMemory(t *testing.T) {
 		{"optional values", `{"opt":[` + many("1") + `]}`, false},
 		{"any", `{"any":[` + many("{}") + `]}`, false},
 		{"brackets", strings.Repeat("[", 3*n), false},
+		{"deeper than JSON may be", `{"runs":` + strings.Repeat("[", mostDepth) + `{"runs":[` + many("{}"), false},
 		{"closed twice", `}}]]{"runs":[` + many("{}"), true},
 	} {
 		if err := CheckMemory([]byte(c.text), &doc); (err != nil) != c.refused {
