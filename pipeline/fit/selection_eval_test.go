@@ -64,7 +64,17 @@ const (
 type heldOut struct {
 	group, run string
 	mape, bias []float64
+	blocks     [][]errorBlock // the same MAPEs in pieces, by rule
 }
+
+// errorBlock is the absolute relative errors of consecutive rows of one run.
+type errorBlock struct {
+	sum, rows float64
+}
+
+// blockRows is the number of consecutive rows whose errors are resampled together: errors of the real
+// machines correlate over up to as many.
+const blockRows = 120
 
 // TestEvalSelection fits every recording alone under each rule. The hold-out takes part in no choice.
 func TestEvalSelection(t *testing.T) {
@@ -102,6 +112,9 @@ func TestEvalSelection(t *testing.T) {
 			mape, bias := columns(part, k)
 			before, _ := columns(part, ruleBefore)
 			lo, mean, hi := differenceInterval(mape, before)
+			if len(part) == 1 { // over the blocks of time of the one recording
+				lo, hi = blockInterval(part[0].blocks[k], part[0].blocks[ruleBefore])
+			}
 			fmt.Printf("  %-48s median %5.2f mean %5.2f (%4.2f), difference from the first %+.2f in [%+.2f, %+.2f]\n", rule.name,
 				100*stat.Median(mape), 100*stat.Mean(mape), 100*stat.Mean(bias), 100*mean, 100*lo, 100*hi)
 			if k == ruleDefault && lo > 0 {
@@ -155,6 +168,40 @@ func differenceInterval(a, b []float64) (lo, mean, hi float64) {
 		mean += (a[i] - b[i]) / float64(len(a))
 	}
 	return stat.Quantile(draws, 0.025), mean, stat.Quantile(draws, 0.975)
+}
+
+// blockInterval is the 95 % bootstrap interval, over blocks of the same rows, of the MAPE a above b.
+func blockInterval(a, b []errorBlock) (lo, hi float64) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	draws := make([]float64, 2000)
+	for k := range draws {
+		var difference, rows float64
+		for range a {
+			i := rng.IntN(len(a))
+			difference += a[i].sum - b[i].sum
+			rows += a[i].rows
+		}
+		draws[k] = difference / rows
+	}
+	slices.Sort(draws)
+	return stat.Quantile(draws, 0.025), stat.Quantile(draws, 0.975)
+}
+
+// errorBlocks divides the errors of the hold-out into blocks. The predictions are the model's own.
+func errorBlocks(s *Solved) []errorBlock {
+	var blocks []errorBlock
+	var run int32
+	for k, i := range s.Pool.Hold {
+		last := len(blocks) - 1
+		if k == 0 || s.Data.Run[i] != run || blocks[last].rows == blockRows {
+			blocks = append(blocks, errorBlock{})
+			run = s.Data.Run[i]
+			last++
+		}
+		blocks[last].sum += math.Abs(s.Pred[i]-s.Data.Y[i]) / s.Data.Y[i]
+		blocks[last].rows++
+	}
+	return blocks
 }
 
 // leastHeldOut is the number of hold-out rows from which a recording is compared.
@@ -222,6 +269,7 @@ func heldOutErrors(t *testing.T, group string, sources []Source) *heldOut {
 		s.Judge(&m, false, 0)
 		h.mape = append(h.mape, *m.Holdout.MAPE)
 		h.bias = append(h.bias, *m.Holdout.Bias)
+		h.blocks = append(h.blocks, errorBlocks(s))
 	}
 	fmt.Printf("  %-16s %-46s before %5.2f / %+5.1f, default %5.2f / %+5.1f\n", group, h.run, 100*h.mape[ruleBefore],
 		100*h.bias[ruleBefore], 100*h.mape[ruleDefault], 100*h.bias[ruleDefault])
