@@ -8,21 +8,33 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(1, math.Abs(b)) }
 
 // served is a sample of answers with these times in ms, 100 of which and 5,000 tokens were served in 4 s.
-func served(ttft ...float64) *predict.Sample {
-	s := predict.NewSample(nil, nil, &predict.Stretch{})
+func served(ttft ...float64) *predict.Sample { return servedWithGaps(nil, ttft...) }
+
+// servedWithGaps is such a sample with the gaps between tokens.
+func servedWithGaps(gaps *stat.Histogram, ttft ...float64) *predict.Sample {
+	s := predict.NewSample(nil, []*sim.Result{{Gaps: gaps}}, &predict.Stretch{})
 	s.TTFT, s.ServedS, s.Served, s.Tokens, s.MeanInFlight = ttft, 4, 100, 5000, 7
 	for _, ms := range ttft {
 		s.TPOT = append(s.TPOT, ms/10)
 		s.E2E = append(s.E2E, ms*2)
 	}
 	return s
+}
+
+// gaps of 20 ms.
+func gaps() *stat.Histogram {
+	h := stat.NewHistogram()
+	h.Add(20_000, 1)
+	return h
 }
 
 // handCandidate is a candidate whose server has two GPUs and states errors of its family.
@@ -164,15 +176,35 @@ func TestFiguresByHand(t *testing.T) {
 			t.Errorf("%+v at %g ms: got %s, want %s", w.row, w.ms, row.Met, w.want)
 		}
 	}
-	// Intervals are narrow after six replications that agree.
-	var few, apart []*predict.Sample
-	for i := range leastReplications {
-		few = append(few, served(100, 101))
-		apart = append(apart, served(100+40*float64(i), 101))
+}
+
+// TestNarrowByHand: intervals are narrow where six samples agree: those of medians to 5 %, the others to 15 %.
+// The interval of six values that are d off their mean by turns is 2.5706 d / sqrt(5) wide to either side.
+func TestNarrowByHand(t *testing.T) {
+	c := handCandidate(t, predict.Load{RateRPS: 40, InputTokens: 300, OutputTokens: 10}, "ttft.p90=600ms")
+	samples := func(n int, median, tail float64) (out []*predict.Sample) {
+		for i := range n {
+			sign := float64(1 - 2*(i%2))
+			out = append(out, servedWithGaps(gaps(), 100, 200+sign*median, 300+sign*tail))
+		}
+		return out
 	}
-	c.q.Targets, _ = predict.ParseTargets("ttft.p90=600ms")
-	if c.isNarrow(few[1:]) || c.isNarrow(apart) {
-		t.Error("five replications are enough, or six that differ")
+	at := func(width float64) float64 { return width * math.Sqrt(5) / (2 * 2.5706) }
+	for name, w := range map[string]struct {
+		n            int
+		median, tail float64
+		want         bool
+	}{
+		"six alike":             {6, 0, 0, true},
+		"five alike":            {5, 0, 0, false},
+		"medians just narrow":   {6, 0.99 * at(0.05) * 200, 0, true},
+		"medians just too wide": {6, 1.01 * at(0.05) * 200, 0, false},
+		"p95 just narrow":       {6, 0, 0.99 * at(0.15) * 290 / 0.9, true},
+		"p95 just too wide":     {6, 0, 1.01 * at(0.15) * 290 / 0.9, false},
+	} {
+		if got := c.isNarrow(samples(w.n, w.median, w.tail)); got != w.want {
+			t.Errorf("%s: got %v", name, got)
+		}
 	}
 }
 
@@ -213,6 +245,16 @@ func TestRefusalsByHand(t *testing.T) {
 	}
 	if got := pools(predict.Load{RateRPS: 3, Workload: &workload.Workload{}}, 1); !strings.Contains(got, "for --rate and --input-len only") {
 		t.Errorf("got %q", got)
+	}
+	few := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 5}, "ttft.p90=10s", 1)
+	few.Pools = true
+	few.MostGPUs = 1
+	answer, err := few.Answer(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := answer.Rows[len(answer.Rows)-1]; !r.Pools || r.Refused != "prefill apart from decode: needs some 2 GPUs, more than 1" {
+		t.Errorf("got %+v", r)
 	}
 	long := onL4(predict.Load{Workload: everyFortyMs()}, "ttft.p90=100ms", 1)
 	long.Server.Set = append(long.Server.Set, "vllm.max_model_len=250")

@@ -101,7 +101,7 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 		row.Refused = why
 		return row, nil
 	}
-	samples, n, err := c.confirm(ctx, n)
+	samples, n, err := c.confirm(ctx, n, c.measure)
 	if err != nil {
 		return row, err
 	}
@@ -144,13 +144,17 @@ func (c *candidate) isAlike() bool {
 
 // simulate serves the load with n servers, or with one that represents n.
 func (c *candidate) simulate(n int, seed int64, measured int) (*predict.Sample, error) {
-	load := c.q.Load
-	share := 1
-	if c.isAlike() {
-		load = load.WithAmount(load.Amount() / float64(n))
-		n, share = 1, n
-	}
+	load, n, share := c.simulatedShare(n)
 	return c.serve(func() (*predict.Stretch, error) { return load.Stretch(seed, measured, c.warmUpS, share) }, seed, c.replicas(n))
+}
+
+// simulatedShare returns what is simulated for n servers: a load, the servers it goes to, and how many servers
+// share the arrivals of which the load is a part.
+func (c *candidate) simulatedShare(n int) (load predict.Load, servers, share int) {
+	if c.isAlike() {
+		return c.q.Load.WithAmount(c.q.Load.Amount() / float64(n)), 1, n
+	}
+	return c.q.Load, n, 1
 }
 
 // servers simulates the servers of a deployment.
@@ -215,12 +219,12 @@ func (c *candidate) probeSample(amount float64, n int) (*predict.Sample, error) 
 // confirm simulates n replicas with several seeds, and more or fewer of them until the fewest that
 // meet the targets are found, and returns their samples and number. It returns no samples if no
 // number below the limit meets the targets.
-func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int, error) {
+func (c *candidate) confirm(ctx context.Context, n int, measure measurement) ([]*predict.Sample, int, error) {
 	tried := map[int][]*predict.Sample{}
 	farTargets := c.q.Targets.Tightened(-farOff, -farOff) // two simulations that miss by so much decide
 	meets := func(n int) (bool, error) {
 		if tried[n] == nil {
-			samples, err := c.replicate(ctx, n, nil, func(s []*predict.Sample) bool {
+			samples, err := c.replicate(ctx, n, nil, measure, func(s []*predict.Sample) bool {
 				return len(s) >= leastReplications || len(s) == 2 && predict.Broken(s, &farTargets) != ""
 			})
 			if err != nil {
@@ -250,7 +254,7 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int,
 				continue
 			}
 		}
-		samples, err := c.replicate(ctx, n, tried[n], c.isNarrow)
+		samples, err := c.replicate(ctx, n, tried[n], measure, c.isNarrow)
 		if err != nil {
 			return nil, 0, err
 		}
@@ -261,9 +265,19 @@ func (c *candidate) confirm(ctx context.Context, n int) ([]*predict.Sample, int,
 	return nil, 0, nil
 }
 
+// measurement returns a sample of n replicas with a seed.
+type measurement func(n int, seed int64) (*predict.Sample, error)
+
+// measure simulates as many requests as a replication of a row has.
+func (c *candidate) measure(n int, seed int64) (*predict.Sample, error) {
+	return c.simulate(n, seed, c.q.measured)
+}
+
 // replicate returns the samples with further ones, one seed after the other, until areEnough
 // returns true.
-func (c *candidate) replicate(ctx context.Context, n int, samples []*predict.Sample, areEnough func([]*predict.Sample) bool) ([]*predict.Sample, error) {
+func (c *candidate) replicate(
+	ctx context.Context, n int, samples []*predict.Sample, measure measurement, areEnough func([]*predict.Sample) bool,
+) ([]*predict.Sample, error) {
 	most := c.q.replications
 	if c.q.Load.IsRecording() {
 		most = 1
@@ -272,7 +286,7 @@ func (c *candidate) replicate(ctx context.Context, n int, samples []*predict.Sam
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		s, err := c.simulate(n, c.q.Seed+int64(len(samples)), c.q.measured)
+		s, err := measure(n, c.q.Seed+int64(len(samples)))
 		if err != nil {
 			return nil, err
 		}

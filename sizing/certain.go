@@ -67,34 +67,12 @@ func (c *candidate) certainRow(ctx context.Context, row Row, most int) (*Row, er
 		}
 		return predict.Broken([]*predict.Sample{s}, &targets) == "", nil
 	}
-	lo, hi := row.Replicas, row.Replicas+1
-	for {
-		ok, err := probed(hi)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			break
-		}
-		if hi == most {
-			return nil, nil
-		}
-		lo, hi = hi, min(most, row.Replicas+2*(hi-row.Replicas))
+	fewest, err := fewestAbove(row.Replicas, most, probed)
+	if err != nil || fewest == 0 {
+		return nil, err
 	}
-	for hi-lo > 1 {
-		mid := (lo + hi) / 2
-		ok, err := probed(mid)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
-			hi = mid
-		} else {
-			lo = mid
-		}
-	}
-	for n := hi; n <= most; n++ {
-		samples, err := c.replicate(ctx, n, nil, c.isNarrow)
+	for n := fewest; n <= most; n++ {
+		samples, err := c.replicate(ctx, n, nil, c.measure, c.isNarrow)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/library/predict"
@@ -33,16 +34,14 @@ func (c *candidate) pools(ctx context.Context, row *Row) error {
 		row.Refused = "prefill apart from decode is not sized with --dp"
 		return nil
 	}
-	at, err := c.startOfPools(ctx)
+	at, err := startOfPools(c.q.Load, c.q.Targets, func(load predict.Load, targets predict.Targets) (float64, error) {
+		return c.highestAlone(ctx, load, targets)
+	})
 	if err != nil {
 		return err
 	}
 	most := min(c.mostReplicas(), cluster.MostServers)
-	tried := map[division]string{}
 	broken := func(d division) (string, error) {
-		if why, isKnown := tried[d]; isKnown {
-			return why, nil
-		}
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
@@ -50,49 +49,19 @@ func (c *candidate) pools(ctx context.Context, row *Row) error {
 		if err != nil {
 			return "", err
 		}
-		tried[d] = predict.Broken([]*predict.Sample{s}, &c.q.Targets)
-		return tried[d], nil
+		return predict.Broken([]*predict.Sample{s}, &c.q.Targets), nil
 	}
-	why := "start"
-	// Add servers to the pool that misses its target.
-	for why != "" && at.prefill+at.decode <= most && len(tried) < mostPoolProbes {
-		if why, err = broken(at); err != nil {
-			return err
-		}
-		switch {
-		case why == "":
-		case len(why) >= 4 && why[:4] == predict.TTFT:
-			at.prefill++
-		case why == "saturated" || why == "goodput": // either pool may be the cause
-			if at.prefill <= at.decode {
-				at.prefill++
-			} else {
-				at.decode++
-			}
-		default:
-			at.decode++
-		}
+	if at.prefill+at.decode > most {
+		row.Refused = fmt.Sprintf("prefill apart from decode: needs some %d GPUs, more than %d", int64(at.prefill+at.decode)*c.server.GPUs, int64(most)*c.server.GPUs)
+		return nil
+	}
+	at, why, err := fewestOfPools(at, most, broken)
+	if err != nil {
+		return err
 	}
 	if why != "" {
 		row.Refused = fmt.Sprintf("prefill apart from decode: not met with %d + %d servers: %s", at.prefill, at.decode, why)
 		return nil
-	}
-	// Take servers away while the targets are still met.
-	for isFewer := true; isFewer; {
-		isFewer = false
-		for _, fewer := range []division{{at.prefill - 1, at.decode}, {at.prefill, at.decode - 1}} {
-			if fewer.prefill < 1 || fewer.decode < 1 || len(tried) >= 2*mostPoolProbes {
-				continue
-			}
-			if why, err = broken(fewer); err != nil {
-				return err
-			}
-			if why == "" {
-				at = fewer
-				isFewer = true
-				break
-			}
-		}
 	}
 	samples, err := c.measurePools(ctx, &at, most)
 	if err != nil {
@@ -109,6 +78,61 @@ func (c *candidate) pools(ctx context.Context, row *Row) error {
 	c.fillFigures(row, samples)
 	c.fillPrice(row)
 	return nil
+}
+
+// fewestOfPools returns the fewest servers for prefill and for decode that meet the targets, searched from a
+// division, and at most so many of both. broken returns the target that a division misses, "" if it misses none.
+// Where no division that was tried meets the targets, it returns the last one and the target that it misses.
+func fewestOfPools(at division, most int, broken func(division) (string, error)) (fewest division, why string, err error) {
+	tried := map[division]string{}
+	once := func(d division) (string, error) {
+		if why, isKnown := tried[d]; isKnown {
+			return why, nil
+		}
+		why, err := broken(d)
+		if err == nil {
+			tried[d] = why
+		}
+		return why, err
+	}
+	// Add servers to the pool that misses its target.
+	for {
+		why, err := once(at)
+		if err != nil {
+			return at, "", err
+		}
+		if why == "" {
+			break
+		}
+		if at.prefill+at.decode >= most || len(tried) >= mostPoolProbes {
+			return at, why, nil
+		}
+		isEither := why == "saturated" || why == "goodput"
+		if strings.HasPrefix(why, predict.TTFT) || isEither && at.prefill <= at.decode {
+			at.prefill++
+		} else {
+			at.decode++
+		}
+	}
+	// Take servers away while the targets are still met.
+	for isFewer := true; isFewer; {
+		isFewer = false
+		for _, fewer := range []division{{at.prefill - 1, at.decode}, {at.prefill, at.decode - 1}} {
+			if fewer.prefill < 1 || fewer.decode < 1 || len(tried) >= 2*mostPoolProbes {
+				continue
+			}
+			why, err := once(fewer)
+			if err != nil {
+				return at, "", err
+			}
+			if why == "" {
+				at = fewer
+				isFewer = true
+				break
+			}
+		}
+	}
+	return at, "", nil
 }
 
 // measurePools measures a division with several seeds, with one decode server more where it misses the targets.
@@ -149,41 +173,45 @@ func (c *candidate) simulatePools(d division, seed int64, measured int, atMeanRa
 }
 
 // startOfPools returns the first division of servers between the prefill and the decode pool to try:
-// for each pool alone, the number of servers that meets the targets that depend on it.
-func (c *candidate) startOfPools(ctx context.Context) (division, error) {
-	targets := func(metrics ...string) predict.Targets {
-		own := predict.Targets{Goodput: c.q.Targets.Goodput}
-		for _, l := range c.q.Targets.Limits {
+// for each pool alone, the number of servers that meets the targets that depend on it. highest returns the
+// highest load of one server, 0 where none meets the targets.
+func startOfPools(load predict.Load, all predict.Targets, highest func(predict.Load, predict.Targets) (float64, error)) (division, error) {
+	count := func(load predict.Load, metrics ...string) (int, error) {
+		own := predict.Targets{Goodput: all.Goodput}
+		for _, l := range all.Limits {
 			if slices.Contains(metrics, l.Metric) {
 				own.Limits = append(own.Limits, l)
 			}
 		}
-		return own
-	}
-	count := func(load predict.Load, targets predict.Targets) (int, error) {
-		question := *c.q
-		question.Load = load
-		question.Targets = targets
-		if len(targets.Limits) == 0 {
-			question.Targets.Goodput = 0
+		if len(own.Limits) == 0 {
+			own.Goodput = 0
 		}
-		own := *c
-		own.q = &question
-		own.warmUpS = c.idleS
-		found, err := own.highestLoad(ctx, 2, load.RateRPS/2, coarseRatio)
-		if err != nil || found.highest == 0 {
+		carried, err := highest(load, own)
+		if err != nil || carried == 0 {
 			return 1, err
 		}
-		return max(1, int(math.Ceil(load.RateRPS/found.highest))), nil
+		return int(math.Ceil(load.RateRPS / carried)), nil
 	}
-	prompts := c.q.Load
+	prompts := load
 	prompts.OutputTokens = 1
-	prefill, err := count(prompts, targets(predict.TTFT))
+	prefill, err := count(prompts, predict.TTFT)
 	if err != nil {
 		return division{}, err
 	}
-	answers := c.q.Load
+	answers := load
 	answers.CachedShare = 1 - 1/float64(max(2, answers.InputTokens))
-	decode, err := count(answers, targets(predict.TPOT, predict.ITL, predict.E2E))
+	decode, err := count(answers, predict.TPOT, predict.ITL, predict.E2E)
 	return division{prefill, decode}, err
+}
+
+// highestAlone returns the highest load of one server of a pool by itself.
+func (c *candidate) highestAlone(ctx context.Context, load predict.Load, targets predict.Targets) (float64, error) {
+	question := *c.q
+	question.Load = load
+	question.Targets = targets
+	own := *c
+	own.q = &question
+	own.warmUpS = c.idleS
+	found, err := own.highestLoad(ctx, 2, load.RateRPS/2, coarseRatio)
+	return found.highest, err
 }

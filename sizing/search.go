@@ -66,22 +66,40 @@ type capacity struct {
 // highestLoad searches for the highest load of one of n servers, at most twice the load that is given.
 func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64) (capacity, error) {
 	out := capacity{servers: n}
-	meets := func(amount float64) (bool, error) {
+	search := loadSearch{about: about, least: c.q.Load.Amount() * leastShare, ratio: ratio}
+	if c.q.Load.Clients > 0 {
+		search.least = math.Max(search.least, 1)
+		search.isWhole = true
+	}
+	var err error
+	out.highest, out.isAtLeast, err = search.highest(func(amount float64) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
 		broken, err := c.probe(amount, n)
 		out.broken = broken
 		return broken == "", err
-	}
-	// Halve the load until the targets are met, double it once where they are met at once, then
-	// bisect.
-	isClients := c.q.Load.Clients > 0
+	})
+	return out, err
+}
+
+// loadSearch is a search for the highest load that meets the targets.
+type loadSearch struct {
+	about   float64 // tried first
+	least   float64 // the smallest that is tried
+	ratio   float64 // of the bounds between which the search ends
+	isWhole bool    // loads are whole numbers, of clients
+}
+
+// highest returns the highest load that meets the targets, 0 where none does. It halves the load until the
+// targets are met, or doubles it once where they are met at once, and then bisects. It reports
+// isAtLeast where also the doubled load meets them.
+func (s *loadSearch) highest(meets func(amount float64) (bool, error)) (highest float64, isAtLeast bool, err error) {
 	lo, hi := 0.0, 0.0
-	for amount := about; amount >= c.q.Load.Amount()*leastShare && (!isClients || amount >= 1); amount /= 2 {
+	for amount := s.about; amount >= s.least; amount /= 2 {
 		ok, err := meets(amount)
 		if err != nil {
-			return out, err
+			return 0, false, err
 		}
 		if ok {
 			lo = amount
@@ -90,19 +108,18 @@ func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64
 		hi = amount
 	}
 	if lo == 0 {
-		return out, nil
+		return 0, false, nil
 	}
 	if hi == 0 {
-		if ok, err := meets(2 * lo); err != nil || ok {
-			out.highest = 2 * lo
-			out.isAtLeast = true
-			return out, err
+		ok, err := meets(2 * lo)
+		if err != nil || ok {
+			return 2 * lo, true, err
 		}
 		hi = 2 * lo
 	}
-	for hi/lo > ratio {
+	for hi/lo > s.ratio {
 		mid := math.Sqrt(lo * hi)
-		if isClients {
+		if s.isWhole {
 			mid = math.Floor((lo + hi) / 2)
 			if mid <= lo {
 				break
@@ -110,7 +127,7 @@ func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64
 		}
 		ok, err := meets(mid)
 		if err != nil {
-			return out, err
+			return 0, false, err
 		}
 		if ok {
 			lo = mid
@@ -118,8 +135,7 @@ func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64
 			hi = mid
 		}
 	}
-	out.highest = lo
-	return out, nil
+	return lo, false, nil
 }
 
 // fewestByDoubling returns the fewest servers that meet the targets on a workload: it tries 1, 2,
@@ -137,26 +153,35 @@ func (c *candidate) fewestByDoubling(ctx context.Context) (n int, why string, er
 		broken = predict.Broken([]*predict.Sample{s}, &c.q.Targets)
 		return broken == "", nil
 	}
-	lo, hi := 0, 1
+	n, err = fewestAbove(0, c.mostReplicas(), meets)
+	if err == nil && n == 0 {
+		why = fmt.Sprintf("not met with %d GPUs: %s", int64(c.mostReplicas())*c.server.GPUs, broken)
+	}
+	return n, why, err
+}
+
+// fewestAbove returns the fewest servers, more than base and at most so many, that meet the targets: it
+// tries 1, 2, 4, ... more than base, and then the numbers between. It returns 0 if the most do not meet them.
+func fewestAbove(base, most int, meets func(n int) (bool, error)) (int, error) {
+	lo, hi := base, base+1
 	for {
 		ok, err := meets(hi)
 		if err != nil {
-			return 0, "", err
+			return 0, err
 		}
 		if ok {
 			break
 		}
-		lo = hi
-		if hi == c.mostReplicas() {
-			return 0, fmt.Sprintf("not met with %d GPUs: %s", int64(hi)*c.server.GPUs, broken), nil
+		if hi == most {
+			return 0, nil
 		}
-		hi = min(2*hi, c.mostReplicas())
+		lo, hi = hi, min(most, base+2*(hi-base))
 	}
 	for hi-lo > 1 {
 		mid := (lo + hi) / 2
 		ok, err := meets(mid)
 		if err != nil {
-			return 0, "", err
+			return 0, err
 		}
 		if ok {
 			hi = mid
@@ -164,7 +189,7 @@ func (c *candidate) fewestByDoubling(ctx context.Context) (n int, why string, er
 			lo = mid
 		}
 	}
-	return hi, "", nil
+	return hi, nil
 }
 
 // fillHeadroom compares the load of a replica with the highest that meets the targets.

@@ -62,7 +62,7 @@ func TestFewestReplicas(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n, want := range map[int]bool{r.Replicas: true, r.Replicas - 1: false} {
-		samples, err := c.replicate(context.Background(), n, nil, func(s []*predict.Sample) bool { return len(s) == leastReplications })
+		samples, err := c.replicate(context.Background(), n, nil, c.measure, func(s []*predict.Sample) bool { return len(s) == leastReplications })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -92,9 +92,16 @@ func TestSmoothArrivals(t *testing.T) {
 // TestCertainRow: where the fewest replicas meet the targets by the estimate only, the fewest that meet them at the
 // upper end of the stated error are a row too.
 func TestCertainRow(t *testing.T) {
-	a := answered(t, question(predict.Load{RateRPS: 9, InputTokens: 2000, OutputTokens: 20}, "ttft.p95=600ms,tpot.mean=30ms", 2))
+	q := question(predict.Load{RateRPS: 9, InputTokens: 2000, OutputTokens: 20}, "ttft.p95=600ms,tpot.mean=30ms", 2)
+	a := answered(t, q)
 	if len(a.Rows) != 2 || a.Rows[0].Met != MetEstimate || a.Rows[1].Met != MetYes || a.Rows[1].Replicas <= a.Rows[0].Replicas {
 		t.Fatalf("got %+v, want a row that may meet the targets and one of more replicas that does", a.Rows)
+	}
+	trust := oneServer(t, q).server.Trust
+	for i, r := range a.Rows {
+		if trust.Sentence == "" || r.Trust != trust.Sentence || r.TrustSummary != trust.Summary || r.Family != trust.Family {
+			t.Errorf("row %d: got trust %q, %q, %q", i, r.Trust, r.TrustSummary, r.Family)
+		}
 	}
 	for i, want := range []bool{false, true} {
 		keepsAll := true
