@@ -135,6 +135,19 @@ func pairedContrast(a, b, key string, va, vb []float64) contrastDoc {
 // document makes experiment.json from the runs of the cells, and does the further runs that it
 // reports: other loads, other durations and rivals.
 func (l *lab) document() (*Document, error) {
+	d := l.documentOfRuns()
+	if err := l.loads(d); err != nil {
+		return nil, err
+	}
+	if err := l.transient(d); err != nil {
+		return nil, err
+	}
+	l.addVerdicts(d)
+	return d, l.rivals(d)
+}
+
+// documentOfRuns returns the part of experiment.json that the runs of the cells decide.
+func (l *lab) documentOfRuns() *Document {
 	old := l.runsOf(oldCell)
 	d := &Document{
 		Preset:      l.preset.Name,
@@ -199,14 +212,7 @@ func (l *lab) document() (*Document, error) {
 	}
 	l.reliability(d)
 	l.contrasts(d)
-	if err := l.loads(d); err != nil {
-		return nil, err
-	}
-	if err := l.transient(d); err != nil {
-		return nil, err
-	}
-	l.addVerdicts(d)
-	return d, l.rivals(d)
+	return d
 }
 
 // reliability fills d.Reliability, by tenths of the estimated probability, from the main cell's
