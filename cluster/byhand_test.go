@@ -3,6 +3,7 @@ package cluster
 import (
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/stat"
@@ -279,5 +280,171 @@ func TestLimitsOfAConfig(t *testing.T) {
 		if c.change(cfg); (cfg.checkConfig() == nil) != c.isGood {
 			t.Errorf("%s: got %v", c.name, cfg.checkConfig())
 		}
+	}
+}
+
+// TestLimitsOfASpec: each limit of cluster.yaml, at it and beyond it.
+func TestLimitsOfASpec(t *testing.T) {
+	classes := func(change func(*Spec)) error {
+		s := defaultSpec()
+		s.Instances.Groups = []group{{Count: 2}}
+		change(&s)
+		return s.Check()
+	}
+	roles := func(roles ...string) func(*Spec) {
+		return func(s *Spec) {
+			s.Instances.Groups = nil
+			for _, r := range roles {
+				s.Instances.Groups = append(s.Instances.Groups, group{Count: 1, Role: r})
+			}
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*Spec)
+		want   string // "": good
+	}{
+		"defaults":               {func(s *Spec) {}, ""},
+		"aligned":                {func(s *Spec) { s.Scrape = "aligned" }, ""},
+		"scrape":                 {func(s *Spec) { s.Scrape = "often" }, "scrape: got"},
+		"retry":                  {func(s *Spec) { s.Retry.Kind = "again" }, "retry: got"},
+		"two tries":              {func(s *Spec) { s.Retry = retrySpec{Kind: "backoff", Tries: 2} }, ""},
+		"one try":                {func(s *Spec) { s.Retry = retrySpec{Kind: "backoff", Tries: 1} }, "retry.tries: got 1"},
+		"100 tries":              {func(s *Spec) { s.Retry = retrySpec{Kind: "backoff", Tries: 100} }, ""},
+		"101 tries":              {func(s *Spec) { s.Retry = retrySpec{Kind: "backoff", Tries: 101} }, "retry.tries: got 101"},
+		"one try without":        {func(s *Spec) { s.Retry = retrySpec{Kind: "none", Tries: 1} }, ""},
+		"no group":               {func(s *Spec) { s.Instances.Groups = nil }, "instances: got none"},
+		"an empty group":         {func(s *Spec) { s.Instances.Groups = []group{{Count: 1}, {Count: 0}} }, "instances: got 0"},
+		"most instances":         {func(s *Spec) { s.Instances.Groups = []group{{Count: maxInstances - 1}, {Count: 1}} }, ""},
+		"one more":               {func(s *Spec) { s.Instances.Groups = []group{{Count: maxInstances}, {Count: 1}} }, "at most"},
+		"priorities":             {func(s *Spec) { s.Priorities = map[string]int{"a": -100, "b": 100} }, ""},
+		"low priority":           {func(s *Spec) { s.Priorities = map[string]int{"a": -101} }, "priorities.a: got -101"},
+		"high priority":          {func(s *Spec) { s.Priorities = map[string]int{"a": 101} }, "priorities.a: got 101"},
+		"targets":                {func(s *Spec) { s.Targets = map[string]targetSpec{"a": {}} }, ""},
+		"ttft":                   {func(s *Spec) { s.Targets = map[string]targetSpec{"a": {TTFTMs: -1}} }, "goodput_slo_targets.a"},
+		"itl":                    {func(s *Spec) { s.Targets = map[string]targetSpec{"a": {ITLMs: -1}} }, "goodput_slo_targets.a"},
+		"e2e":                    {func(s *Spec) { s.Targets = map[string]targetSpec{"a": {E2EMs: math.NaN()}} }, "goodput_slo_targets.a"},
+		"one predictor":          {func(s *Spec) { s.Routing.Policy, s.Admission.Predictor, s.Routing.Predictor = LLMD, "a", "a" }, ""},
+		"that of admission":      {func(s *Spec) { s.Admission.Predictor = "a" }, ""},
+		"two predictors":         {func(s *Spec) { s.Admission.Predictor, s.Routing.Predictor = "a", "b" }, "predictor: got a for admission and b"},
+		"the most bandwidth":     {func(s *Spec) { s.Transfer.BandwidthGBs = 1e9 }, ""},
+		"more":                   {func(s *Spec) { s.Transfer.BandwidthGBs = 1.01e9 }, "transfer: got"},
+		"no bandwidth":           {func(s *Spec) { s.Transfer.BandwidthGBs = 0 }, "transfer: got"},
+		"no latency":             {func(s *Spec) { s.Transfer.LatencyUs, s.Transfer.ProxyUs = 0, 0 }, ""},
+		"negative latency":       {func(s *Spec) { s.Transfer.LatencyUs = -1 }, "transfer: got"},
+		"negative proxy":         {func(s *Spec) { s.Transfer.ProxyUs = -1 }, "transfer: got"},
+		"the longest latency":    {func(s *Spec) { s.Transfer.LatencyUs, s.Transfer.ProxyUs = sim.LatestUs, sim.LatestUs }, ""},
+		"a longer one":           {func(s *Spec) { s.Transfer.LatencyUs = sim.LatestUs + 1 }, "transfer: got"},
+		"a longer proxy":         {func(s *Spec) { s.Transfer.ProxyUs = sim.LatestUs + 1 }, "transfer: got"},
+		"prefill and decode":     {roles(rolePrefill, roleDecode), ""},
+		"prefill alone":          {roles(rolePrefill), "want prefill and decode instances and no others"},
+		"decode alone":           {roles(roleDecode), "want prefill and decode instances and no others"},
+		"and one of both":        {roles(rolePrefill, roleDecode, ""), "want prefill and decode instances and no others"},
+		"another role":           {roles("router"), "instances[0].role: got \"router\""},
+		"policy":                 {func(s *Spec) { s.Admission.Policy = "any" }, "admission policy: got"},
+		"capacity":               {func(s *Spec) { s.Admission.Capacity = 1 }, ""},
+		"a smaller capacity":     {func(s *Spec) { s.Admission.Capacity = 0.99 }, "admission.capacity: got 0.99"},
+		"an endless capacity":    {func(s *Spec) { s.Admission.Capacity = math.Inf(1) }, "admission.capacity"},
+		"refill":                 {func(s *Spec) { s.Admission.Refill = 1e-9 }, ""},
+		"a smaller refill":       {func(s *Spec) { s.Admission.Refill = 0.9e-9 }, "admission.refill"},
+		"queue depth":            {func(s *Spec) { s.Admission.QueueThreshold = 0 }, "admission.queue_depth_threshold"},
+		"KV usage":               {func(s *Spec) { s.Admission.KVThreshold = 0 }, "admission.kv_threshold"},
+		"none of these":          {func(s *Spec) { s.Admission.K, s.Admission.Power, s.Admission.Headroom, s.Admission.StepMs = 0, 0, 0, 0 }, ""},
+		"k":                      {func(s *Spec) { s.Admission.K = -1 }, "admission.k"},
+		"power":                  {func(s *Spec) { s.Admission.Power = -1 }, "admission.power"},
+		"headroom":               {func(s *Spec) { s.Admission.Headroom = -1 }, "admission.headroom"},
+		"step":                   {func(s *Spec) { s.Admission.StepMs = -1 }, "admission.step_ms"},
+		"beta0":                  {func(s *Spec) { s.Admission.Beta0 = -1 }, "admission.beta0"},
+		"beta1":                  {func(s *Spec) { s.Admission.Beta1 = math.NaN() }, "admission.beta1"},
+		"the best":               {func(s *Spec) { s.Admission.PredictOn = "best" }, ""},
+		"predict on":             {func(s *Spec) { s.Admission.PredictOn = "any" }, "admission.predict_on"},
+		"no floor":               {func(s *Spec) { s.Admission.Floor = num(0) }, ""},
+		"all on the floor":       {func(s *Spec) { s.Admission.Floor = num(1) }, ""},
+		"more than all":          {func(s *Spec) { s.Admission.Floor = num(1.01) }, "admission.floor"},
+		"less than none":         {func(s *Spec) { s.Admission.Floor = num(-0.01) }, "admission.floor"},
+		"eps":                    {func(s *Spec) { s.Admission.Eps = map[string]float64{"a": 0.999} }, ""},
+		"eps of all":             {func(s *Spec) { s.Admission.Eps = map[string]float64{"a": 1} }, "admission.eps.a"},
+		"no eps":                 {func(s *Spec) { s.Admission.Eps = map[string]float64{"a": 0} }, "admission.eps.a"},
+		"signal":                 {func(s *Spec) { s.Admission.Policy = "slo-gated" }, "slo-gated signal"},
+		"a signal":               {func(s *Spec) { s.Admission.Policy, s.Admission.Signal = "slo-gated", maxQueueDepth }, ""},
+		"variant":                {func(s *Spec) { s.Admission.Policy, s.Admission.Variant = "predictive-seed", "c" }, "variant: got"},
+		"variant a":              {func(s *Spec) { s.Admission.Policy, s.Admission.Variant = "predictive-seed", "a" }, ""},
+		"variant of another one": {func(s *Spec) { s.Admission.Variant = "c" }, ""},
+	} {
+		err := classes(c.change)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestTargetsAreMet: a request meets targets that its times equal, and none that they exceed.
+func TestTargetsAreMet(t *testing.T) {
+	r := served(0, 10, 100, 500)
+	r.Outcome = sim.OutcomeFinished
+	r.DepartedUs = trace.Some[int64](500)
+	r.OutputTokens = 5 // 100 us each after the first
+	for _, c := range []struct {
+		of   target
+		want bool
+	}{
+		{target{}, true}, {target{TTFTUs: 100, ITLUs: 100, E2EUs: 500}, true}, {target{TTFTUs: 99}, false}, {target{ITLUs: 99}, false}, {target{E2EUs: 499}, false},
+	} {
+		if got := c.of.Meets(&r); got != c.want {
+			t.Errorf("%+v: got %v", c.of, got)
+		}
+	}
+	one := r
+	one.OutputTokens = 1
+	one.FinishedUs = one.FirstTokenUs
+	if !(target{ITLUs: 1}).Meets(&one) {
+		t.Error("an answer of one token misses a target for the others")
+	}
+	one.Outcome = sim.OutcomeAborted
+	if (target{}).Meets(&one) {
+		t.Error("an aborted request meets its targets")
+	}
+}
+
+// TestFollowers: requests that wait for another one's answer, or come with it, need all servers on one clock.
+func TestFollowers(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*sim.Request)
+		want   bool
+	}{
+		"none": {func(*sim.Request) {}, false}, "after": {func(r *sim.Request) { r.After = 1 }, true}, "loop": {func(r *sim.Request) { r.Loop = 1 }, true}, "with": {func(r *sim.Request) { r.With = 1 }, true},
+	} {
+		reqs := make([]sim.Request, 3)
+		c.change(&reqs[1])
+		if got := followsAnswers(reqs); got != c.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+}
+
+// TestPrioritiesOfClasses: the priorities of classes by default and in cluster.yaml, and what vLLM gets for them.
+func TestPrioritiesOfClasses(t *testing.T) {
+	c := &Config{}
+	for class, want := range map[string]int{"critical": 4, "standard": 3, "batch": -1, "sheddable": -2, "background": -3, "": 3, "other": 3} {
+		if got := c.priority(class); got != want {
+			t.Errorf("%q: got %d, want %d", class, got, want)
+		}
+	}
+	if got := c.enginePriority(4, 99); got != 0 {
+		t.Errorf("the most important class: got %d", got)
+	}
+	if got := c.enginePriority(-2, 99); got != 6 {
+		t.Errorf("sheddable: got %d", got)
+	}
+	c.Priorities = map[string]int{"critical": 1, "vip": 9}
+	if c.priority("critical") != 1 || c.priority("standard") != 3 || c.enginePriority(9, 0) != 0 || c.enginePriority(1, 0) != 8 {
+		t.Error("the priorities of cluster.yaml are not used")
+	}
+	// With an age weight of 0.001 a us a priority of one more is worth 1 ms of waiting.
+	c.AgeWeight = 0.001
+	if got := c.enginePriority(0, 500_000) - c.enginePriority(3, 500_000); got != 3000 {
+		t.Errorf("three priorities: got %d us", got)
+	}
+	if got := c.enginePriority(-100, 7); got != 7 {
+		t.Errorf("the least priority: got %d", got)
 	}
 }
