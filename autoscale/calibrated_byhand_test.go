@@ -1,13 +1,20 @@
 package autoscale
 
 import (
+	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -319,5 +326,193 @@ func TestValidateQueuesByHand(t *testing.T) {
 	refused := &Server{ID: "a", Reason: "why", Windows: []window{w}}
 	if got, err := ValidateQueues(t.Context(), fitted, []*Server{refused}, "", &o, 0); err != nil || len(got[0].Scores) != 0 || len(got[0].Effective) != 3 {
 		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+// TestIterationOfARun: the physical parameters that follow from a fit of the steps: scaled so that the predictions have
+// the measured sum, and the hardware's floor where the steps show no coefficient.
+func TestIterationOfARun(t *testing.T) {
+	v := func(x float64) *float64 { return &x }
+	coefficient := func(us float64, interval *[2]float64) result.Coefficient {
+		c := result.Coefficient{}
+		c.Value = us
+		c.CI95 = interval
+		return c
+	}
+	it := &fit.Iteration{
+		Model: &result.Model{
+			Train: &result.Errors{Bias: v(-0.2)}, Holdout: &result.Errors{MAPE: v(0.3)},
+			Coefficients: []result.Coefficient{coefficient(8000, &[2]float64{9000, 12_000}), coefficient(0, &[2]float64{0, 1}), coefficient(4, nil)},
+		},
+		FloorUs: [3]float64{5000, 60, 1}, Lengths: [2]*float64{v(100), v(40)}, Findings: []trace.Finding{{Code: "first"}},
+	}
+	s := &Server{ID: "s"}
+	s.takeIteration(it)
+	p := s.Physical
+	if p == nil || p.Params != (params{AlphaMs: 10, BetaMs: 0.06, GammaMs: 0.005}) || p.Floor != [3]float64{5, 0.06, 0.001} || p.Bound != [3]bool{false, true, false} || *p.CI95[0] != [2]float64{9, 12} || p.CI95[1] != nil || p.CI95[2] != nil ||
+		p.Prompt != 100 || p.Output != 40 || p.Errors != it.Model.Holdout || p.steps != it {
+		t.Errorf("got %+v", p)
+	}
+	if len(s.Findings) != 2 || s.Findings[0].Code != "first" || s.Findings[1].Code != heldParameter || s.Findings[1].Message != "s: "+corrected.Parameters()[1]+" is not shown by the steps; the hardware's 0.06 ms stands in" {
+		t.Errorf("got %v", s.Findings)
+	}
+	s = &Server{ID: "s"}
+	s.takeIteration(&fit.Iteration{Reason: "too few steps"})
+	if s.Physical != nil || len(s.Findings) != 1 || s.Findings[0].Message != "s: too few steps" {
+		t.Errorf("got %+v", s)
+	}
+	it.Lengths = [2]*float64{}
+	s = &Server{ID: "s"}
+	if s.takeIteration(it); s.Physical.Prompt != 0 || s.Physical.Output != 0 {
+		t.Errorf("lengths that are not known: got %+v", s.Physical)
+	}
+}
+
+// TestServerOfARun: the server of a recording, with its windows, what was skipped, and its delay before the engine.
+func TestServerOfARun(t *testing.T) {
+	d := testkit.Llama8B()
+	o := DefaultOptions()
+	o.Cut.WindowNs, o.Cut.HopNs, o.Cut.MinRequests = 10e9, 10e9, 5
+	run := &trace.Run{ID: "r"}
+	for i := range int64(25) {
+		at := 100e9 + i*1e9
+		run.Requests = append(run.Requests, trace.Request{CoreID: trace.Some(fmt.Sprint("c", i)), APIID: trace.Some(fmt.Sprint("a", i)), ArrivedNs: some(at), QueuedNs: some(at + 3e6), ScheduledNs: some(at + 4e6), FirstTokenNs: some(at + 50e6), FinishedNs: some(at + 250e6), DepartedNs: some(at + 251e6),
+			PromptTokens: some(100), OutputTokens: some(11), Success: trace.Some(true)})
+	}
+	run.Requests = append(run.Requests, trace.Request{APIID: trace.Some("alone"), ArrivedNs: some(101e9)})
+	s, err := serverOfRun("r", run, d, &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.ID != "r" || s.Source != fromRecording || s.Model != d.Model.ID || s.Accelerator != d.Hardware.Name || s.AccCount != d.TP || s.Deployment != d || math.Abs(s.Limits.OverheadMs-3) > 1e-9 || s.Reason != "" || len(s.Findings) != 0 {
+		t.Errorf("got %+v", s)
+	}
+	if a := s.Account; a.Read != 3 || a.Kept != 2 || a.Skipped != 1 || a.Dropped[string(fewRequests)] != 1 || len(a.Dropped) != 1 || len(s.Windows) != 2 {
+		t.Errorf("got %+v", a)
+	}
+	if w := s.Windows[1]; w.Name != "r" || w.StartNs != 110e9 || w.Requests != 10 || w.RateRPS != 1 || w.TTFTMs != 50 || w.ITLMs != 20 || w.Limits.OverheadMs != s.Limits.OverheadMs {
+		t.Errorf("got %+v", w)
+	}
+	for i := range run.Requests {
+		run.Requests[i].ArrivedNs.OK = false
+	}
+	s, err = serverOfRun("r", run, d, &o)
+	if err != nil || s.Limits.OverheadMs != 0 || len(s.Findings) != 1 || s.Findings[0].Message != "r: no ARRIVED stamps: overhead taken as 0 ms" {
+		t.Errorf("got %+v, %v", s, err)
+	}
+	// Without records of the engine those of clients.
+	client := &trace.Run{ID: "r"}
+	for i := range int64(25) {
+		at := 100e9 + i*1e9
+		client.Observed = append(client.Observed, trace.ObservedRequest{SendNs: some(at), FirstChunkNs: some(at + 60e6), LastChunkNs: some(at + 260e6), PromptTokens: some(100), OutputTokens: some(11), Success: trace.Some(true)})
+	}
+	client.Observed = append(client.Observed, trace.ObservedRequest{})
+	if s, err = serverOfRun("r", client, d, &o); err != nil || len(s.Windows) != 2 || s.Windows[0].TTFTMs != 60 || s.Account.Skipped != 1 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+// TestSweepOfFilesByHand: a table of load levels as a server, with means or medians, and files of no sweep.
+func TestSweepOfFilesByHand(t *testing.T) {
+	const table = "input_tokens,output_tokens,rate_rps,ttft_ms,tpot_ms,input_sd,output_sd\n100,20,2,40,10,50,5\n100,20,1,30,9,,\n100,20,4,80,12,,\n"
+	read := func(files map[string]string) func(path string) ([]byte, result.Input, error) {
+		return func(path string) ([]byte, result.Input, error) {
+			if text, ok := files[path]; ok {
+				return []byte(text), result.Input{Name: "in/" + path}, nil
+			}
+			return nil, result.Input{}, os.ErrNotExist
+		}
+	}
+	o := DefaultOptions()
+	o.Sweep.Accelerator, o.Sweep.AccCount, o.Sweep.MaxBatch, o.QueueRatio = "H100", 2, 64, 3
+	s, inputs, err := SweepServer([]string{"t.csv"}, read(map[string]string{"t.csv": table}), &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.ID != "sweep" || s.Source != fromSweep || s.Accelerator != "H100" || s.AccCount != 2 || s.Limits.MaxBatch != 64 || s.Limits.Queue != 192 || len(inputs) != 1 || inputs[0].Name != "in/t.csv" || s.Account.Read != 3 || s.Account.Kept != 3 || !o.Sweep.Mean {
+		t.Errorf("got %+v, %+v", s, inputs)
+	}
+	if w := s.Windows[1]; w.RateRPS != 2 || w.TTFTMs != 40 || w.ITLMs != 10 || w.Shape != (shape{Prompt: 100, Output: 20, PromptCV2: 0.25, OutputCV2: 0.0625}) {
+		t.Errorf("got %+v, want the levels by rate", w)
+	}
+	o.Sweep.Mean, o.Sweep.Loads, o.Sweep.Model = false, 2, "m"
+	if s, _, err = SweepServer([]string{"t.csv"}, read(map[string]string{"t.csv": table}), &o); err != nil || s.ID != "m" || len(s.Windows) != 2 || s.Windows[1].RateRPS != 2 || s.Account.Dropped[string(beyondLoads)] != 1 {
+		t.Errorf("two loads: got %+v, %v", s, err)
+	}
+	o.Sweep.Mean, o.Sweep.Median, o.Sweep.Loads = false, true, 0
+	if s, _, err = SweepServer([]string{"t.csv"}, read(map[string]string{"t.csv": table}), &o); err != nil || o.Sweep.Mean || len(s.Windows) != 0 || s.Account.Dropped[string(noLatency)] != 3 {
+		t.Errorf("medians that no row has: got %+v, %v", s, err)
+	}
+	for path, text := range map[string]string{"none.csv": "", "bad.csv": strings.Replace(table, "40", "x", 1)} {
+		files := map[string]string{path: text}
+		if path == "none.csv" {
+			files = nil
+		}
+		if _, _, err := SweepServer([]string{path}, read(files), &o); err == nil {
+			t.Errorf("%s: got no error", path)
+		} else if path == "bad.csv" && !strings.HasPrefix(err.Error(), "bad.csv:2") {
+			t.Errorf("got %v, want the name and the line of the file", err)
+		}
+	}
+	dir := t.TempDir()
+	for _, name := range []string{"b.csv", "a.json", "config.json", "hardware.json", "tokenizer_config.json", "x.prom", "aiperf_server_metrics_export.jsonl", "other.txt"} {
+		repo.Write(t, "{}", dir, name)
+	}
+	names, err := sweepFiles([]string{"given.csv", dir})
+	for i := range names {
+		names[i] = filepath.Base(names[i])
+	}
+	if err != nil || !slices.Equal(names, []string{"given.csv", "a.json", "b.csv", "x.prom", "aiperf_server_metrics_export.jsonl"}) {
+		t.Errorf("got %v, %v", names, err)
+	}
+	if _, err := sweepFiles([]string{t.TempDir()}); err == nil || !strings.Contains(err.Error(), "neither extract.json nor benchmark files") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestLimitsOfOptions: options of queue fit and of queue size at their limits and beyond them.
+func TestLimitsOfOptions(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Options)
+		isGood bool
+	}{
+		"defaults": {func(o *Options) {}, true}, "flavour": {func(o *Options) { o.Flavour = "x" }, false}, "window": {func(o *Options) { o.Cut.WindowNs = 1 }, false},
+		"no waiting room": {func(o *Options) { o.QueueRatio = 0 }, true}, "the largest": {func(o *Options) { o.QueueRatio = 1000 }, true}, "larger": {func(o *Options) { o.QueueRatio = 1001 }, false}, "negative": {func(o *Options) { o.QueueRatio = -1 }, false}, "NaN": {func(o *Options) { o.QueueRatio = math.NaN() }, false},
+		"nothing held out": {func(o *Options) { o.HoldOut = 0 }, false}, "all held out": {func(o *Options) { o.HoldOut = 1 }, false}, "nearly all": {func(o *Options) { o.HoldOut = 0.999 }, true},
+		"one of each": {func(o *Options) { o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens, o.Sweep.AccCount = 1, 1, 1 }, true}, "no seat": {func(o *Options) { o.Sweep.MaxBatch = 0 }, false}, "no token": {func(o *Options) { o.Sweep.MaxBatchedTokens = 0 }, false},
+		"most seats": {func(o *Options) { o.Sweep.MaxBatch = 1 << 24 }, true}, "more seats": {func(o *Options) { o.Sweep.MaxBatch = 1<<24 + 1 }, false}, "more tokens": {func(o *Options) { o.Sweep.MaxBatchedTokens = 1<<24 + 1 }, false},
+		"no device": {func(o *Options) { o.Sweep.AccCount = 0 }, false}, "loads": {func(o *Options) { o.Sweep.Loads = -1 }, false},
+	} {
+		o := DefaultOptions()
+		if c.change(&o); (o.Check() == nil) != c.isGood {
+			t.Errorf("%s: got %v", name, o.Check())
+		}
+	}
+	for name, c := range map[string]struct {
+		o      SizeOptions
+		f      Flavour
+		isGood bool
+	}{
+		"none": {SizeOptions{}, corrected, true}, "largest": {SizeOptions{Targets: Targets{TTFTMs: 1e8, ITLMs: 1e8, TPS: 1e8}, Prompt: 1e8, Output: 1e8}, corrected, true},
+		"ttft": {SizeOptions{Targets: Targets{TTFTMs: 1.01e8}}, corrected, false}, "itl": {SizeOptions{Targets: Targets{ITLMs: -1}}, corrected, false}, "tps": {SizeOptions{Targets: Targets{TPS: math.NaN()}}, corrected, false},
+		"prompt": {SizeOptions{Prompt: -1}, corrected, false}, "output": {SizeOptions{Output: 1.01e8}, corrected, false},
+		"concurrency": {SizeOptions{Concurrency: 1 << 14}, inferno3P, true}, "of another flavour": {SizeOptions{Concurrency: 1}, corrected, false}, "more": {SizeOptions{Concurrency: 1<<14 + 1}, inferno3P, false}, "less": {SizeOptions{Concurrency: -1}, inferno3P, false},
+		"requests": {SizeOptions{Requests: 1}, corrected, true}, "fewer": {SizeOptions{Requests: -1}, corrected, false}, "of four parameters": {SizeOptions{Requests: 1}, wvA4P, false}, "none of them": {SizeOptions{}, wvA4P, true},
+	} {
+		if err := c.o.checkFor(c.f); (err == nil) != c.isGood {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	o := DefaultOptions()
+	o.Sweep.Loads, o.Sweep.Mean = 7, true
+	o.Cut = cutOptions{WindowNs: 30e9, HopNs: 15e9, MinRequests: 9, Semantics: byPrometheus}
+	if got, want := CommandLine("fit", &o), "queue fit --flavour corrected --hold-out 0.3 --hop 15s --loads 7 --max-num-batched-tokens "+fmt.Sprint(defaultMaxBatchedTokens)+" --max-num-seqs 256 --min-requests 9 --queue-ratio 10 --semantics prometheus --ttft mean --window 30s"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if r := o.Record(); r.WindowS != 30 || r.HopS != 15 || r.MinRequests != 9 || r.Semantics != "prometheus" || r.Observation != "mean" || r.HoldOut != 0.3 || r.QueueRatio != 10 {
+		t.Errorf("got %+v", r)
+	}
+	if o.waiting(25) != 250 {
+		t.Errorf("got %d", o.waiting(25))
 	}
 }

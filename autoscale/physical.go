@@ -35,10 +35,16 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	if err != nil {
 		return err
 	}
+	s.takeIteration(it)
+	return nil
+}
+
+// takeIteration sets the physical parameters of a fitted iteration; a run that could not be fitted gets a finding.
+func (s *Server) takeIteration(it *fit.Iteration) {
 	s.Findings = append(s.Findings, it.Findings...)
 	if it.Model == nil {
 		s.Findings = append(s.Findings, trace.Findingf(heldParameter, "%s: %s", s.ID, it.Reason))
-		return nil
+		return
 	}
 	p := &Physical{Errors: it.Model.Holdout}
 	names := corrected.Parameters()
@@ -64,7 +70,6 @@ func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
 	}
 	p.steps = it
 	s.Physical = p
-	return nil
 }
 
 // interval returns the 95 % interval us, of the fit without penalty, in ms. The penalty may have
