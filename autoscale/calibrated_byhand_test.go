@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -514,5 +515,67 @@ func TestLimitsOfOptions(t *testing.T) {
 	}
 	if o.waiting(25) != 250 {
 		t.Errorf("got %d", o.waiting(25))
+	}
+}
+
+// TestOverheadIsPartOfTTFT: requests apart from each other take longer to the first token by the delay before the engine.
+func TestOverheadIsPartOfTTFT(t *testing.T) {
+	p := params{AlphaMs: 8, BetaMs: 0.05, GammaMs: 1e-4}
+	at := func(overheadMs float64) *queueSimPoint {
+		got, err := simulate(p, Limits{MaxBatch: 8, OverheadMs: overheadMs}, trafficOf(shape{Prompt: 40, Output: 4}, 0.01, 40, 1), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	without, with := at(0), at(7.5)
+	if math.Abs(with.TTFTMs-without.TTFTMs-7.5) > 0.01 || math.Abs(with.ITLMs-without.ITLMs) > 1e-9 {
+		t.Errorf("got %g and %g ms to the first token, %g and %g ms a token", without.TTFTMs, with.TTFTMs, without.ITLMs, with.ITLMs)
+	}
+}
+
+// TestScoresOfAFigure: the most telling set decides where several were scored.
+func TestScoresOfAFigure(t *testing.T) {
+	v := func(x float64) *float64 { return &x }
+	q := &Queue{Servers: []QueueServer{{ID: "a", Scores: []queueScore{
+		{Set: shownSets[0], Estimator: "e", TTFTWape: v(0.1), ITLWape: v(0.2), Windows: 3}, {Set: shownSets[len(shownSets)-1], Estimator: "e", TTFTWape: v(0.3), ITLWape: v(0.4)}, {Set: "other", Estimator: "e", TTFTWape: v(0.9)}, {Set: shownSets[0], Estimator: "none"},
+	}}}}
+	for id, want := range map[string]float64{"ttft": 0.1, "itl": 0.2} {
+		fig := scoreFigure(q, id, strings.ToUpper(id))
+		if fig == nil || len(fig.Panels) == 0 {
+			t.Fatalf("%s: no figure", id)
+		}
+		var page strings.Builder
+		for _, p := range fig.Panels {
+			page.WriteString(string(p.HTML()))
+		}
+		if text := report.Pct(want) + " on 3 windows of " + shownSets[0]; !strings.Contains(page.String(), text) {
+			t.Errorf("%s: the figure does not say %q", id, text)
+		}
+	}
+	if scoreFigure(&Queue{Servers: []QueueServer{{ID: "a", Scores: []queueScore{{Set: shownSets[0], Estimator: "e"}}}}}, "ttft", "TTFT") != nil {
+		t.Error("no score: got a figure")
+	}
+}
+
+// TestPlanByHand: totals of an allocation, who is not served, and what is left.
+func TestPlanByHand(t *testing.T) {
+	f := &Fleet{Capacity: map[string]int{"A": 5, "B": 6}}
+	p := f.plan([]queueGiven{{Name: "z", Cost: 2, Value: 3, Replicas: 1}, {Name: "b"}, {Name: "a", Cost: 5, Value: 7, Full: true}}, map[string]int{"A": 1, "B": 2, "C": 3})
+	if p.Cost != 7 || p.Value != 10 || !slices.Equal(p.Unserved, []string{"b"}) || !reflect.DeepEqual(p.Left, map[string]int{"A": 1, "B": 2}) || p.Servers[0].Name != "a" || p.Servers[2].Name != "z" {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// TestLineByHand: a line through points that it cannot reach is off by 1/3 and 1/3 of them at most and on average.
+func TestLineByHand(t *testing.T) {
+	l := fitLine([][]float64{{1, 0, 0}, {1, 0, 0}}, []float64{1, 1})
+	if math.Abs(l.coef[0]-1) > 1e-9 || l.maxErr > 1e-9 || l.meanErr > 1e-9 || l.points != 2 {
+		t.Errorf("got %+v", l)
+	}
+	// c minimises (1-c)^2 + (1-c/2)^2: c = 1.5/1.25, off by +0.2 and -0.4.
+	l = fitLine([][]float64{{1, 0, 0}, {1, 0, 0}}, []float64{1, 2})
+	if math.Abs(l.coef[0]-1.2) > 1e-6 || math.Abs(l.maxErr-0.4) > 1e-6 || math.Abs(l.meanErr-0.3) > 1e-6 {
+		t.Errorf("got %+v", l)
 	}
 }
