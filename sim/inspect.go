@@ -33,7 +33,7 @@ func (e *Engine) Inside() inside {
 type Work struct {
 	Computed  int64 // tokens in KV, including those of the step under way
 	Prompt    int64 // tokens
-	InStep    int64 // tokens that the step under way computes
+	InStep    int64 // tokens that the step under way computes; 0 where it may be one of decodes alone
 	Outputs   int64 // output tokens so far
 	Remaining int64 // output tokens that it will still produce
 	Priority  int64
