@@ -100,10 +100,11 @@ func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 
 // minimises sum w*loss + tight*(m - 1)^2, which is convex in m; tight, in us^2, pulls m toward 1.
 // With tight 0 and rows that exert no pull it returns 0.
 func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float64) float64 {
+	width := b.widthFactors(rows, spreadUs)
 	slope := func(m float64) (first, second float64) {
 		first, second = tight*(m-1), tight
-		for _, i := range rows {
-			if p := b.Pull(int(i), m*pred[i], spreadUs); p != (Pull{}) {
+		for k, i := range rows {
+			if p := b.pull(int(i), m*pred[i], spreadUs, width[k], false); p != (Pull{}) {
 				first += w[i] * pred[i] * p.Slope
 				second += w[i] * pred[i] * pred[i] * p.Bend
 			}

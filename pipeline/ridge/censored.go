@@ -49,7 +49,7 @@ func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, 
 	out := CensoredFit{Fit: f, Passes: passes, Y: make([]float64, len(rows)), Bend: make([]float64, len(rows))}
 	for k, p := range c.pulls {
 		if out.Y[k] = c.target[k]; p != (Pull{}) {
-			out.Y[k], out.Bend[k] = p.quadratic(c.target[k] + p.Slope)
+			out.Y[k], out.Bend[k] = p.quadratic(c.pred[k])
 		}
 	}
 	return out, err
@@ -65,8 +65,11 @@ type censored struct {
 	solver  *solver
 	all     *Gram // all rows with target Lo
 	started bool
+	width   []float64 // width factors, per entry of rows
+	pred    []float64 // prediction at beta, per entry of rows
 	target  []float64 // refreshed, per entry of rows
 	pulls   []Pull    // per entry of rows
+	loss    float64   // scaled loss at beta, without the penalty
 	value   float64   // objective at beta
 	current []float64 // gamma at beta
 	beta    []float64
@@ -75,6 +78,8 @@ type censored struct {
 	bent    []float64 // weight times curvature, per row of d, of the entries in out
 	acc     *Accumulator
 	view    Data
+	moved   []int     // memory for search
+	by      []float64 // memory for search
 }
 
 // newCensored returns the state before the first pass, with the solver scaled by the targets Lo.
@@ -85,7 +90,11 @@ func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *cens
 	c.view.Variants = nil
 	c.view.Y = make([]float64, d.Len())
 	c.acc = NewAccumulator(&c.view)
-	c.target, c.pulls, c.bent = make([]float64, len(rows)), make([]Pull, len(rows)), make([]float64, d.Len())
+	c.width = b.widthFactors(rows, o.SpreadUs)
+	c.pred = make([]float64, len(rows))
+	c.target = make([]float64, len(rows))
+	c.pulls = make([]Pull, len(rows))
+	c.bent = make([]float64, d.Len())
 	c.beta = make([]float64, d.P)
 	c.current = make([]float64, d.P)
 	c.grad = make([]float64, d.P)
@@ -111,7 +120,7 @@ func (c *censored) gram(rows []int32, w []float64) *Gram {
 // minimum.
 func (c *censored) fit(lambda float64) (passes int, err error) {
 	if c.started {
-		c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+		c.value = c.objective(lambda) // only the penalty differs from that of the last lambda
 	} else {
 		c.started = true
 		c.solver.cold()
@@ -135,38 +144,51 @@ func (c *censored) fit(lambda float64) (passes int, err error) {
 func (c *censored) accept(lambda float64) {
 	copy(c.current, c.solver.gamma)
 	c.solver.beta(c.beta)
-	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+	c.evaluate(lambda)
 }
 
-// evaluate sets the refreshed targets and pulls at a point and its scaled half gradient of the
-// loss. It returns the objective and the rows that exert a pull, appended to out.
-func (c *censored) evaluate(beta, gamma []float64, lambda float64, grad []float64, out []int) (float64, []int) {
-	clear(grad)
-	var loss float64
+// evaluate sets the predictions, refreshed targets, pulls, gradient and objective at the current point.
+func (c *censored) evaluate(lambda float64) {
+	clear(c.grad)
+	c.out = c.out[:0]
+	c.loss = 0
 	for k, i := range c.rows {
 		x := c.d.Row(int(i))
-		v := Dot(x, beta)
-		p := c.b.Pull(int(i), v, c.o.SpreadUs)
-		c.target[k], c.pulls[k] = v-p.Slope, p
+		v := Dot(x, c.beta)
+		p := c.b.pull(int(i), v, c.o.SpreadUs, c.width[k], true)
+		c.pred[k] = v
+		c.target[k] = v - p.Slope
+		c.pulls[k] = p
 		if p == (Pull{}) {
 			continue
 		}
-		out = append(out, k)
-		loss += c.w[i] * p.Loss
+		c.out = append(c.out, k)
+		c.loss += c.w[i] * p.Loss
+		slope := c.w[i] * p.Slope
 		for j, xj := range x {
-			grad[j] += c.w[i] * p.Slope * xj
+			c.grad[j] += slope * xj
 		}
 	}
 	norm := c.solver.w * c.solver.ybar * c.solver.ybar
-	loss /= norm
+	c.loss /= norm
 	for j, s := range c.solver.scale {
 		if s != 0 {
-			grad[j] *= c.solver.ybar / (s * norm)
-			d := gamma[j] - c.solver.prior[j]
-			loss += lambda * c.o.Penalty[j] * d * d
+			c.grad[j] *= c.solver.ybar / (s * norm)
 		}
 	}
-	return loss, out
+	c.value = c.objective(lambda)
+}
+
+// objective returns the objective at the current point, whose loss is known.
+func (c *censored) objective(lambda float64) float64 {
+	value := c.loss
+	for j, s := range c.solver.scale {
+		if s != 0 {
+			d := c.current[j] - c.solver.prior[j]
+			value += lambda * c.o.Penalty[j] * d * d
+		}
+	}
+	return value
 }
 
 // certified reports whether the current point is a minimum for the refreshed targets, within
@@ -199,7 +221,7 @@ func (c *censored) step(lambda float64) {
 	toGamma := slices.Clone(c.solver.gamma)
 	to := make([]float64, len(from))
 	c.solver.beta(to)
-	if t := c.search(from, to, fromGamma, toGamma, lambda); t > 0 {
+	if t := c.search(to, fromGamma, toGamma, lambda); t > 0 {
 		for j, g := range toGamma {
 			c.solver.gamma[j] = fromGamma[j] + t*(g-fromGamma[j])
 			if t == 1 {
@@ -213,7 +235,7 @@ func (c *censored) step(lambda float64) {
 	}
 	copy(c.beta, from) // back to the earlier point with its refreshed target
 	copy(c.current, fromGamma)
-	c.value, c.out = c.evaluate(c.beta, c.current, lambda, c.grad, c.out[:0])
+	c.evaluate(lambda)
 	c.refresh()
 	c.solver.normalise(c.gram(c.rows, c.w))
 	c.solver.solve(lambda)
@@ -226,34 +248,34 @@ func (c *censored) bentGram() *Gram {
 	for n, k := range c.out {
 		i := c.rows[k]
 		rows[n] = i
-		y, bend := c.pulls[k].quadratic(c.target[k] + c.pulls[k].Slope)
+		y, bend := c.pulls[k].quadratic(c.pred[k])
 		c.view.Y[i], c.bent[i] = y, c.w[i]*bend
 	}
 	return c.gram(rows, c.bent)
 }
 
-// search returns the t in [0, 1] at which the objective is smallest between the two points. The
-// objective is convex along the line, so its slope never falls, and Newton steps inside a shrinking
-// bracket find the slope's root.
-func (c *censored) search(from, to, fromGamma, toGamma []float64, lambda float64) float64 {
-	var rows []int32 // without those that are silent at both ends: they are silent in between, too
-	var at, by []float64
-	for _, i := range c.rows {
-		x := c.d.Row(int(i))
-		v, w := Dot(x, from), Dot(x, to)
-		if !c.b.silent(int(i), v, c.o.SpreadUs) || !c.b.silent(int(i), w, c.o.SpreadUs) {
-			rows = append(rows, i)
-			at = append(at, v)
-			by = append(by, w-v)
+// search returns the t in [0, 1] at which the objective is smallest between the current point and the
+// one with coefficients to. The objective is convex along the line, so its slope never falls, and
+// Newton steps inside a shrinking bracket find the slope's root.
+func (c *censored) search(to, fromGamma, toGamma []float64, lambda float64) float64 {
+	entries := c.moved[:0] // without those that are silent at both ends: they are silent in between, too
+	by := c.by[:0]
+	for k, i := range c.rows {
+		w := Dot(c.d.Row(int(i)), to)
+		if c.pulls[k] != (Pull{}) || !c.b.silent(int(i), w, c.o.SpreadUs) {
+			entries = append(entries, k)
+			by = append(by, w-c.pred[k])
 		}
 	}
+	c.moved, c.by = entries, by
 	norm := c.solver.w * c.solver.ybar * c.solver.ybar
 	slope := func(t float64) (first, second float64) {
-		for k, i := range rows {
-			p := c.b.Pull(int(i), at[k]+t*by[k], c.o.SpreadUs)
-			w := c.w[i] * by[k]
+		for n, k := range entries {
+			i := c.rows[k]
+			p := c.b.pull(int(i), c.pred[k]+t*by[n], c.o.SpreadUs, c.width[k], false)
+			w := c.w[i] * by[n]
 			first += w * p.Slope
-			second += w * by[k] * p.Bend
+			second += w * by[n] * p.Bend
 		}
 		first, second = first/norm, second/norm
 		for j, s := range c.solver.scale {

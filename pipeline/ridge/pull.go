@@ -24,6 +24,30 @@ type Pull struct {
 // linearly, so that a single late row pulls no harder than any other. A few s inside it is flat,
 // like the distance loss. A lower end at or below 0 exerts no pull: targets are not negative.
 func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
+	return b.pull(i, v, spreadUs, b.widthFactor(i, spreadUs), true)
+}
+
+// widthFactor returns exp(-(hi-lo)/spreadUs) of row i, 0 without a spread. With it pull needs one
+// exponential for both ends. A fit computes it once for each row.
+func (b Bounds) widthFactor(i int, spreadUs float64) float64 {
+	if spreadUs == 0 {
+		return 0
+	}
+	return math.Exp((b.Lo[i] - b.Hi[i]) / spreadUs)
+}
+
+// widthFactors returns the width factors of the given rows.
+func (b Bounds) widthFactors(rows []int32, spreadUs float64) []float64 {
+	out := make([]float64, len(rows))
+	for k, i := range rows {
+		out[k] = b.widthFactor(int(i), spreadUs)
+	}
+	return out
+}
+
+// pull returns what Pull does, given the width factor of row i; the loss only withLoss, because a
+// search along a line needs only slope and curvature.
+func (b Bounds) pull(i int, v, spreadUs, widthFactor float64, withLoss bool) Pull {
 	lo, hi := b.Lo[i], b.Hi[i]
 	if spreadUs == 0 {
 		if r := v - b.clip(i, v); r != 0 {
@@ -31,15 +55,52 @@ func (b Bounds) Pull(i int, v, spreadUs float64) Pull {
 		}
 		return Pull{}
 	}
-	var p Pull
 	if b.silent(i, v, spreadUs) {
-		return p
+		return Pull{}
 	}
-	p.end((v-hi)/spreadUs, 1, spreadUs)
+	// How many spreads the prediction lies beyond each end. At most one of them is positive, and
+	// together they are minus the width of the interval.
+	above := (v - hi) / spreadUs
+	below := math.Inf(-1)
 	if lo > 0 || lo == hi {
-		p.end((lo-v)/spreadUs, -1, spreadUs)
+		below = (lo - v) / spreadUs
+	}
+	// exp(-|above|) and exp(-|below|); that of the nearer end gives the other.
+	var expAbove, expBelow float64
+	switch {
+	case math.IsInf(below, -1):
+		expAbove = math.Exp(-math.Abs(above))
+	case above >= 0:
+		expAbove = math.Exp(-above)
+		expBelow = widthFactor * expAbove
+	case below >= 0:
+		expBelow = math.Exp(-below)
+		expAbove = widthFactor * expBelow
+	case above >= below:
+		expAbove = math.Exp(above)
+		expBelow = widthFactor / expAbove
+	default:
+		expBelow = math.Exp(below)
+		expAbove = widthFactor / expBelow
+	}
+	// The slope has the probabilities of a target beyond the ends, the curvature their derivatives.
+	p := Pull{
+		Slope: 2 * spreadUs * (beyond(above, expAbove) - beyond(below, expBelow)),
+		Bend:  2 * (expAbove/((1+expAbove)*(1+expAbove)) + expBelow/((1+expBelow)*(1+expBelow))),
+	}
+	if withLoss {
+		out := math.Max(0, math.Max(above, below))
+		p.Loss = 4 * spreadUs * spreadUs * (out + math.Log1p(expAbove+expBelow+expAbove*expBelow))
 	}
 	return p
+}
+
+// beyond returns the probability 1/(1 + exp(-z)), given exp(-|z|).
+func beyond(z, exp float64) float64 {
+	if z < 0 {
+		return exp / (1 + exp)
+	}
+	return 1 / (1 + exp)
 }
 
 // farInside: an end exerts no pull on a prediction that is this many spreads inside it (exp(-40) <
@@ -53,20 +114,6 @@ func (b Bounds) silent(i int, v, spreadUs float64) bool {
 		return lo <= v && v <= hi
 	}
 	return hi-v > farInside*spreadUs && (v-lo > farInside*spreadUs || lo <= 0 && lo != hi)
-}
-
-// end adds the loss of one end of the interval, 4 s^2 log(1 + exp(z)), with its half slope and half
-// curvature. z is how many spreads s the prediction lies beyond this end; sign is 1 for the upper end
-// and -1 for the lower.
-func (p *Pull) end(z, sign, spreadUs float64) {
-	e := math.Exp(-math.Abs(z))
-	out, in := 1/(1+e), e/(1+e) // probabilities of a target beyond the end, and inside
-	if z < 0 {
-		out, in = in, out
-	}
-	p.Loss += 4 * spreadUs * spreadUs * (math.Max(z, 0) + math.Log1p(e))
-	p.Slope += sign * 2 * spreadUs * out
-	p.Bend += 2 * out * in
 }
 
 // minBend is the smallest curvature of a local quadratic. Far outside the interval the loss is a line
