@@ -6,7 +6,6 @@ package ridge
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 )
@@ -42,14 +41,14 @@ func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, 
 	// gets its Gram matrix and the current point once more.
 	c.refresh()
 	c.solver.normalise(c.gram(c.rows, c.w))
-	copy(c.solver.gamma, c.current)
+	copy(c.solver.gamma, c.at.gamma)
 	c.solver.gradient(lambda)
 	f, err := c.solver.fit(lambda)
-	f.Objective = c.value
+	f.Objective = c.objective(c.at, lambda)
 	out := CensoredFit{Fit: f, Passes: passes, Y: make([]float64, len(rows)), Bend: make([]float64, len(rows))}
-	for k, p := range c.pulls {
-		if out.Y[k] = c.target[k]; p != (Pull{}) {
-			out.Y[k], out.Bend[k] = p.quadratic(c.pred[k])
+	for k, p := range c.at.pulls {
+		if out.Y[k] = c.at.pred[k]; p != (Pull{}) {
+			out.Y[k], out.Bend[k] = p.quadratic(c.at.pred[k])
 		}
 	}
 	return out, err
@@ -61,25 +60,27 @@ type censored struct {
 	b       Bounds
 	w       []float64
 	rows    []int32
+	width   []float64 // width factors, per entry of rows
 	o       *Options
 	solver  *solver
 	all     *Gram // all rows with target Lo
 	started bool
-	width   []float64 // width factors, per entry of rows
-	pred    []float64 // prediction at beta, per entry of rows
-	target  []float64 // refreshed, per entry of rows
-	pulls   []Pull    // per entry of rows
-	loss    float64   // scaled loss at beta, without the penalty
-	value   float64   // objective at beta
-	current []float64 // gamma at beta
-	beta    []float64
-	out     []int     // entries of rows that exert a pull at beta
-	grad    []float64 // scaled half gradient of the loss at beta
-	bent    []float64 // weight times curvature, per row of d, of the entries in out
+	at      *censoredPoint // the current point
+	next    *censoredPoint // the point that a pass tries
+	bent    []float64      // weight times curvature, per row of d, of the entries that exert a pull
 	acc     *Accumulator
 	view    Data
-	moved   []int     // memory for search
-	by      []float64 // memory for search
+}
+
+// censoredPoint is a point of the search with all that a pass needs of it.
+type censoredPoint struct {
+	beta  []float64
+	gamma []float64
+	pred  []float64 // prediction, per entry of rows
+	pulls []Pull    // per entry of rows
+	out   []int     // entries of rows that exert a pull
+	grad  []float64 // scaled half gradient of the loss
+	loss  float64   // scaled, without the penalty
 }
 
 // newCensored returns the state before the first pass, with the solver scaled by the targets Lo.
@@ -91,13 +92,17 @@ func newCensored(d *Data, b Bounds, w []float64, rows []int32, o *Options) *cens
 	c.view.Y = make([]float64, d.Len())
 	c.acc = NewAccumulator(&c.view)
 	c.width = b.widthFactors(rows, o.SpreadUs)
-	c.pred = make([]float64, len(rows))
-	c.target = make([]float64, len(rows))
-	c.pulls = make([]Pull, len(rows))
 	c.bent = make([]float64, d.Len())
-	c.beta = make([]float64, d.P)
-	c.current = make([]float64, d.P)
-	c.grad = make([]float64, d.P)
+	point := func() *censoredPoint {
+		return &censoredPoint{
+			beta:  make([]float64, d.P),
+			gamma: make([]float64, d.P),
+			pred:  make([]float64, len(rows)),
+			pulls: make([]Pull, len(rows)),
+			grad:  make([]float64, d.P),
+		}
+	}
+	c.at, c.next = point(), point()
 	for _, i := range rows {
 		c.view.Y[i] = b.Lo[i]
 	}
@@ -119,14 +124,12 @@ func (c *censored) gram(rows []int32, w []float64) *Gram {
 // the targets Lo, later calls from the answer for the previous lambda, which is nearer to the
 // minimum.
 func (c *censored) fit(lambda float64) (passes int, err error) {
-	if c.started {
-		c.value = c.objective(lambda) // only the penalty differs from that of the last lambda
-	} else {
+	if !c.started {
 		c.started = true
 		c.solver.cold()
 		c.solver.normalise(c.all)
 		c.solver.solve(lambda)
-		c.accept(lambda)
+		c.take(c.at)
 	}
 	for passes = 1; passes <= maxCensoredPasses; passes++ {
 		if c.certified(lambda) {
@@ -140,51 +143,44 @@ func (c *censored) fit(lambda float64) (passes int, err error) {
 	return passes, &Error{IntervalNotConverged, fmt.Sprintf("no certificate after %d passes at lambda %g", maxCensoredPasses, lambda)}
 }
 
-// accept makes the solver's answer the current point and refreshes the target.
-func (c *censored) accept(lambda float64) {
-	copy(c.current, c.solver.gamma)
-	c.solver.beta(c.beta)
-	c.evaluate(lambda)
-}
-
-// evaluate sets the predictions, refreshed targets, pulls, gradient and objective at the current point.
-func (c *censored) evaluate(lambda float64) {
-	clear(c.grad)
-	c.out = c.out[:0]
-	c.loss = 0
+// take makes the solver's answer the point p.
+func (c *censored) take(p *censoredPoint) {
+	copy(p.gamma, c.solver.gamma)
+	c.solver.beta(p.beta)
+	clear(p.grad)
+	p.out = p.out[:0]
+	p.loss = 0
 	for k, i := range c.rows {
 		x := c.d.Row(int(i))
-		v := Dot(x, c.beta)
-		p := c.b.pull(int(i), v, c.o.SpreadUs, c.width[k], true)
-		c.pred[k] = v
-		c.target[k] = v - p.Slope
-		c.pulls[k] = p
-		if p == (Pull{}) {
+		v := Dot(x, p.beta)
+		pull := c.b.pull(int(i), v, c.o.SpreadUs, c.width[k], true)
+		p.pred[k] = v
+		p.pulls[k] = pull
+		if pull == (Pull{}) {
 			continue
 		}
-		c.out = append(c.out, k)
-		c.loss += c.w[i] * p.Loss
-		slope := c.w[i] * p.Slope
+		p.out = append(p.out, k)
+		p.loss += c.w[i] * pull.Loss
+		slope := c.w[i] * pull.Slope
 		for j, xj := range x {
-			c.grad[j] += slope * xj
+			p.grad[j] += slope * xj
 		}
 	}
 	norm := c.solver.w * c.solver.ybar * c.solver.ybar
-	c.loss /= norm
+	p.loss /= norm
 	for j, s := range c.solver.scale {
 		if s != 0 {
-			c.grad[j] *= c.solver.ybar / (s * norm)
+			p.grad[j] *= c.solver.ybar / (s * norm)
 		}
 	}
-	c.value = c.objective(lambda)
 }
 
-// objective returns the objective at the current point, whose loss is known.
-func (c *censored) objective(lambda float64) float64 {
-	value := c.loss
+// objective returns the objective at a point.
+func (c *censored) objective(p *censoredPoint, lambda float64) float64 {
+	value := p.loss
 	for j, s := range c.solver.scale {
 		if s != 0 {
-			d := c.current[j] - c.solver.prior[j]
+			d := p.gamma[j] - c.solver.prior[j]
 			value += lambda * c.o.Penalty[j] * d * d
 		}
 	}
@@ -198,8 +194,9 @@ func (c *censored) certified(lambda float64) bool {
 		if s == 0 {
 			continue
 		}
-		slope := c.grad[j] + lambda*c.o.Penalty[j]*(c.current[j]-c.solver.prior[j])
-		isAtZero := c.current[j] == 0 && !c.o.IsFree(j)
+		gamma := c.at.gamma[j]
+		slope := c.at.grad[j] + lambda*c.o.Penalty[j]*(gamma-c.solver.prior[j])
+		isAtZero := gamma == 0 && !c.o.IsFree(j)
 		if slope < -certTol || !isAtZero && slope > certTol {
 			return false
 		}
@@ -212,87 +209,79 @@ func (c *censored) certified(lambda float64) bool {
 // objective, it solves for the refreshed targets. Both ends of the line satisfy the sign
 // constraints, so every point between them does.
 func (c *censored) step(lambda float64) {
-	// A Newton step, shortened by the line search.
-	before := c.value
-	from := slices.Clone(c.beta)
-	fromGamma := slices.Clone(c.current)
 	c.solver.normalise(c.bentGram())
 	c.solver.solve(lambda)
-	toGamma := slices.Clone(c.solver.gamma)
-	to := make([]float64, len(from))
-	c.solver.beta(to)
-	if t := c.search(to, fromGamma, toGamma, lambda); t > 0 {
-		for j, g := range toGamma {
-			c.solver.gamma[j] = fromGamma[j] + t*(g-fromGamma[j])
-			if t == 1 {
-				c.solver.gamma[j] = g
+	c.take(c.next)
+	if t := c.search(lambda); t > 0 {
+		if t < 1 {
+			for j, from := range c.at.gamma {
+				c.solver.gamma[j] = from + t*(c.next.gamma[j]-from)
 			}
+			c.take(c.next)
 		}
-		c.accept(lambda)
-		if c.value < before {
+		if c.objective(c.next, lambda) < c.objective(c.at, lambda) {
+			c.at, c.next = c.next, c.at
 			return
 		}
 	}
-	copy(c.beta, from) // back to the earlier point with its refreshed target
-	copy(c.current, fromGamma)
-	c.evaluate(lambda)
 	c.refresh()
 	c.solver.normalise(c.gram(c.rows, c.w))
 	c.solver.solve(lambda)
-	c.accept(lambda)
+	c.take(c.at)
 }
 
 // bentGram returns the Gram matrix of the local quadratics of all rows that exert a pull.
 func (c *censored) bentGram() *Gram {
-	rows := make([]int32, len(c.out))
-	for n, k := range c.out {
+	rows := make([]int32, len(c.at.out))
+	for n, k := range c.at.out {
 		i := c.rows[k]
 		rows[n] = i
-		y, bend := c.pulls[k].quadratic(c.pred[k])
+		y, bend := c.at.pulls[k].quadratic(c.at.pred[k])
 		c.view.Y[i], c.bent[i] = y, c.w[i]*bend
 	}
 	return c.gram(rows, c.bent)
 }
 
-// search returns the t in [0, 1] at which the objective is smallest between the current point and the
-// one with coefficients to. The objective is convex along the line, so its slope never falls, and
-// Newton steps inside a shrinking bracket find the slope's root.
-func (c *censored) search(to, fromGamma, toGamma []float64, lambda float64) float64 {
-	entries := c.moved[:0] // without those that are silent at both ends: they are silent in between, too
-	by := c.by[:0]
-	for k, i := range c.rows {
-		w := Dot(c.d.Row(int(i)), to)
-		if c.pulls[k] != (Pull{}) || !c.b.silent(int(i), w, c.o.SpreadUs) {
-			entries = append(entries, k)
-			by = append(by, w-c.pred[k])
-		}
-	}
-	c.moved, c.by = entries, by
+// search returns the t in [0, 1] at which the objective is smallest on the line from the current
+// point to the next one. The objective is convex along the line, so its slope never falls, and Newton
+// steps inside a shrinking bracket find the slope's root.
+func (c *censored) search(lambda float64) float64 {
+	from, to := c.at, c.next
 	norm := c.solver.w * c.solver.ybar * c.solver.ybar
-	slope := func(t float64) (first, second float64) {
-		for n, k := range entries {
-			i := c.rows[k]
-			p := c.b.pull(int(i), c.pred[k]+t*by[n], c.o.SpreadUs, c.width[k], false)
-			w := c.w[i] * by[n]
-			first += w * p.Slope
-			second += w * by[n] * p.Bend
+	// slope returns the derivatives at t, given the pulls there.
+	slope := func(t float64, pull func(k int) Pull) (first, second float64) {
+		for k, i := range c.rows {
+			// Rows that are silent at both ends are silent in between, too.
+			if from.pulls[k] == (Pull{}) && to.pulls[k] == (Pull{}) {
+				continue
+			}
+			p := pull(k)
+			by := to.pred[k] - from.pred[k]
+			first += c.w[i] * by * p.Slope
+			second += c.w[i] * by * by * p.Bend
 		}
 		first, second = first/norm, second/norm
 		for j, s := range c.solver.scale {
 			if s != 0 {
-				by := toGamma[j] - fromGamma[j]
+				by := to.gamma[j] - from.gamma[j]
 				d := lambda * c.o.Penalty[j] * by
-				first = first + d*(fromGamma[j]+t*by-c.solver.prior[j])
+				first += d * (from.gamma[j] + t*by - c.solver.prior[j])
 				second += d * by
 			}
 		}
 		return first, second
 	}
+	between := func(t float64) (first, second float64) {
+		return slope(t, func(k int) Pull {
+			v := from.pred[k] + t*(to.pred[k]-from.pred[k])
+			return c.b.pull(int(c.rows[k]), v, c.o.SpreadUs, c.width[k], false)
+		})
+	}
 	t := 1.0
 	lo := 0.0
 	hi := 1.0
+	first, second := slope(1, func(k int) Pull { return to.pulls[k] })
 	for range searchSteps {
-		first, second := slope(t)
 		if first <= 0 {
 			lo = t
 		} else {
@@ -309,6 +298,7 @@ func (c *censored) search(to, fromGamma, toGamma []float64, lambda float64) floa
 			return next
 		}
 		t = next
+		first, second = between(t)
 	}
 	return lo
 }
@@ -316,7 +306,7 @@ func (c *censored) search(to, fromGamma, toGamma []float64, lambda float64) floa
 // refresh makes the refreshed targets the targets of the view, which gram sums.
 func (c *censored) refresh() {
 	for k, i := range c.rows {
-		c.view.Y[i] = c.target[k]
+		c.view.Y[i] = c.at.pred[k] - c.at.pulls[k].Slope
 	}
 }
 

@@ -455,7 +455,7 @@ func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) er
 			if _, err := c.fit(lambda); err != nil {
 				return fmt.Errorf("%d training rows: %w", len(train), err)
 			}
-			beta := slices.Clone(c.beta)
+			beta := slices.Clone(c.at.beta)
 			scores := make([]float64, len(test))
 			for k, rows := range test {
 				scores[k] = math.NaN()
