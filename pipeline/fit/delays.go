@@ -81,7 +81,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a.bounds = p.Bounds(p.Train)
 	overheadOptions(&a.s.Opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
 	quick := a.s.Opt
-	quick.SkipNested = true // solveOverhead asks for it at the chosen gamma
+	quick.SkipNested = true // nestOverhead adds them at the chosen gamma
 	sels, err := train.SelectIntervals(a.bounds, quick)
 	if f.warnNotConverged(a, err) {
 		return a, nil

@@ -78,19 +78,19 @@ func (f *fitter) solveIntervals(a *alphaFit, gamma int, list []int32) error {
 	return f.overheadOn(a)
 }
 
-// nestOverhead repeats the selection at the chosen gamma with two configurations held out at a time,
-// which selectAlpha skipped because it costs a fit for every pair of configurations.
+// nestOverhead adds to the selection at the chosen gamma the fits with two configurations held out at a
+// time, which selectAlpha skipped because they are one for every pair of configurations.
 func (f *fitter) nestOverhead(a *alphaFit) error {
 	s := a.s
 	if len(s.Pool.Configs) < 3 {
 		return nil
 	}
-	sels, err := s.Pool.Data.With(f.gamma).Subset(s.Pool.Train).SelectIntervals(a.bounds, s.Opt)
+	sel := &a.sel.Rel[f.gamma]
+	nested, err := s.Pool.Data.With(f.gamma).Subset(s.Pool.Train).NestIntervals(*sel, a.bounds, s.Opt)
 	if err != nil {
 		return err
 	}
-	sels[0].Gamma = s.Pool.Data.Variants[f.gamma].Gamma
-	a.sel.Rel[f.gamma] = sels[0]
+	*sel = nested
 	return nil
 }
 

@@ -3,6 +3,7 @@ package ridge_test
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -127,5 +128,38 @@ func TestSelectionScoresIntervals(t *testing.T) {
 	}
 	if len(p.Loco) != 2 || sel[0].Objective != ridge.Within {
 		t.Errorf("got %d left-out scores chosen by %s, want 2 by within", len(p.Loco), sel[0].Objective)
+	}
+}
+
+// TestIntervalChoicesInParts: the nested choices made afterwards, and those of a variant without columns of
+// its own, are what each is when made at once and alone.
+func TestIntervalChoicesInParts(t *testing.T) {
+	d, b, o := intervalsOf(25, 300)
+	for i := range d.Config {
+		d.Config[i] = int32(i % 3)
+	}
+	d.Variants = []ridge.Variant{{Gamma: 0.1}, {Gamma: 0.3}}
+	o.SpreadUs = 30
+	quick := o
+	quick.SkipNested = true
+	sels, err := d.SelectIntervals(b, quick)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for v, sel := range sels {
+		whole, err := d.With(v).SelectIntervals(b, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		nested, err := d.With(v).NestIntervals(sel, b, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if sel.Nested != nil || len(nested.Nested) != 3 || nested.Gamma != d.Variants[v].Gamma {
+			t.Errorf("gamma %g: %d and %d nested choices, want 0 and 3", nested.Gamma, len(sel.Nested), len(nested.Nested))
+		}
+		if got := whole[0]; !reflect.DeepEqual(got.Grid, nested.Grid) || !reflect.DeepEqual(got.Nested, nested.Nested) {
+			t.Errorf("gamma %g: got %+v, want %+v", nested.Gamma, nested, got)
+		}
 	}
 }

@@ -49,6 +49,8 @@ type Selection struct {
 	FoldBetas [][]float64 // coefficients of each fold at Lambda
 	Nested    []Nested    // nil below three configurations
 	Findings  []Finding
+
+	intervals *trials // of SelectIntervals, for NestIntervals
 }
 
 // LambdaWithout returns the lambda chosen without the rows of a configuration, or the overall
@@ -429,26 +431,59 @@ func (t *trials) solveGrams(c *Cells) {
 func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 	out := make([]Selection, max(1, len(d.Variants)))
 	w := CensoredWeights(d, o)
+	plain := -1 // the first variant without columns of its own
 	for v := range out {
-		folds, found, err := Folds(d.With(v), o)
-		if err != nil {
+		isPlain := v < len(d.Variants) && d.same(d.Variants[v])
+		if isPlain && plain >= 0 {
+			out[v] = out[plain]
+			out[v].Gamma = d.gamma(v)
+			out[v].Findings = slices.Clone(out[plain].Findings)
+			continue
+		}
+		var err error
+		if out[v], err = d.With(v).selectIntervals(b, w, d.gamma(v), newTrials(d.Configs(), &o, false)); err != nil {
 			return nil, err
 		}
-		t := newTrials(d.Configs(), &o, false)
-		if err := t.solveIntervals(d.With(v), b, w, folds); err != nil {
-			return nil, err
+		if isPlain {
+			plain = v
 		}
-		out[v] = t.selection(d.gamma(v))
-		out[v].Findings = append(found, out[v].Findings...)
 	}
 	return out, nil
 }
 
-// solveIntervals solves every trial at every lambda on its rows: the loss of an interval is not a
-// quadratic, so Gram matrices do not suffice.
+// NestIntervals returns the selection that SelectIntervals returns for these data with the nested
+// choices, given the one without them (Options.SkipNested), whose trials are not solved again.
+func (d *Data) NestIntervals(quick Selection, b Bounds, o Options) (Selection, error) {
+	t := newTrials(d.Configs(), &o, false)
+	for k, solved := range quick.intervals.list { // newTrials appends pairs of configurations after the others
+		*t.list[k] = *solved
+	}
+	return d.selectIntervals(b, CensoredWeights(d, o), quick.Gamma, t)
+}
+
+// selectIntervals solves the trials that are not solved yet and returns the choice.
+func (d *Data) selectIntervals(b Bounds, w []float64, gamma float64, t *trials) (Selection, error) {
+	folds, found, err := Folds(d, *t.o)
+	if err != nil {
+		return Selection{}, err
+	}
+	if err := t.solveIntervals(d, b, w, folds); err != nil {
+		return Selection{}, err
+	}
+	s := t.selection(gamma)
+	s.Findings = append(found, s.Findings...)
+	s.intervals = t
+	return s, nil
+}
+
+// solveIntervals solves every trial that has no solution yet at every lambda on its rows: the loss of
+// an interval is not a quadratic, so Gram matrices do not suffice.
 func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) error {
 	return par.Try(context.Background(), t.o.Threads(), len(t.list), func(i int) error {
 		s := t.list[i]
+		if s.betas != nil {
+			return nil
+		}
 		train, test := t.intervalRows(d, s, folds)
 		c := newCensored(d, b, w, train, t.o)
 		for _, lambda := range t.o.Lambdas {
