@@ -51,15 +51,16 @@ type connector interface {
 
 // offloadState is the connector's state of one request.
 type offloadState struct {
-	offered     bool     // some of its chunks were offered to the tier, so it keeps its blocks until they are copied
-	finished    bool     // the request has finished
-	nextStore   int64    // index of the first chunk that was not offered yet
-	pending     int      // number of copies under way
-	storing     []uint64 // hashes of chunks that are being copied to the CPU
-	rank        int64    // recency of its chunks while it runs; 0 before it used one
-	uses        []uint8  // for each chunk, bits of what the request did with it: usedStored, ...
-	computed    int64    // number of tokens that may be stored after it has finished
-	finalBlocks []int32  // its blocks when it finished or was preempted
+	offered     bool         // some of its chunks were offered to the tier, so it keeps its blocks until they are copied
+	finished    bool         // the request has finished
+	nextStore   int64        // index of the first chunk that was not offered yet
+	pending     int          // number of copies under way
+	storing     []uint64     // hashes of chunks that are being copied to the CPU
+	rank        int64        // recency of its chunks while it runs; 0 before it used one
+	uses        []uint8      // for each chunk, bits of what the request did with it: usedStored, ...
+	computed    int64        // number of tokens that may be stored after it has finished
+	finalBlocks []int32      // its blocks when it finished or was preempted
+	chunks      []*tierChunk // found by touch, by number; those without a list are looked up again
 
 	// Fields of LMCache:
 	hitChunks   int64 // chunks that the lookup found; they are not evicted until the request runs

@@ -164,8 +164,18 @@ func (c *cpuTier) noteUnused(x *tierChunk) {
 // touch makes the first n chunks of s the most recently used ones, in reverse order, so that the
 // first is the most recent (CachePolicy.touch()).
 func (c *offloading) touch(s *seq, n int64) {
+	// A request touches all its chunks with each one that it fills, so it remembers where they are.
+	known := s.offload.chunks
+	if missing := n - int64(len(known)); missing > 0 {
+		known = append(known, make([]*tierChunk, missing)...)
+		s.offload.chunks = known
+	}
 	for i := n - 1; i >= 0; i-- {
-		x := c.index[c.key(s, i)]
+		x := known[i]
+		if x == nil || x.in == nil {
+			x = c.index[c.key(s, i)]
+			known[i] = x
+		}
 		switch {
 		case x == nil:
 		case !c.set.Arc && c.e.rules.OffloadByUse && x.refs != 0: // noteUnused counts the end of its copy

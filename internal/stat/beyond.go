@@ -1,9 +1,6 @@
 package stat
 
-import (
-	"math"
-	"slices"
-)
+import "math"
 
 // DistanceBeyond returns how far apart the distributions of two samples of positive values are
 // beyond a relative tolerance d of the values:
@@ -39,6 +36,14 @@ func searchFrom(sorted []float64, from int, x float64) int {
 		from += step
 		step *= 2
 	}
-	k, _ := slices.BinarySearch(sorted[from:min(from+step, len(sorted))], x)
-	return from + k
+	to := min(from+step, len(sorted))
+	for from < to {
+		middle := int(uint(from+to) / 2)
+		if sorted[middle] < x {
+			from = middle + 1
+		} else {
+			to = middle
+		}
+	}
+	return from
 }

@@ -10,6 +10,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -63,10 +64,15 @@ const (
 // worse model has no more noise. The mean ratio of each regime is 1: noise does not make a replay slower.
 type stepNoise struct {
 	ratio    []float64
-	steps    []int32                 // engine steps of a row
-	byRegime [rows.Mixed + 1][]int   // positions of a regime's rows, ascending
-	before   [rows.Mixed + 1][]int32 // by position: how many of the regime's rows come before it
-	block    int                     // steps that are drawn together
+	byRegime [rows.Mixed + 1][]noisyRow // a regime's rows, in time order
+	before   [rows.Mixed + 1][]int32    // by row: how many of the regime's rows come before it
+	block    int                        // steps that are drawn together
+}
+
+// noisyRow is what a draw needs of a row. A replay reads rows at random, so both are in one place.
+type noisyRow struct {
+	ratio float64
+	steps int32 // engine steps of the row
 }
 
 // stepNoiseOf returns the noise in the rows of [fromNs, toNs): those of one step, or all of them if
@@ -90,19 +96,19 @@ func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise
 		return nil
 	}
 	all = all[max(0, len(all)-mostNoiseRows):]
-	noise := &stepNoise{ratio: rows.NoiseOf(t, predUs, all), steps: make([]int32, len(all))}
+	noise := &stepNoise{ratio: rows.NoiseOf(t, predUs, all)}
 	// A row may be the mean of several equal steps, so a block of rows is longer in steps.
 	stepsPerRow := 0.0
+	var byRegime [rows.Mixed + 1][]int // positions of a regime's rows, ascending
 	for row, i := range all {
-		noise.steps[row] = int32(max(1, t.Steps[i]))
-		for regime, ofRegime := range noise.byRegime {
+		for regime, ofRegime := range byRegime {
 			noise.before[regime] = append(noise.before[regime], int32(len(ofRegime)))
 		}
-		noise.byRegime[t.Regime[i]] = append(noise.byRegime[t.Regime[i]], row)
-		stepsPerRow += float64(noise.steps[row]) / float64(len(all))
+		byRegime[t.Regime[i]] = append(byRegime[t.Regime[i]], row)
+		stepsPerRow += float64(int32(max(1, t.Steps[i]))) / float64(len(all))
 	}
 	// Scale the ratios of each regime so that noise leaves the sum of its times as it is.
-	for _, ofRegime := range noise.byRegime {
+	for regime, ofRegime := range byRegime {
 		measured, withoutNoise := 0.0, 0.0
 		for _, row := range ofRegime {
 			measured += t.Y[all[row]]
@@ -110,6 +116,8 @@ func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise
 		}
 		for _, row := range ofRegime {
 			noise.ratio[row] *= withoutNoise / measured
+			noise.byRegime[regime] = append(noise.byRegime[regime],
+				noisyRow{ratio: noise.ratio[row], steps: int32(max(1, t.Steps[all[row]]))})
 		}
 	}
 	noise.block = max(1, int(math.Round(stepsPerRow*float64(noise.blockRows()))))
@@ -166,14 +174,17 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 	if m.next[regime] == unplaced {
 		m.next[regime] = int(m.noise.before[regime][m.start])
 	}
+	if m.next[regime] == len(members) {
+		m.next[regime] = 0
+	}
 	// A row that is the mean of several steps gives its ratio to as many steps.
-	row := members[m.next[regime]%len(members)]
+	row := members[m.next[regime]]
 	m.used[regime]++
-	if m.used[regime] >= m.noise.steps[row] {
+	if m.used[regime] >= row.steps {
 		m.next[regime]++
 		m.used[regime] = 0
 	}
-	return us * m.noise.ratio[row], nil
+	return us * row.ratio, nil
 }
 
 // noisyTimes are simulated times of the compared requests on a server with noise, ms: by metric one list a
@@ -182,15 +193,21 @@ type noisyTimes map[string][][]float64
 
 // withStepNoise replays the phase with noise in the step times, noisyReplays times, and returns the times
 // of the compared requests that arrive from splitNs on, times a factor of each; nil: 1. fresh makes an engine
-// that shares no scratch space with another.
+// that shares no scratch space with another; replays that follow each other use the same one.
 func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, fresh func() (engine, error), noise *stepNoise,
 	splitNs int64, factor map[string][]float64) (noisyTimes, error) {
 	draws := make([]*sample, noisyReplays(len(p.requests)))
+	var idle sync.Pool // of *engine
 	err := par.Try(ctx, workers, len(draws), func(k int) error {
-		e, err := fresh()
-		if err != nil {
-			return err
+		e, ok := idle.Get().(*engine)
+		if !ok {
+			made, err := fresh()
+			if err != nil {
+				return err
+			}
+			e = &made
 		}
+		defer idle.Put(e)
 		c := e.Config
 		rng := rand.New(rand.NewPCG(uint64(e.Seed)+uint64(k), chanceStream))
 		c.Latency = &noisyModel{Model: e.Latency, noise: noise, rng: rng}
