@@ -103,4 +103,8 @@ func (s *seq) clone(copies map[*seq]*seq) *seq {
 }
 
 // clone returns a copy with its own list of blocks.
-func (h *held) clone() held { return held{N: h.N, IDs: slices.Clone(h.IDs), Registered: h.Registered} }
+func (h *held) clone() held {
+	c := *h
+	c.IDs = slices.Clone(h.IDs)
+	return c
+}

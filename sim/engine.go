@@ -197,6 +197,9 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		e.pool.Removed = e.kvLog.removed
 	}
 	e.connector = newConnector(e)
+	if e.connector == nil {
+		e.pool.startLog()
+	}
 	// Short cuts of the hot path, where no optional part of the engine can change their result.
 	e.quick = e.depth == 1 && obs == nil && e.connector == nil && e.spec == nil && e.cadence.interval <= 1
 	e.plain = e.spec == nil && e.pp == 1

@@ -203,7 +203,17 @@ func (r *recording) Timeline() *Recorded {
 // free = total, every reference has a holder, the queue has every free block, and what the index finds has the content it was asked for.
 func (p *pool) Check(held []*held) error {
 	sum, holders := int64(0), make(map[int32]int32)
+	if p.log.on { // no block has an identity yet
+		for _, h := range held {
+			sum += h.N
+		}
+		if sum+p.Free != p.Total {
+			return fmt.Errorf("%d blocks held + %d free, want %d", sum, p.Free, p.Total)
+		}
+		return nil
+	}
 	for _, h := range held {
+		p.identify(h)
 		sum += h.N
 		for _, b := range h.IDs {
 			holders[b]++
@@ -334,6 +344,79 @@ func TestPoolAgainstSlowTwin(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestLoggedPoolIsThePool: a pool that puts off which blocks are taken has, whenever it is asked, the state
+// of one that never did, and so has its clone.
+func TestLoggedPoolIsThePool(t *testing.T) {
+	for seed := range uint64(300) {
+		rng := rand.New(rand.NewPCG(seed, 2))
+		total := 6 + rng.Int64N(60)
+		plain, logged := newPool(total, true), newPool(total, true)
+		plain.UnhashedFirst = seed%2 == 0
+		logged.UnhashedFirst = plain.UnhashedFirst
+		logged.startLog()
+		var a, b [8]held // what requests hold of each pool
+		asked := int(rng.Int64N(200))
+		for n := range 200 {
+			if n == asked {
+				if seed%3 == 0 {
+					logged = logged.Clone()
+					for k := range b {
+						b[k] = b[k].clone()
+					}
+				}
+				logged.Lookup(1)
+			}
+			k := rng.IntN(len(a))
+			switch more := rng.Int64N(6); {
+			case rng.IntN(4) == 0:
+				plain.Drop(&a[k])
+				logged.Drop(&b[k])
+			case more <= plain.Free:
+				want := a[k].N + more
+				plain.Grow(&a[k], want)
+				logged.Grow(&b[k], want)
+				full := rng.Int64N(want + 1)
+				plain.RegisterOwn(&a[k], full)
+				logged.RegisterOwn(&b[k], full)
+			}
+			if plain.Free != logged.Free || plain.Misses != logged.Misses || plain.Gains != logged.Gains {
+				t.Fatalf("seed %d, change %d: got %d free, %d taken, %d gains, want %d, %d, %d", seed, n,
+					logged.Free, logged.Misses, logged.Gains, plain.Free, plain.Misses, plain.Gains)
+			}
+			for i := range b {
+				if !logged.log.on {
+					logged.identify(&b[i])
+					if a[i].N != b[i].N || a[i].Registered != b[i].Registered || !slices.Equal(a[i].IDs, b[i].IDs) {
+						t.Fatalf("seed %d, change %d: request %d holds %+v, want %+v", seed, n, i, b[i], a[i])
+					}
+				}
+			}
+		}
+		if logged.log.on || !slices.Equal(plain.blocks, logged.blocks) || plain.head != logged.head || plain.tail != logged.tail ||
+			!slices.Equal(plain.queue, logged.queue) {
+			t.Errorf("seed %d: got %+v, want %+v", seed, logged, plain)
+		}
+	}
+}
+
+// TestLogEnds: a long log is replayed by itself.
+func TestLogEnds(t *testing.T) {
+	p := newPool(10, true)
+	p.startLog()
+	var h held
+	for range mostLogged / 2 {
+		if !p.log.on {
+			t.Fatal("the log ended early")
+		}
+		p.Grow(&h, 3)
+		p.Drop(&h)
+	}
+	p.Grow(&h, 2)
+	if p.log.on || len(h.IDs) != 2 || p.Free != 8 || p.Misses != 3*mostLogged/2+2 {
+		t.Errorf("got %+v of %d free after %d blocks, log on: %v", h, p.Free, p.Misses, p.log.on)
 	}
 }
 

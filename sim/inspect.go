@@ -75,6 +75,7 @@ func (e *Engine) Each(visit func(Work)) {
 // (stored) or is evicted. It must be called before the first request.
 func (e *Engine) Watch(changed func(atUs int64, hash uint64, stored bool)) {
 	e.pool.Watch = func(hash uint64, stored bool) { changed(e.now, hash, stored) }
+	e.pool.replayLog()
 }
 
 // BlockHashes appends to `to` the hashes of the leading blocks of request i that other requests may

@@ -22,6 +22,7 @@ type held struct {
 	N          int64   // number of blocks
 	IDs        []int32 // the blocks in the order of their tokens; nil without prefix caching
 	Registered int64   // number of leading blocks that are full and whose content hash is known
+	holder     int32   // its number in the pool's log, which knows its blocks; 0: IDs has them
 }
 
 // pool is the KV blocks of one engine. It mirrors vllm/v1/core/block_pool.py: BlockPool. Without prefix
@@ -51,6 +52,7 @@ type pool struct {
 	Watch func(hash uint64, stored bool)
 
 	poolMemory
+	log  poolLog
 	head uint64 // place of the next block to take; the index in queue is its low bits
 	tail uint64 // place after the last block
 }
@@ -61,8 +63,9 @@ type poolMemory struct {
 	blocks  []block   // by number: the blocks that were taken at least once
 	content []content // of the same blocks
 	index   index
-	queue   []int32   // ring of free blocks: one entry for all unused ones, and none where a block was taken out of order
-	spare   [][]int32 // unused memory for held.IDs
+	queue   []int32      // ring of free blocks: one entry for all unused ones, and none where a block was taken out of order
+	spare   [][]int32    // unused memory for held.IDs
+	changes []poolChange // unused memory for a log
 }
 
 // unusedMemory has the *poolMemory of closed engines.
@@ -92,7 +95,7 @@ func newPool(total int64, caching bool) *pool {
 		p.poolMemory = *m
 		p.blocks = p.blocks[:0]
 		p.content = p.content[:0]
-		p.index.clear()
+		p.log.changes = p.changes[:0]
 	} else {
 		p.index = newIndex(0)
 		p.queue = make([]int32, 16)
@@ -106,6 +109,10 @@ func newPool(total int64, caching bool) *pool {
 func (p *pool) Close() {
 	if p.Caching && p.index != nil {
 		m := p.poolMemory
+		m.changes = p.log.changes
+		if !p.log.on {
+			m.index.clear()
+		}
 		unusedMemory.Put(&m)
 		p.poolMemory = poolMemory{}
 	}
@@ -121,6 +128,11 @@ func (p *pool) Clone() *pool {
 		content: slices.Clone(p.content),
 		index:   slices.Clone(p.index),
 		queue:   slices.Clone(p.queue),
+	}
+	c.log.changes = slices.Clone(p.log.changes)
+	c.log.ids = slices.Clone(p.log.ids)
+	for holder, ids := range c.log.ids {
+		c.log.ids[holder] = slices.Clone(ids)
 	}
 	return &c
 }
@@ -225,6 +237,7 @@ func (p *pool) InUse(b int32) bool { return p.blocks[b].ref > 0 }
 
 // Lookup returns the first registered block with the hash (block_pool.py: get_cached_block()).
 func (p *pool) Lookup(hash uint64) (int32, bool) {
+	p.replayLog()
 	b := p.index.find(p.content, hash)
 	return b, b != none
 }
@@ -232,6 +245,10 @@ func (p *pool) Lookup(hash uint64) (int32, bool) {
 // Share gives request h the cached blocks of its prefix, hits (block_pool.py: touch()). Free ones
 // among them leave the queue.
 func (p *pool) Share(h *held, hits []int32) {
+	if len(hits) == 0 {
+		return
+	}
+	p.identify(h)
 	for _, b := range hits {
 		at := &p.blocks[b]
 		if at.ref == 0 {
@@ -252,6 +269,7 @@ func (p *pool) Share(h *held, hits []int32) {
 // other request can have this content; the hash is then stored only for Removed, and ListAll makes
 // the block findable if the request is preempted.
 func (p *pool) Register(h *held, hash uint64, own bool) {
+	p.identify(h)
 	b := h.IDs[h.Registered]
 	h.Registered++
 	p.content[b].hash = hash
@@ -288,6 +306,7 @@ func (p *pool) makeFindable(b int32) {
 // ListAll makes all registered blocks of request h, with content c, findable. It is called when the
 // request is preempted, because the request looks up its own blocks when it resumes.
 func (p *pool) ListAll(h *held, c *Content, blockSize int64) {
+	p.identify(h)
 	for i, b := range h.IDs[:h.Registered] {
 		if p.blocks[b].listed {
 			continue
@@ -336,6 +355,11 @@ func (p *pool) Grow(h *held, want int64) {
 		h.N = want
 		return
 	}
+	if p.log.on {
+		p.growLogged(h, want)
+		return
+	}
+	p.identify(h)
 	p.equip(h)
 	for h.N < want {
 		h.IDs = append(h.IDs, p.takeFree())
@@ -358,6 +382,11 @@ func (p *pool) Drop(h *held) {
 		h.N = 0
 		return
 	}
+	if p.log.on {
+		p.dropLogged(h)
+		return
+	}
+	p.identify(h)
 	last := len(h.IDs) - 1
 	if p.UnhashedFirst {
 		for i := int(h.Registered); i <= last; i++ {
