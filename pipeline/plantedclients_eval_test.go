@@ -14,7 +14,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -188,7 +188,7 @@ func TestEvalSixClients(t *testing.T) {
 							fmt.Printf("      gate %s %s: %s\n", g.Name, g.Scope, g.Note)
 						}
 					}
-					isTold := slices.ContainsFunc(l.run.Extract.Runs[0].Warnings, func(w trace.Finding) bool { return w.Code == clients.CodeFirstToken })
+					isTold := slices.ContainsFunc(l.run.Extract.Runs[0].Warnings, func(w trace.Finding) bool { return w.Code == source.CodeFirstToken })
 					if isTold != (as.hidden > 0) {
 						t.Errorf("hidden first tokens are told: %v", isTold)
 					}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
-	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 )
@@ -73,7 +73,7 @@ func TestClientsArePaired(t *testing.T) {
 			if paired < v.requests-3 || v.as.missing == 0 && paired < v.requests || ends != v.requests || longer != 0 {
 				t.Errorf("%s: %d of %d paired, %d with E2E, prompts longer than the server's by %d", name, paired, v.requests, ends, longer)
 			}
-			isTold := slices.ContainsFunc(ext.Runs[0].Warnings, func(w trace.Finding) bool { return w.Code == clients.CodeFirstToken })
+			isTold := slices.ContainsFunc(ext.Runs[0].Warnings, func(w trace.Finding) bool { return w.Code == source.CodeFirstToken })
 			if isHidden := v.as.hidden > 0; isTold != isHidden || isHidden != (firstTokens == 0) {
 				t.Errorf("%s: hidden first tokens told: %v, %d TTFT used", name, isTold, firstTokens)
 			}

@@ -5,6 +5,7 @@ package extract
 import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -86,7 +87,7 @@ func (x *extraction) dropLateFirst() error {
 	for _, r := range late {
 		clients.DropFirstToken(r)
 	}
-	x.clients = append(x.clients, trace.Findingf(clients.CodeFirstToken, "by the log, the tokens of %d of %d answers with fewer chunks than tokens took "+
+	x.clients = append(x.clients, trace.Findingf(source.CodeFirstToken, "by the log, the tokens of %d of %d answers with fewer chunks than tokens took "+
 		"longer than from the first chunk to the last (in the median %.3g and %.3g ms), so their first chunk is not the first token, as where "+
 		"reasoning is not shown or a first chunk holds several tokens: TTFT and ITL of %d such answers are not used, E2E is", len(late), judged, stat.Median(madeUs)/1e3, stat.Median(seenUs)/1e3,
 		max(others, len(late))))

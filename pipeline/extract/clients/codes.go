@@ -6,7 +6,6 @@ import "github.com/blis-train/blis-train/trace"
 const (
 	codeIncomplete trace.Code = "incomplete_benchmark"
 	CodeClientFile trace.Code = "client_file"
-	CodeFirstToken trace.Code = "first_token_unknown" // times of first tokens that are not used
 	CodeNoStart    trace.Code = "no_start_time"
 	// CodeCapped marks a client that limited the requests in flight: arrivals followed the
 	// server, so a replay of them can only inform.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -63,7 +64,7 @@ func (c *Reader) dropWholeAnswers(drafts bool) {
 		}
 	}
 	if whole > 0 {
-		c.addFinding(CodeFirstToken, "%d of %d answers of several tokens came in one chunk: the time of that chunk is their E2E, and there "+
+		c.addFinding(source.CodeFirstToken, "%d of %d answers of several tokens came in one chunk: the time of that chunk is their E2E, and there "+
 			"is no TTFT and no ITL of them (a proxy or parser that buffers, or an answer that is not streamed); the server's own figures "+
 			"remain where the file has them", whole, answers)
 	}
@@ -89,7 +90,7 @@ func (c *Reader) dropStatedHidden() {
 		}
 	}
 	if hidden > 0 {
-		c.addFinding(CodeFirstToken, "%d of %d answers with reasoning tokens have chunks for the other tokens alone: their first chunk comes after the "+
+		c.addFinding(source.CodeFirstToken, "%d of %d answers with reasoning tokens have chunks for the other tokens alone: their first chunk comes after the "+
 			"reasoning, so TTFT and ITL of these answers are not used, E2E is", hidden, stated)
 	}
 }
@@ -191,7 +192,7 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 		}
 	}
 	if float64(between) >= hiddenAnswers*float64(len(found)) {
-		c.addFinding(CodeFirstToken, "%d of %d answers have fewer chunks than tokens (%d of %d), and the gaps between chunks have time for "+
+		c.addFinding(source.CodeFirstToken, "%d of %d answers have fewer chunks than tokens (%d of %d), and the gaps between chunks have time for "+
 			"the others: chunks hold several tokens or a stretch was not shown; TTFT is used, a gap is no ITL, and ITL is the time from first "+
 			"to last chunk over the tokens", len(found), answers, chunks, tokens)
 		return
@@ -213,7 +214,7 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 			short++
 		}
 	}
-	c.addFinding(CodeFirstToken, "%d answers have %.0f %% as many chunks as tokens, and the first chunk lies about %.0f steps behind the prefill, "+
+	c.addFinding(source.CodeFirstToken, "%d answers have %.0f %% as many chunks as tokens, and the first chunk lies about %.0f steps behind the prefill, "+
 		"as where reasoning is not shown: TTFT and ITL of these answers are not used, E2E is%s", len(found),
 		100*float64(chunks)/float64(tokens), stat.Median(stepsBefore), alsoShort(short))
 }
@@ -325,7 +326,7 @@ func (c *Reader) dropStatedLate() {
 		}
 	}
 	if late > 0 {
-		c.addFinding(CodeFirstToken, "the first chunk of %d answers came later than their first token by the server's metrics, as where "+
+		c.addFinding(source.CodeFirstToken, "the first chunk of %d answers came later than their first token by the server's metrics, as where "+
 			"reasoning is not shown: TTFT is not the client's", late)
 	}
 }
@@ -373,7 +374,7 @@ func (c *Reader) dropUncounted() {
 		r.OutputTokens = trace.Opt[int64]{}
 		r.LoadOnly = trace.Some(true)
 	}
-	c.addFinding(CodeFirstToken, "TTFT of %d answers grows by %.1f steps for each token of the answer: before the first chunk the server made "+
+	c.addFinding(source.CodeFirstToken, "TTFT of %d answers grows by %.1f steps for each token of the answer: before the first chunk the server made "+
 		"tokens that the client neither saw nor counted, as where reasoning is not shown and the answers have no usage: their TTFT, E2E and "+
 		"numbers of tokens are not used; record with usage (stream_options.include_usage)", len(answers), slope/stepUs)
 }
@@ -432,7 +433,7 @@ func (c *Reader) dropImpossible(dep *deploy.Deployment) {
 		DropFirstToken(r)
 	}
 	if shortTTFT+shortITL > 0 {
-		c.addFinding(CodeFirstToken, "%d of %d answers have a TTFT, and %d an ITL, below %.3g ms, which is half of reading the weights once: a first chunk "+
+		c.addFinding(source.CodeFirstToken, "%d of %d answers have a TTFT, and %d an ITL, below %.3g ms, which is half of reading the weights once: a first chunk "+
 			"without a token, or tokens that came together; their TTFT and ITL are not used", shortTTFT, answers, shortITL, leastUs/1e3)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -70,7 +71,7 @@ func TestFirstTokens(t *testing.T) {
 		c2 := readFiles(t, map[string]string{"bench.json": benchFile(c.change)})
 		var said []string
 		for _, f := range c2.Findings {
-			if f.Code == CodeFirstToken {
+			if f.Code == source.CodeFirstToken {
 				said = append(said, f.Message)
 			}
 		}

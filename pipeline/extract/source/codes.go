@@ -10,6 +10,8 @@ const (
 	// CodeRunContradicted is the warning that a recording or a client's file contradicts run.yaml.
 	CodeRunContradicted trace.Code = "run_contradicted"
 
+	// CodeFirstToken is the warning that times of first tokens are not used.
+	CodeFirstToken trace.Code = "first_token_unknown"
 	// CodeClientTotals is the warning that the totals or means that a client's file states are not those of its requests.
 	CodeClientTotals trace.Code = "client_totals"
 

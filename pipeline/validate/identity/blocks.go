@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -203,6 +204,14 @@ func poolOfMemory(f *facts) reading {
 	ratio := float64(blocks) / float64(want)
 	r := reading{checked: 1, largest: ratio}
 	if math.Abs(ratio-1) <= poolTolerance {
+		if ratio < 1-poolTolerance/2 && f.fitsWiderWeights(blocks) {
+			r.violated = 1
+			r.broken = true
+			r.effect = result.IdentityNamed
+			r.sentence = fmt.Sprintf("the engine has %d blocks of the KV cache, %.3g times the %d that %s leaves beside weights of %g bytes with tp %d, and weights of "+
+				"twice the bytes give this size: dtype or quantization in run.yaml may be wrong", blocks, ratio, want, f.dep.Hardware.Name,
+				f.dep.Model.BytesPerWeight, f.dep.TP)
+		}
 		return r
 	}
 	other := f.otherPool(blocks)
@@ -218,6 +227,19 @@ func poolOfMemory(f *facts) reading {
 	}
 	r.sentence += ": " + other
 	return r
+}
+
+// fitsWiderWeights reports whether weights of twice the bytes, of which vLLM has none above 16 bits, give the number of blocks within
+// a fifth of the tolerance.
+func (f *facts) fitsWiderWeights(blocks int64) bool {
+	if f.dep.Model.BytesPerWeight >= 2 || f.dep.Model.Layered != nil {
+		return false
+	}
+	d := *f.dep
+	d.Model.BytesPerWeight *= 2
+	d.Model.BytesPerLMHead = math.Max(2, d.Model.BytesPerLMHead)
+	want, err := d.EstimateKVBlocks()
+	return err == nil && math.Abs(float64(blocks)/float64(want)-1) <= poolTolerance/5
 }
 
 // otherPool returns the first description, wrong in one point, that gives the recorded number of

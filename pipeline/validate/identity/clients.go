@@ -233,6 +233,85 @@ func timesEqual(f *facts) reading {
 	if r.checked == 0 {
 		return notChecked("no times finer than 1 ms")
 	}
+	if !r.broken {
+		f.gapsCutOff(&r)
+	}
+	return r
+}
+
+// Tolerances of gaps that were cut off.
+const (
+	fewestCutOff = 20
+	mostCutOff   = 0.01 // share of the gaps
+)
+
+// gapsCutOff adds to the reading whether many gaps between chunks have the largest value of all, where gaps are measured finely.
+func (f *facts) gapsCutOff(r *reading) {
+	n, atMost, fine := 0, 0, 0
+	mostUs := 0.0
+	for i := range f.run.Observed {
+		for _, us := range f.run.Observed[i].ChunkGapsUs {
+			n++
+			switch {
+			case us > mostUs:
+				mostUs = us
+				atMost = 1
+			case us == mostUs:
+				atMost++
+			}
+			if !isWhole(us / 1e3) {
+				fine++
+			}
+		}
+	}
+	if atMost < fewestCutOff || share(atMost, n) <= mostCutOff || 2*fine < n {
+		return
+	}
+	*r = reading{checked: n, violated: atMost, largest: share(atMost, n), broken: true}
+	r.sentence = fmt.Sprintf("%d of %d gaps between chunks take exactly %.6g ms, the longest of all: longer ones were cut off", atMost, n, mostUs/1e3)
+}
+
+// Tolerances of equal step times.
+const (
+	fewestEqualSteps = 20
+	mostEqualSteps   = 0.05
+)
+
+// stepsEqual counts the busy steps of different batches that take one time to the ns, and returns the reading.
+func stepsEqual(f *facts) reading {
+	steps := f.run.Steps
+	if f.run.Aggregate != nil || len(steps) < fewestOfPart {
+		return notChecked("fewer than %d step summaries", fewestOfPart)
+	}
+	byTime := map[int64][]int64{} // scheduled tokens of the steps of one time
+	var r reading
+	for i := 0; i+1 < len(steps); i++ {
+		s, next := &steps[i], &steps[i+1]
+		ns := next.TsStartNs - s.TsStartNs
+		if next.ID != s.ID+1 || s.RunningDepth == 0 || next.RunningDepth == 0 || ns%1000 == 0 {
+			continue
+		}
+		r.checked++
+		byTime[ns] = append(byTime[ns], s.ScheduledTokens)
+	}
+	timeNs := int64(0)
+	for ns, tokens := range byTime {
+		slices.Sort(tokens)
+		if batches := len(slices.Compact(slices.Clone(tokens))); batches < fewestEqual {
+			continue
+		}
+		if len(tokens) > r.violated || len(tokens) == r.violated && ns < timeNs {
+			r.violated = len(tokens)
+			timeNs = ns
+		}
+	}
+	if r.checked == 0 {
+		return notChecked("no times finer than 1 us")
+	}
+	r.largest = share(r.violated, r.checked)
+	r.broken = r.violated >= fewestEqualSteps && r.largest > mostEqualSteps
+	r.sentence = fmt.Sprintf("%d of %d steps of different batches take %.6g ms to the ns: their stamps were put on a grid or made from a mean", r.violated, r.checked,
+		float64(timeNs)/1e6)
 	return r
 }
 

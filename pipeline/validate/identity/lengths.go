@@ -6,10 +6,12 @@ package identity
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	gonum "gonum.org/v1/gonum/stat"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -143,6 +145,41 @@ func clientTokens(f *facts) reading {
 	return r
 }
 
+// passPrompts compares the prompt tokens of each logged pass with the only prompt that ends in it and is the only one that runs in it,
+// and returns the reading: a pass computes no more of a prompt than there is.
+func passPrompts(f *facts) reading {
+	at := map[int64]*trace.Iteration{}
+	for i := range f.run.Iterations {
+		if it := &f.run.Iterations[i]; it.Form == trace.IterationLog && it.ContextReqs == 1 {
+			at[it.Index] = it
+		}
+	}
+	ended := map[int64]int{}
+	for i := range f.run.Observed {
+		ended[f.run.Observed[i].Iteration.V]++
+	}
+	var r reading
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		it := at[o.Iteration.V]
+		if !o.Iteration.OK || it == nil || o.Engine.OK || o.Uncounted() || !o.PromptTokens.OK || ended[o.Iteration.V] > 1 {
+			continue
+		}
+		r.checked++
+		if over := float64(it.ContextTokens - o.PromptTokens.V + o.CachedTokens.V); over > slackTokens+slackShare*float64(o.PromptTokens.V) {
+			r.violated++
+			r.largest = math.Max(r.largest, over)
+		}
+	}
+	if r.checked < fewestOfPart {
+		return notChecked("fewer than %d requests whose pass is known and has one prompt", fewestOfPart)
+	}
+	r.broken = isPart(r.violated, r.checked)
+	r.sentence = fmt.Sprintf("in %d of %d passes with one prompt more prompt tokens were computed than the request has that got its first token there, by up to "+
+		"%.0f: prompts are of other rows or not in tokens", r.violated, r.checked, r.largest)
+	return r
+}
+
 // lengthsApart returns by how many tokens two counts differ, 0 within the tolerance.
 func lengthsApart(a, b trace.Opt[int64]) float64 {
 	off := math.Abs(float64(a.V - b.V))
@@ -156,9 +193,16 @@ func lengthsApart(a, b trace.Opt[int64]) float64 {
 // reading.
 func clientStreams(f *facts) reading {
 	var r reading
+	untimed := 0
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
-		if !o.TTFTUs.OK || !o.E2EUs.OK || o.OutputTokens.V < leastStreamed || !o.Streaming.Or(true) {
+		if o.OutputTokens.V < leastStreamed || !o.Streaming.Or(true) {
+			continue
+		}
+		if !o.TTFTUs.OK && !o.Uncounted() {
+			untimed++
+		}
+		if !o.TTFTUs.OK || !o.E2EUs.OK {
 			continue
 		}
 		r.checked++
@@ -170,6 +214,12 @@ func clientStreams(f *facts) reading {
 	r.broken = r.largest > mostUnstreamed
 	r.sentence = fmt.Sprintf("%d of %d answers of %d tokens and more come at once: the client did not stream, and its TTFT is E2E", r.violated, r.checked,
 		leastStreamed)
+	isReported := slices.ContainsFunc(f.Findings, func(w trace.Finding) bool { return w.Code == source.CodeFirstToken })
+	if all := r.checked + untimed; !r.broken && r.checked > 0 && !isReported && isPart(untimed, all) {
+		r = reading{checked: all, violated: untimed, largest: share(untimed, all), broken: true, effect: result.IdentityUndecided}
+		r.sentence = fmt.Sprintf("%d of %d answers of %d tokens and more have no time to the first token, or one of 0: it was not measured, rounded away or filled in",
+			untimed, all, leastStreamed)
+	}
 	return r
 }
 

@@ -361,7 +361,7 @@ func levelLoad(f *facts) reading {
 	if r.checked == 0 {
 		return notChecked("no load level states its clients, its rate and its latency")
 	}
-	r.broken = 2*r.violated > r.checked
+	r.broken = 2*r.violated > r.checked || r.largest > math.Log(otherUnit)
 	r.sentence = fmt.Sprintf("in %d of %d load levels the clients are not rate times latency, by a factor of up to %.3g: concurrency, rate or times are "+
 		"of another unit or of other rows", r.violated, r.checked, math.Exp(r.largest))
 	return r
@@ -370,6 +370,9 @@ func levelLoad(f *facts) reading {
 // levelsDiffer returns a reading with the number of load levels that occur twice in the data.
 func levelsDiffer(f *facts) reading {
 	seen := map[trace.LoadPoint]bool{}
+	type times struct{ prompt, output, ttftMs, tpotMs float64 }
+	timed := map[times]bool{} // of levels of other clients and rates
+	underOther := 0
 	r := reading{checked: len(f.run.Points)}
 	for i := range f.run.Points {
 		p := f.run.Points[i]
@@ -379,6 +382,12 @@ func levelsDiffer(f *facts) reading {
 		}
 		if seen[p] {
 			r.violated++
+		} else if isFine := p.TTFTMs.OK && p.TTFTMs.V != stat.Round(p.TTFTMs.V, 3) && p.TPOTMs != stat.Round(p.TPOTMs, 3); isFine {
+			key := times{p.PromptTokens, p.OutputTokens, p.TTFTMs.V, p.TPOTMs}
+			if timed[key] {
+				underOther++
+			}
+			timed[key] = true
 		}
 		seen[p] = true
 	}
@@ -388,6 +397,12 @@ func levelsDiffer(f *facts) reading {
 	r.broken = r.violated > 0
 	r.largest = float64(r.violated)
 	r.sentence = fmt.Sprintf("%d of %d load levels stand in the data twice, to 5 digits: they count as independent measurements", r.violated, r.checked)
+	if !r.broken && underOther > 0 {
+		r.broken = true
+		r.violated = underOther
+		r.largest = float64(underOther)
+		r.sentence = fmt.Sprintf("%d of %d load levels have the times of another one, to 5 digits, at another load: rows were copied", underOther, r.checked)
+	}
 	return r
 }
 

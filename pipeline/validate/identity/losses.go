@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -95,6 +96,57 @@ func journeysComplete(f *facts) reading {
 	return lossReading(int(known), int(math.Round(lost)), "the steps count %.0f running requests and the journeys have %.0f of them: about %.3g %% of the "+
 		"journeys were lost", running, known, 100*lost/math.Max(1, running))
 }
+
+// samplingRates compares how many records there are with the sample rates that run.yaml states, and returns the reading. A rate that
+// is stated too small hides a loss, because what is missing counts as not sampled.
+func samplingRates(f *facts) reading {
+	n := len(f.run.Steps)
+	if n < fewestOfPart || f.run.Aggregate != nil {
+		return notChecked("fewer than %d step summaries", fewestOfPart)
+	}
+	var r reading
+	compare := func(key string, rate trace.Opt[float64], recorded, all, independent float64) {
+		if !rate.OK || rate.V >= 1 || all < fewestOfPart {
+			return
+		}
+		r.checked++
+		deviation := math.Sqrt(rate.V * (1 - rate.V) / math.Max(1, independent))
+		share := recorded / all
+		if share > rate.V+LossTolerance+rateDeviations*deviation {
+			r.violated++
+			r.largest = math.Max(r.largest, share/rate.V)
+			r.broken = true
+			r.sentence = fmt.Sprintf("run.yaml states %s %g, and %.3g %% of %.0f were recorded: the rate is another, so that what was lost cannot be counted", key,
+				rate.V, 100*share, all)
+		}
+	}
+	tracing := &f.dep.Tracing
+	ids := float64(f.stepIDs())
+	compare("step_tracing_sample_rate", tracing.StepSampleRate, float64(n), ids, ids)
+	var running, known, busy float64
+	for k := range f.run.Steps {
+		depth := float64(f.run.Steps[k].RunningDepth)
+		running += depth
+		if len(f.running) > 0 {
+			known += math.Min(depth, float64(f.running[k]+f.ending[k]+f.maybe[k]))
+		}
+		if depth > 0 {
+			busy++
+		}
+	}
+	compare("journey_tracing_sample_rate", tracing.JourneySampleRate, known, running, float64(len(f.lives))/longerJourneys)
+	compare("step_tracing_rich_subsample_rate", tracing.RichSubsampleRate, float64(f.snapshot.steps), busy, busy)
+	if r.checked == 0 {
+		return notChecked("run.yaml states no sample rate below 1")
+	}
+	return r
+}
+
+// Tolerances of sample rates.
+const (
+	rateDeviations = 5
+	longerJourneys = 4 // long journeys run in many steps: so many journeys count as one that was drawn
+)
 
 // apiSpansComplete returns the number of core spans whose API span is missing.
 func apiSpansComplete(f *facts) reading {
@@ -238,8 +290,46 @@ func clientsComplete(f *facts) reading {
 	if a := f.run.Aggregate; a != nil && a.Others > 0 && a.Others < 1 {
 		lost = max(lost, int(a.Others/(1-a.Others)*float64(n)))
 	}
+	if r := f.decodesOfOthers(); float64(lost) <= LossTolerance*float64(n+lost) && r.broken {
+		return r
+	}
 	return lossReading(n, lost, "about %d requests of the server, or of the numbered requests, are not among the %d of the client: they were lost, or "+
 		"another client ran", lost, n)
+}
+
+// mostUnclaimed is the share of the decodes of a log that may be of no client's request: warm-ups, and loads of other days.
+const mostUnclaimed = 0.25
+
+// decodesOfOthers compares the output tokens of the clients' requests with those of a log without gaps, and returns the reading.
+// A load that ran before or after the requests of the clients changes none of them.
+func (f *facts) decodesOfOthers() reading {
+	var outputs, generated float64
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if !o.OutputTokens.OK {
+			return reading{}
+		}
+		outputs += math.Max(0, float64(o.OutputTokens.V-1))
+	}
+	for i := range f.run.Iterations {
+		it := &f.run.Iterations[i]
+		if it.Sampled || it.Form != trace.IterationLog {
+			return reading{}
+		}
+		generated += float64(it.GenerationTokens)
+	}
+	if generated == 0 || f.speculates() || passesComplete(f).broken || outputs >= (1-mostUnclaimed)*generated {
+		return reading{}
+	}
+	return reading{
+		checked:  len(f.run.Observed),
+		violated: 1,
+		largest:  1 - outputs/generated,
+		broken:   true,
+		effect:   result.IdentityNamed,
+		sentence: fmt.Sprintf("the passes of the log made %.0f output tokens after the first, the %d requests of the client have %.0f of them: a client's file is "+
+			"missing, or another client ran at another time", generated, len(f.run.Observed), outputs),
+	}
 }
 
 // missingNumbers returns how many numbers are missing between the least and the largest of the

@@ -542,7 +542,7 @@ func TestFoundOfClients(t *testing.T) {
 // TestTimesDiffer: a time that requests of different lengths share, sent at different times, was cut off or replaced.
 func TestTimesDiffer(t *testing.T) {
 	with := func(n int, change func(i int, l *clientRequest)) *facts {
-		f := &facts{}
+		f := emptyFacts()
 		for i := range n {
 			l := clientRequest{sentUs: float64(i), ttftUs: 1e4 + 0.25 + 10.5*float64(i), e2eUs: 1e5 + 0.25 + 10.25*float64(i), prompt: float64(10 + i%9), output: float64(20 + i%8)}
 			change(i, &l)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -13,6 +14,8 @@ import (
 const (
 	fewestRounded = 50  // stamps from which a common multiple is no chance
 	mostRounded   = 0.2 // of the mean time that the stamps measure
+	lostDigitsUs  = 2   // that a conversion of units or a sum of stamps is off
+	mostUnrounded = 0.05
 )
 
 // roundedTimes are stamps or times of one stream in us.
@@ -39,10 +42,33 @@ func (t *roundedTimes) roundedUs() float64 {
 	if divisor == 0 && t.isTime {
 		return float64(t.us[0])
 	}
-	if divisor == 1 || divisor == -1 { // what they are stored in
-		return 0
+	if divisor != 1 && divisor != -1 { // which is what they are stored in
+		return math.Abs(float64(divisor))
 	}
-	return math.Abs(float64(divisor))
+	return t.nearlyRoundedUs()
+}
+
+// nearlyRoundedUs returns the largest of 1, 2 and 5 times a power of ten us, from 1 ms on, of which nearly all times, less the first,
+// are multiples but for the digits that conversions lose; 0 if there is none.
+func (t *roundedTimes) nearlyRoundedUs() float64 {
+	for unit := int64(10_000_000); unit >= 1000; unit /= 10 {
+		for _, multiple := range []int64{unit, unit / 2, unit / 5} {
+			near := 0
+			for _, us := range t.us {
+				rest := (us - t.us[0]) % multiple
+				if rest < 0 {
+					rest += multiple
+				}
+				if min(rest, multiple-rest) <= lostDigitsUs {
+					near++
+				}
+			}
+			if float64(near) > (1-mostUnrounded)*float64(len(t.us)) {
+				return float64(multiple)
+			}
+		}
+	}
+	return 0
 }
 
 // compareRounding returns the reading of the stream that is rounded most for its purpose.
@@ -99,6 +125,8 @@ func requestRounding(f *facts) reading {
 	sends := roundedTimes{what: "the times at which requests were sent"}
 	ttft := roundedTimes{what: "the times to the first token", isTime: true}
 	e2e := roundedTimes{what: "the times of whole requests", isTime: true}
+	firsts := roundedTimes{what: "the times at which first tokens came"}
+	lasts := roundedTimes{what: "the times at which answers ended"}
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
 		if q.Source == trace.SourceStock {
@@ -119,13 +147,29 @@ func requestRounding(f *facts) reading {
 		ttft.us = append(ttft.us, int64(math.Round(l.ttftUs)))
 		e2e.unitUs += l.e2eUs
 		e2e.us = append(e2e.us, int64(math.Round(l.e2eUs)))
+		if l.ttftUs > 0 && l.e2eUs > l.ttftUs {
+			firsts.unitUs += l.ttftUs
+			firsts.us = append(firsts.us, int64(math.Round(l.sentUs+l.ttftUs)))
+			lasts.unitUs += l.e2eUs
+			lasts.us = append(lasts.us, int64(math.Round(l.sentUs+l.e2eUs)))
+		}
 		if !l.isPlanned {
 			// Arrivals decide how long requests wait for each other: as exact as TTFT.
 			sends.unitUs += l.ttftUs
 			sends.us = append(sends.us, int64(math.Round(l.sentUs)))
 		}
 	}
-	streams := []roundedTimes{api, engine, sends, ttft, e2e}
+	if len(f.loads) > 0 { // a few requests with long queues make a mean that no other request has
+		waits := make([]float64, len(f.loads))
+		for i := range f.loads {
+			waits[i] = f.loads[i].ttftUs
+		}
+		medianUs := stat.Median(waits)
+		for _, t := range []*roundedTimes{&sends, &ttft, &firsts} {
+			t.unitUs = math.Min(t.unitUs, medianUs*float64(len(t.us)))
+		}
+	}
+	streams := []roundedTimes{api, engine, sends, ttft, e2e, firsts, lasts}
 	for i := range streams {
 		streams[i].unitUs /= math.Max(1, float64(len(streams[i].us)))
 	}

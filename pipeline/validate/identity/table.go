@@ -206,9 +206,38 @@ var identities = []Identity{
 	},
 	{
 		Name: "times_differ", Kind: "time", Streams: "client timings or stock spans",
-		Holds:     "requests of different lengths that were sent at different times do not have equal times",
-		Tolerance: "fewer than 5 with one time to the ns, or 2 % of the requests; times in whole ms",
+		Holds:     "requests of different lengths that were sent at different times do not have equal times, and gaps between chunks are not cut off",
+		Tolerance: "fewer than 5 with one time to the ns, or 2 % of the requests; times in whole ms; fewer than 20 gaps between chunks, or 1 %, with the longest of all",
 		Effect:    result.IdentityFails, Harms: replayAlone, Causes: "request_rounding clients_differ client_order client_streams", compare: timesEqual,
+	},
+	{
+		Name: "steps_differ", Kind: "time", Streams: "step summaries",
+		Holds:     "steps of different batches do not take equal times",
+		Tolerance: "fewer than 20 with one time to the ns, or 5 % of the steps; times in whole us",
+		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "step_rounding step_stamps", compare: stepsEqual,
+	},
+	{
+		Name: "client_pace", Kind: "time", Streams: "client timings or stock spans",
+		Holds:     "answers that are made at the same time get their tokens at one pace, because each step makes one of every running request",
+		Tolerance: "1.5 times, for answers of 16 tokens and more that share 70 % of their time; 30 % of the pairs, of at least 30",
+		Effect:    result.IdentityUndecided, Harms: stepsAndReplay,
+		Causes: "client_order client_encloses_server client_limits span_sums client_units request_rounding request_floor client_clock client_streams client_lengths " +
+			"client_tokens client_totals client_chunks client_turns client_sums clients_differ times_differ answer_passes client_delays journey_tokens clock_rates",
+		compare: clientPace,
+	},
+	{
+		Name: "pass_prompts", Kind: "tokens", Streams: "client timings and logged passes",
+		Holds:     "a pass with one prompt computes no more tokens than the prompt of the request that gets its first token there has",
+		Tolerance: "2 tokens and 5 %; 3 % of such requests, and 4",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_tokens client_lengths client_totals clients_differ answer_passes", compare: passPrompts,
+	},
+	{
+		Name: "phase_loads", Kind: "load", Streams: "journeys or client timings, and the deployment",
+		Holds:     "the phases of run.yaml have requests, and a closed load holds its number of requests in flight",
+		Tolerance: "one phase with requests; a closed load with fewer than 3 clients or 40 requests, or with nine tenths of them in flight at 30 % of the sends",
+		Effect:    result.IdentityUndecided, Harms: replayAlone,
+		Causes:  "client_order client_encloses_server client_units client_clock request_rounding request_floor answer_passes engine_order api_delays clock_rates",
+		compare: phaseLoads,
 	},
 	{
 		Name: "client_passes", Kind: "requests", Streams: "client timings and logged passes",
@@ -333,14 +362,14 @@ var identities = []Identity{
 			"passes are as far from their first tokens",
 		Tolerance: "a tenth less, and for the median five times as long; a factor of 1.5 from the median and 20 ms; 3 s; 3 % of the requests, and 4",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay,
-		Causes:  "client_order client_units client_chunks pass_times pass_order pass_units passes_complete client_totals client_delays client_turns client_limits",
+		Causes:  "client_order client_units client_chunks client_lengths pass_times pass_order pass_units passes_complete client_totals client_delays client_turns client_limits",
 		compare: answerPasses,
 	},
 	{
 		Name: "step_prior", Kind: "time", Streams: "step times and the library's kernels",
 		Holds:     "steps take what the library predicts for the same batches",
 		Tolerance: "a ratio of 1.5 either way, by regime; beyond 5 the purposes fail",
-		Effect:    result.IdentityNamed, Harms: everyPurpose, Causes: "step_rounding step_stamps stated_server", compare: priorOfSteps,
+		Effect:    result.IdentityNamed, Harms: everyPurpose, Causes: "step_rounding step_stamps step_order clock_rates stated_server", compare: priorOfSteps,
 	},
 	{
 		Name: "client_units", Kind: "time", Streams: "client timings or stock spans",
@@ -439,6 +468,12 @@ var identities = []Identity{
 		Holds:     "every running request has a journey",
 		Tolerance: "2 % of the running requests",
 		Effect:    result.IdentityUndecided, Harms: everyPurpose, Causes: "step_stamps", compare: journeysComplete,
+	},
+	{
+		Name: "sampling_rates", Kind: KindLoss, Streams: "step summaries, journeys, snapshots and the deployment",
+		Holds:     "no larger share of a stream is recorded than its sample rate in run.yaml",
+		Tolerance: "2 % and 5 standard deviations",
+		Effect:    result.IdentityNamed, Harms: everyPurpose, compare: samplingRates,
 	},
 	{
 		Name: "api_spans_complete", Kind: KindLoss, Streams: "API spans and journeys",

@@ -113,6 +113,7 @@ func stepFloor(f *facts) reading {
 	}
 	var r reading
 	var ratios []float64
+	prompts, shortPrompts := 0, 0 // few steps have prompts: they are counted apart too
 	for i := range f.batches {
 		b := &f.batches[i]
 		if !(b.floorUs > 0) {
@@ -121,8 +122,14 @@ func stepFloor(f *facts) reading {
 		r.checked++
 		ratio := f.groupUs(i) / b.floorUs
 		ratios = append(ratios, ratio)
+		if b.prefill {
+			prompts++
+		}
 		if ratio < floorShare {
 			r.violated++
+			if b.prefill {
+				shortPrompts++
+			}
 		}
 	}
 	if r.checked == 0 {
@@ -133,6 +140,14 @@ func stepFloor(f *facts) reading {
 	r.sentence = fmt.Sprintf("%d of %d steps are shorter than reading their weights and cache, or their arithmetic, takes at the peak of %s with "+
 		"tp %d (median %.3g times that): hardware, tensor_parallel_size, model or dtype in run.yaml is wrong, or the stamps have another unit",
 		r.violated, r.checked, f.dep.Hardware.Name, f.dep.TP, r.largest)
+	isPart := float64(shortPrompts) > math.Max(fewestApart, mostBelowFloor*float64(prompts))
+	if !r.broken && isPart && !stepOrder(f).broken && !clockRates(f).broken && !stepTokens(f).broken {
+		r.broken = true
+		r.checked = prompts
+		r.violated = shortPrompts
+		r.sentence = fmt.Sprintf("%d of %d steps with prompts are shorter than their arithmetic takes at the peak of %s with tp %d, and the others are not: times are "+
+			"means over several steps or of other steps, or prompts are not counted in tokens", shortPrompts, prompts, f.dep.Hardware.Name, f.dep.TP)
+	}
 	return r
 }
 

@@ -1,0 +1,170 @@
+package identity
+
+// This file compares the pace of requests that run together, and the stated kind of load with the requests of each phase.
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// Tolerances of requests that run together.
+const (
+	leastPaced  = 16  // tokens of an answer whose pace is compared
+	leastShared = 0.7 // of the time that two answers take together, in which both run
+	mostPaces   = 1.5 // between their times between tokens
+	fewestPairs = 30
+	mostUnpaced = 0.3 // share of the pairs; preempted requests stand still
+	nearPairs   = 40  // answers after one that may run beside it
+)
+
+// clientPace compares the times between tokens of answers that are made at the same time, and returns the reading. Every step of an
+// engine makes one token of each of its running requests, so that these have one pace.
+func clientPace(f *facts) reading {
+	switch {
+	case f.speculates():
+		return notChecked("steps verify drafted tokens: a step makes more than one of each request")
+	case f.dep.DP > 1 || slices.ContainsFunc(f.run.Observed, func(o trace.ObservedRequest) bool { return o.Engine.OK }):
+		return notChecked("several engines serve the requests, each at its pace")
+	}
+	var list []*clientRequest
+	for i := range f.loads {
+		if l := &f.loads[i]; l.itlUs > 0 && l.output >= leastPaced {
+			list = append(list, l)
+		}
+	}
+	slices.SortStableFunc(list, func(a, b *clientRequest) int { return cmp.Compare(a.sentUs+a.ttftUs, b.sentUs+b.ttftUs) })
+	var r reading
+	for i, l := range list {
+		from, to := l.sentUs+l.ttftUs, l.sentUs+l.e2eUs
+		best := leastShared
+		var beside *clientRequest
+		for _, other := range list[i+1 : min(len(list), i+1+nearPairs)] {
+			otherFrom, otherTo := other.sentUs+other.ttftUs, other.sentUs+other.e2eUs
+			if otherFrom > to {
+				break
+			}
+			if shared := (math.Min(to, otherTo) - otherFrom) / (math.Max(to, otherTo) - from); shared > best {
+				best = shared
+				beside = other
+			}
+		}
+		if beside == nil {
+			continue
+		}
+		r.checked++
+		off := away(l.itlUs / beside.itlUs)
+		r.largest = math.Max(r.largest, off)
+		if off > mostPaces {
+			r.violated++
+		}
+	}
+	if r.checked < fewestPairs {
+		return notChecked("fewer than %d pairs of answers that are made at the same time", fewestPairs)
+	}
+	r.broken = float64(r.violated) > mostUnpaced*float64(r.checked)
+	r.sentence = fmt.Sprintf("of %d pairs of answers that are made at the same time %d differ over %g times in their time between tokens, by up to %.3g times, where one "+
+		"engine has one pace: a part of the times or outputs is of other rows or has another unit, or the requests are of several servers", r.checked,
+		r.violated, mostPaces, r.largest)
+	return r
+}
+
+// Tolerances of phases.
+const (
+	leastPlateau = 0.3 // share of the sends of a closed loop at which nearly all clients wait for an answer
+	fewestLoop   = 3   // clients of a loop that is told from open arrivals
+)
+
+// phaseLoads compares the phases that run.yaml states with the requests in them, and returns the reading: each phase with a load has
+// requests, and those of a closed loop keep about as many in flight.
+func phaseLoads(f *facts) reading {
+	type times struct{ sent, end []int64 }
+	byPhase := map[string]*times{}
+	for i := range f.dep.Phases {
+		if p := &f.dep.Phases[i]; p.Load != "" {
+			byPhase[p.Name] = &times{}
+		}
+	}
+	requests := 0
+	add := func(phase string, sentNs, endNs int64) {
+		requests++
+		if t := byPhase[phase]; t != nil {
+			t.sent = append(t.sent, sentNs)
+			t.end = append(t.end, endNs)
+		}
+	}
+	if len(f.run.Requests) > 0 {
+		for i := range f.run.Requests {
+			q := &f.run.Requests[i]
+			if !q.ArrivedNs.OK || !q.DepartedNs.OK {
+				continue
+			}
+			phase := ""
+			for k := range f.dep.Phases {
+				if p := &f.dep.Phases[k]; q.ArrivedNs.V >= p.StartNs && q.ArrivedNs.V < p.EndNs {
+					phase = p.Name
+				}
+			}
+			add(phase, q.ArrivedNs.V, q.DepartedNs.V)
+		}
+	} else {
+		for i := range f.run.Observed {
+			o := &f.run.Observed[i]
+			if o.SendNs.OK && o.LastChunkNs.OK {
+				add(o.Phase.V, o.SendNs.V, o.LastChunkNs.V)
+			}
+		}
+	}
+	if len(byPhase) == 0 || requests < fewestOfPart {
+		return notChecked("run.yaml states the load of no phase, or there are fewer than %d requests", fewestOfPart)
+	}
+	r := reading{checked: len(byPhase)}
+	var open, empty []string
+	for i := range f.dep.Phases {
+		p := &f.dep.Phases[i]
+		t := byPhase[p.Name]
+		if t == nil {
+			continue
+		}
+		if len(t.sent) == 0 {
+			empty = append(empty, p.Name)
+			continue
+		}
+		if p.Load != deploy.LoadClosed || len(t.sent) < 2*stat.FewestCalls {
+			continue
+		}
+		order := make([]int, len(t.sent))
+		for k := range order {
+			order[k] = k
+		}
+		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(t.sent[a], t.sent[b]) })
+		var sent, end []int64
+		for _, k := range order {
+			sent = append(sent, t.sent[k])
+			end = append(end, t.end[k])
+		}
+		if c := stat.ConcurrencyOf(sent, end); c.Clients >= fewestLoop && c.PlateauShare < leastPlateau {
+			open = append(open, p.Name)
+			r.largest = math.Max(r.largest, 1-c.PlateauShare)
+		}
+	}
+	switch {
+	case len(empty) == len(byPhase):
+		r.violated = len(empty)
+		r.sentence = fmt.Sprintf("none of %d requests is in the phases of run.yaml (%s): their times are of another clock or run", requests, strings.Join(empty, ", "))
+	case len(open) > 0:
+		r.violated = len(open)
+		r.effect = result.IdentityNamed
+		r.sentence = fmt.Sprintf("run.yaml calls the load of %s closed, and the requests in flight are not held at a number there: the load is open, or the phases are "+
+			"of another run", strings.Join(open, ", "))
+	}
+	r.broken = r.violated > 0
+	return r
+}
