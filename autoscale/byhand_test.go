@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -178,9 +179,76 @@ func TestGuessesSolveTheirEquations(t *testing.T) {
 	both := (20.0 - 9) / 100
 	gamma := (10 - 9 - both) / 109
 	near("without one", guessParameters(wvA3P, w, nil), []float64{9, both - gamma, gamma})
+	// A prompt of 2 and an answer of 1 token: beta is TTFT - ITL + gamma, alpha ITL - beta - 3 gamma.
+	near("alpha is 0", guessParameters(wvA3P, &window{TTFTMs: 11, ITLMs: 10, Shape: shape{Prompt: 2, Output: 1}}, []float64{1, 2, 3}), []float64{1, 2, 3})
+	near("beta is 0", guessParameters(wvA3P, &window{TTFTMs: 10, ITLMs: 12, Shape: shape{Prompt: 2, Output: 1}}, []float64{1, 2, 2}), []float64{1, 2, 2})
 	near("an impossible one", guessParameters(wvA3P, w, []float64{1, 2, 5}), []float64{1, 2, 5})
 	// In the older form: 2 a second take 20 + 18*10 ms, 0.4 are in service, which counts as one.
 	near("older", guessParameters(wvA4P, w, nil), []float64{9, 1, 18, 2.0 / 100})
 	w.RateRPS = 20
 	near("older, four in service", guessParameters(wvA4P, w, nil), []float64{9, 1.0 / 4, 18, 2.0 / 400})
+}
+
+// TestJackknifeByHand: the fits 1, 2, 3 and 6 have squared deviations of 14, of which three quarters are the variance.
+func TestJackknifeByHand(t *testing.T) {
+	fits := [][]float64{{1, 10}, {2, 10}, nil, {3, 10}, {6, 10}}
+	without := func(g int) []float64 { return fits[g] }
+	half := jackknife(5, without)
+	if len(half) != 2 || math.Abs(half[0]-3.182446305*math.Sqrt(14*0.75)) > 1e-6 || half[1] != 0 {
+		t.Errorf("got %v", half)
+	}
+	if half := jackknife(4, without); half != nil {
+		t.Errorf("three fits: got %v, want nothing", half)
+	}
+}
+
+// TestLineValidity: contexts at the depths of the fit, chunks up to the prompt or one token below the budget.
+func TestLineValidity(t *testing.T) {
+	c := result.FitConfig{Covered: &result.Covered{PromptTokens: 11, OutputTokens: 12, Running: 13}}
+	v := lineValidity(c, export.Lengths{Prompt: 300, Output: 200}, [2]int64{2, 64}, 512)
+	depth := func(i int) int64 { return trace.Int(400 * iterationDepths[i]) }
+	if v.Requests != [2]int64{2, 64} || v.ContextTokens != [2]int64{depth(0), depth(2)} || v.ChunkTokens != [2]int64{0, 300} ||
+		v.LongestPrompt != 11 || v.LongestOutput != 12 || v.MostRunning != 13 {
+		t.Errorf("got %+v", v)
+	}
+	v = lineValidity(result.FitConfig{}, export.Lengths{Prompt: 0, Output: 2}, [2]int64{1, 1}, 512)
+	if v.ChunkTokens != [2]int64{0, 1} || v.LongestPrompt != 0 {
+		t.Errorf("no prompt: got %+v", v)
+	}
+	if v := lineValidity(result.FitConfig{}, export.Lengths{Prompt: 900}, [2]int64{1, 1}, 512); v.ChunkTokens != [2]int64{0, 511} {
+		t.Errorf("a prompt beyond the budget: got %+v", v)
+	}
+}
+
+// TestOptionsOfADemand: an accelerator counts once, unless the parameters choose; every device needs a cost; tokens per
+// second are an alternative to a rate.
+func TestOptionsOfADemand(t *testing.T) {
+	server := func(id, model, device string, count int64) QueueServer {
+		return QueueServer{ID: id, Model: model, Accelerator: device, AccCount: count}
+	}
+	q := &Queue{Flavour: string(wvA3P), Servers: []QueueServer{server("a", "m", "H100", 1), server("b", "m", "H100", 1), server("c", "m", "H100", 2), server("d", "other", "L4", 1)}}
+	p := &Problem{UnitCost: map[string]float64{"H100": 5}}
+	for _, c := range []struct {
+		name string
+		s    problemServer
+		want string
+	}{
+		{"twice", problemServer{Model: "m"}, ""},
+		{"below 0", problemServer{Model: "m", TPS: -1}, "got tps -1 and rate_rps 0, want one of them"},
+		{"too much", problemServer{Model: "m", TPS: mostWanted * 2}, "want one of them"},
+		{"both", problemServer{Model: "m", TPS: 1, Demand: Demand{RateRPS: 2}}, "got tps 1 and rate_rps 2, want one of them"},
+		{"no cost", problemServer{Model: "other"}, `unit_cost: got none for "L4"`},
+	} {
+		_, found, err := p.demand(&c.s, q)
+		if c.want == "" {
+			// None has parameters, so that each is a finding.
+			if err == nil && len(found) == 0 {
+				t.Errorf("%s: no finding", c.name)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", c.name, err, c.want)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -444,5 +445,33 @@ func TestCellsByHand(t *testing.T) {
 	}
 	if got := seedsOf(5); !slices.Equal(got, []int64{42, 123, 7777, 1, 2}) {
 		t.Errorf("got seeds %v", got)
+	}
+}
+
+// TestGoodputRows: means and limits in percent, of every configuration but those of a frontier and those without a value.
+func TestGoodputRows(t *testing.T) {
+	x := func(v float64) *float64 { return &v }
+	of := func(name, role string, f figureDoc) cellDoc {
+		return cellDoc{Name: name, Role: role, Figures: map[string]figureDoc{"goodput": f}}
+	}
+	rows, top := goodputRows(&Document{Cells: []cellDoc{
+		of("a pa4qd3 priority", "cell", figureDoc{Mean: x(0.5), Lo: x(0.4), Hi: x(0.7), N: 9}), of("f", "frontier", figureDoc{Mean: x(0.9)}),
+		of("b pa4qd3 priority", "extra", figureDoc{Mean: x(0.25), N: 1}), of("c", "cell", figureDoc{}),
+	}})
+	if len(rows) != 2 || rows[0].Name != "a pa4qd3 priority" || rows[1].Name != "b" || !rows[0].Join || top != 70 {
+		t.Fatalf("got %+v up to %g", rows, top)
+	}
+	m := rows[0].Marks
+	if len(m) != 3 || m[0].V != 50 || m[0].Bar || m[0].Tip != "a pa4qd3 priority: "+report.Pct(0.5)+", 9 seeds" || m[1].V != 40 || !m[1].Bar || m[2].V != 70 || !m[2].Bar {
+		t.Errorf("got %+v", m)
+	}
+	if m := rows[1].Marks; len(m) != 1 || m[0].V != 25 {
+		t.Errorf("without an interval: got %+v", m)
+	}
+	if _, top := goodputRows(&Document{Cells: []cellDoc{of("b", "cell", figureDoc{Mean: x(0.75), Lo: x(0.5), Hi: x(0.7)})}}); top != 75 {
+		t.Errorf("a mean above its interval: got up to %g, want 75", top)
+	}
+	if goodputFigure(&Document{}) != nil {
+		t.Error("got a figure without rows")
 	}
 }

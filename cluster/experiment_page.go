@@ -342,8 +342,24 @@ const extraSuffix = " pa4qd3 priority"
 // goodputFigure draws the mean goodput of every configuration with its 95 % interval; nil if none
 // has a value.
 func goodputFigure(d *Document) *report.Figure {
-	var rows []report.ChartRow
-	top := 0.0
+	rows, top := goodputRows(d)
+	if len(rows) == 0 {
+		return nil
+	}
+	return &report.Figure{
+		ID:    "goodput",
+		Title: "Goodput by configuration",
+		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals are equal in every row. Rows " +
+			"without routing and scheduler have pa4qd3 and priority.",
+		Panels: report.BothWidths("goodput of each configuration with its interval",
+			func(w float64) *report.Drawing {
+				return report.RowChart(w, rows, report.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
+			}),
+	}
+}
+
+// goodputRows returns the rows of goodputFigure in percent, and the largest value in them.
+func goodputRows(d *Document) (rows []report.ChartRow, top float64) {
 	for _, c := range d.Cells {
 		f := c.Figures["goodput"]
 		if c.Role == "frontier" || f.Mean == nil {
@@ -375,19 +391,7 @@ func goodputFigure(d *Document) *report.Figure {
 		top = max(top, 100**f.Mean)
 		rows = append(rows, row)
 	}
-	if len(rows) == 0 {
-		return nil
-	}
-	return &report.Figure{
-		ID:    "goodput",
-		Title: "Goodput by configuration",
-		Note: "Dots are means over seeds, ticks their 95 % intervals. Arrivals are equal in every row. Rows " +
-			"without routing and scheduler have pa4qd3 and priority.",
-		Panels: report.BothWidths("goodput of each configuration with its interval",
-			func(w float64) *report.Drawing {
-				return report.RowChart(w, rows, report.Linear("goodput (% of arrivals)", 0, max(1, top), 6))
-			}),
-	}
+	return rows, top
 }
 
 // gates are the two admission policies whose frontiers are drawn, with their words in the legend.

@@ -115,6 +115,8 @@ func TestLLMDScores(t *testing.T) {
 		{"TTFT only before both", "", endpointsOf([6]float64{0, 0, 1, -1, -1, 2}, [6]float64{0, 0, 1, -9, 0, 2}), []float64{0, 0.51}},
 		{"negative: least even with most", "headroomSelectionStrategy: most", endpointsOf([6]float64{0, 0, 1, -10, 0, 2},
 			[6]float64{0, 0, 1, -50, 0, 2}), []float64{1.01, 0.01}},
+		{"idle and negative: least even with most", "headroomSelectionStrategy: most", endpointsOf([6]float64{0, 0, 1, -10, 0, 0},
+			[6]float64{0, 0, 1, -50, 0, 0}), []float64{1.01, 0.01}},
 		{"no predictions", "", []endpoint{{
 			kvUsage: 0.4,
 			waiting: 0,

@@ -636,3 +636,50 @@ func TestScoresByHand(t *testing.T) {
 		}
 	}
 }
+
+// TestNeedsEscape: the characters between ' ' and '~' are written as they are, except quotes, backslashes and <, > and &.
+func TestNeedsEscape(t *testing.T) {
+	for c := range 256 {
+		want := c < 0x20 || c > 0x7e || strings.IndexByte("\"\\<>&", byte(c)) >= 0
+		if got := needsEscape("a" + string([]byte{byte(c)}) + "b"); got != want {
+			t.Errorf("%#x: got %v", c, got)
+		}
+	}
+	if needsEscape("") {
+		t.Error("an empty text needs escapes")
+	}
+}
+
+// TestPublishedLoads: a rank with 6 of 8 blocks free uses a quarter; loads are published at multiples of 100 ms.
+func TestPublishedLoads(t *testing.T) {
+	rank := func(total, free int64) *Engine { return &Engine{pool: &pool{Total: total, Free: free}} }
+	b := &balancer{publishedUs: -1, servers: []apiServer{{first: 1, counts: make([]rankCounts, 2)}}}
+	ranks := []*Engine{rank(1, 1), rank(8, 6), rank(0, 0)}
+	b.publish(ranks, 99_999)
+	if c := b.servers[0].counts; c[0] != (rankCounts{kvUsage: 0.25}) || c[1].kvUsage != 1 || b.publishedUs != 0 {
+		t.Errorf("got %+v at %d us", c, b.publishedUs)
+	}
+	ranks[1].pool.Free = 2
+	if b.publish(ranks, 99_999); b.servers[0].counts[0].kvUsage != 0.25 {
+		t.Error("published twice within 100 ms")
+	}
+	if b.publish(ranks, 100_000); b.servers[0].counts[0].kvUsage != 0.75 || b.publishedUs != 100_000 {
+		t.Errorf("got %+v at %d us", b.servers[0].counts, b.publishedUs)
+	}
+}
+
+// TestEngineOfASet: the smoothing constant is that of the set, and a target that it does not have is no delay.
+func TestEngineOfASet(t *testing.T) {
+	set := testkit.Planted()
+	set.Gamma = 0.7
+	d := testkit.Llama8B()
+	cfg, err := EngineOf(d, set)
+	if err != nil || cfg.GammaEMA != 0.7 || cfg.Latency == nil || cfg.Overhead == nil || cfg.Egress == nil {
+		t.Fatalf("got %+v, %v", cfg, err)
+	}
+	set.Alpha = nil
+	cfg, err = EngineOf(d, set)
+	if err != nil || cfg.Overhead != Const(0) || cfg.Egress != Const(0) {
+		t.Errorf("without delays: got %v and %v, %v", cfg.Overhead, cfg.Egress, err)
+	}
+}

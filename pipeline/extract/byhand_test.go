@@ -875,3 +875,73 @@ func TestStrayRowsByHand(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsOfFewChunks: without chunks there is nothing to say; of too many no steps are made, and with passes of the
+// engine none are needed.
+func TestStepsOfFewChunks(t *testing.T) {
+	x := &extraction{dep: &deploy.Deployment{}, col: &collector{}, obs: []trace.ObservedRequest{{}, {}}}
+	if err := x.stepsOfChunks(); err != nil || len(x.clients) != 0 || x.lives != nil {
+		t.Errorf("no chunks: got %v, %v, %v", x.clients, x.lives, err)
+	}
+	x.obs[1].ChunkGapsUs = make([]float64, mostChunks)
+	x.obs[0].ChunkGapsUs = make([]float64, 1)
+	x.lives = []*enginelog.Life{{}}
+	if err := x.stepsOfChunks(); err != nil || len(x.clients) != 0 {
+		t.Errorf("with passes: got %v, %v", x.clients, err)
+	}
+	x.lives = nil
+	if err := x.stepsOfChunks(); err != nil || len(x.clients) != 1 || x.lives != nil ||
+		x.clients[0].Message != "the answers have 3000001 chunks; steps are made of at most 3000000" {
+		t.Errorf("too many: got %v, %v", x.clients, err)
+	}
+}
+
+// TestLargestRank: of passes that two ranks have, the row with more tokens counts; a pass that one lacks is missing, and
+// the place is that of the pass behind it.
+func TestLargestRank(t *testing.T) {
+	dir := t.TempDir()
+	pass := func(index, context, generation, line int64) trace.Iteration {
+		it := trace.Iteration{ContextTokens: context, GenerationTokens: generation}
+		it.Index, it.File, it.Line = index, "log", line
+		return it
+	}
+	x := &extraction{o: &Options{Format: table.Arrow}}
+	merged := func(name string, a, b []trace.Iteration) (*enginelog.Life, []trace.Iteration) {
+		t.Helper()
+		var ranks []*enginelog.Life
+		for i, rows := range [][]trace.Iteration{a, b} {
+			d := filepath.Join(dir, name+string(rune('a'+i)))
+			if err := table.Write(d, table.Iterations, table.Arrow, rows); err != nil {
+				t.Fatal(err)
+			}
+			ranks = append(ranks, &enginelog.Life{Engine: fmt.Sprint("rank ", i), Dir: d, Stamped: int64(7 + i)})
+		}
+		out := filepath.Join(dir, name)
+		life, err := x.largestRank(ranks, out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rows []trace.Iteration
+		for r, err := range fileRows[trace.Iteration](out, table.Iterations, table.Arrow) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows = append(rows, r)
+		}
+		return life, rows
+	}
+	life, rows := merged("gap", []trace.Iteration{pass(3, 10, 1, 1), pass(4, 0, 5, 2), pass(6, 2, 2, 3), pass(7, 1, 1, 4)},
+		[]trace.Iteration{pass(3, 9, 1, 11), pass(4, 6, 0, 12), pass(5, 1, 1, 13), pass(6, 0, 4, 14), pass(7, 1, 0, 15), pass(8, 1, 1, 16)})
+	var lines []int64
+	for _, r := range rows {
+		lines = append(lines, r.Line)
+	}
+	if life.Rows != 4 || life.Missing != 1 || life.FirstGap != (source.Place{File: "log", Line: 3}) || life.Engine != "rank 0" || life.Stamped != 7 ||
+		!slices.Equal(lines, []int64{1, 12, 3, 4}) {
+		t.Errorf("got %+v with lines %v", life, lines)
+	}
+	life, _ = merged("whole", []trace.Iteration{pass(5, 1, 1, 1), pass(6, 1, 1, 2)}, []trace.Iteration{pass(5, 1, 1, 1), pass(6, 1, 1, 2)})
+	if life.Rows != 2 || life.Missing != 0 || life.FirstGap != (source.Place{}) {
+		t.Errorf("without a gap: got %+v", life)
+	}
+}
