@@ -85,11 +85,15 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 		}
 		return dep.SharedPrefixAt(o.ArrivalNs)
 	}
+	isUnsure := func(o *Request) bool { return o.Row != nil && o.Row.CachedTokens.OK && !o.Row.KnowsCached() }
+	isDivided := dividesCounted(requests, stated, isUnsure)
 	source := func(o *Request) sharingSource {
 		row := o.Row
 		switch {
 		case journey(o) != nil:
 			return sharingTraced
+		case isDivided && isUnsure(o) && stated(o).OK:
+			return sharingStated
 		case row != nil && row.CachedTokens.OK:
 			return sharingCounted
 		case row != nil && (row.PrefixGroup.OK || row.SharesNothing()):
@@ -103,7 +107,7 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 	for i := range requests {
 		o := &requests[i]
 		s.sources = append(s.sources, source(o))
-		s.unsure = append(s.unsure, o.Row != nil && o.Row.CachedTokens.OK && !o.Row.KnowsCached())
+		s.unsure = append(s.unsure, isUnsure(o) && s.sources[i] == sharingCounted)
 	}
 	groups := map[string]uint64{}
 	s.Content = func(o *Request, r *sim.Request) {
@@ -138,6 +142,23 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 	s.noteAssumptions(run, requests, stated)
 	s.noteContradictions(run, dep, requests, known, journey)
 	return s
+}
+
+// dividesCounted reports whether what is stated of the prompts of which the server counted only a sum
+// makes up that sum, to within [trace.MostGuessed] of the prompts. The statement then shows how the
+// sum is divided.
+func dividesCounted(requests []Request, stated func(*Request) trace.Opt[int64], isUnsure func(*Request) bool) bool {
+	var counted, divided, prompts int64
+	for i := range requests {
+		o := &requests[i]
+		if !isUnsure(o) || !stated(o).OK {
+			continue
+		}
+		counted += o.Row.CachedTokens.V
+		divided += min(stated(o).V, o.Prompt)
+		prompts += o.Prompt
+	}
+	return math.Abs(float64(counted-divided)) <= trace.MostGuessed*float64(prompts)
 }
 
 // IsUnstated reports a request of which nothing is known or stated.
@@ -214,10 +235,10 @@ func (s *Shared) noteContradictions(run *trace.Run, dep *deploy.Deployment, requ
 		if j := journey(o); j != nil {
 			return trace.Opt[float64]{V: float64(j.CachedTokens.V), OK: j.CachedTokens.OK}
 		}
-		if o.Row == nil || !o.Row.CachedTokens.OK || !o.Row.KnowsCached() {
+		if o.Row == nil || !o.Row.CachedTokens.OK {
 			return trace.Opt[float64]{}
 		}
-		return trace.Some(float64(o.Row.CachedTokens.V))
+		return trace.Some(float64(o.Row.CachedTokens.V)) // or a share of a sum: sums are compared
 	}
 	cached[1] = func(o *Request) trace.Opt[float64] {
 		switch row := o.Row; {

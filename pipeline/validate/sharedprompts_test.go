@@ -23,6 +23,12 @@ func TestSharedPrompts(t *testing.T) {
 		r.CachedTokens = trace.Some(int64(80))
 		r.CachedSource = trace.Some(trace.CachedUsage)
 	}
+	sum := func(r *trace.ObservedRequest) { // a share of a counter's increase
+		r.CachedTokens = trace.Some(int64(64))
+		r.CachedSource = trace.Some(trace.CachedCounter)
+		r.CachedMin = trace.Some(int64(0))
+		r.CachedMax = trace.Some(int64(192))
+	}
 	small := &result.CachedShare{Share: 0, Low: 0, High: 0.02, Requests: 100}
 	wide := &result.CachedShare{Share: 0.2, Low: 0.1, High: 0.34, Requests: 100}
 	for name, c := range map[string]struct {
@@ -56,6 +62,11 @@ func TestSharedPrompts(t *testing.T) {
 			contradicted: "the server counted 40 % of the prompt tokens as cached, the client's file states 0 %: the former"},
 		"server before run.yaml": {row: counted, inRun: trace.Some(zero), cached: trace.Some(int64(80)),
 			contradicted: "the server counted 40 % of the prompt tokens as cached, run.yaml states 0 %: the former"},
+		"server's sum":                       {row: sum, cached: trace.Some(int64(64)), undecided: "100 of 100 prompts"},
+		"server's sum, divided by run.yaml":  {row: sum, inRun: trace.Some(int64(73)), group: 73}, // 4.5 % of 200 tokens more
+		"server's sum, not that of run.yaml": {row: sum, inRun: trace.Some(int64(75)), cached: trace.Some(int64(64)), undecided: "100 of 100 prompts"},
+		"server's sum, divided by the option": {row: sum, option: &some, inRun: trace.Some(int64(64)), cached: trace.Some(int64(64)), undecided: "100 of 100 prompts",
+			contradicted: "the server counted 32 % of the prompt tokens as cached, --shared-prefix-tokens states 24 %: the former"},
 		"estimate after all": {row: nothing, option: none, estimate: wide},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -1,9 +1,11 @@
 package clients
 
 import (
-	"encoding/json"
 	"strings"
 
+	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -77,7 +79,7 @@ func benchDataset(doc map[string]any, n int) dataset {
 
 // guideDataset returns the data set of a GuideLLM report by its arguments, or by those of one of its
 // benchmarks: synthetic prompts share nothing without a prefix. The data's configuration is under a
-// key named data at any depth: an object, JSON in a string, or KEY=VALUE pairs.
+// key named data at any depth: an object, or a string that guideConfig reads.
 func guideDataset(args any) dataset {
 	var found []any
 	var walk func(v any)
@@ -122,27 +124,62 @@ func guideDataset(args any) dataset {
 // guideSynthetic returns the data set of one configuration of GuideLLM.
 func guideSynthetic(config any) dataset {
 	if text, isText := config.(string); isText {
-		values := map[string]any{}
-		if json.Unmarshal([]byte(text), &values) != nil {
-			for pair := range strings.SplitSeq(text, ",") {
-				key, value, _ := strings.Cut(pair, "=")
-				values[strings.TrimSpace(key)] = strings.TrimSpace(value)
-			}
-		}
-		config = values
+		config = guideConfig(text)
+	}
+	if list, isList := config.([]any); isList && len(list) == 1 {
+		config = list[0]
 	}
 	values, _ := config.(map[string]any)
 	number := func(key string) int64 {
 		v, _, _ := asNumber(values[key])
 		return trace.Int(v)
 	}
-	buckets, _ := values["prefix_buckets"].([]any)
+	buckets, isList := values["prefix_buckets"].([]any)
 	isSynthetic := number("prompt_tokens") > 0
 	isTurns := number("turns") > 1 // later ones contain the earlier ones
-	if !isSynthetic || isTurns || len(buckets) > 0 || values["prefix_buckets"] != nil && buckets == nil {
+	hasBuckets := len(buckets) > 0 || values["prefix_buckets"] != nil && !isList
+	if !isSynthetic || isTurns || hasBuckets || number("prefix_count") > 1 {
 		return dataset{}
 	}
 	return dataset{true, max(0, number("prefix_tokens"))}
+}
+
+// guideConfig returns the configuration in a string: an object in JSON, or as Python prints one, which
+// is read as a mapping of YAML; or else KEY=VALUE pairs.
+func guideConfig(text string) any {
+	if root, err := files.ParseYAML([]byte(text), ""); err == nil && root != nil && root.Kind != yaml.ScalarNode {
+		return textsOf(root)
+	}
+	values := map[string]any{}
+	for pair := range strings.SplitSeq(text, ",") {
+		key, value, _ := strings.Cut(pair, "=")
+		values[strings.TrimSpace(key)] = strings.TrimSpace(value)
+	}
+	return values
+}
+
+// textsOf returns a YAML node as maps, lists and texts, and what Python or JSON calls none as nil.
+func textsOf(n *yaml.Node) any {
+	switch n.Kind {
+	case yaml.MappingNode:
+		values := map[string]any{}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			values[n.Content[i].Value] = textsOf(n.Content[i+1])
+		}
+		return values
+	case yaml.SequenceNode:
+		var list []any
+		for _, item := range n.Content {
+			list = append(list, textsOf(item))
+		}
+		return list
+	case yaml.ScalarNode:
+		if n.Value == "None" || n.Tag == "!!null" {
+			return nil
+		}
+		return n.Value
+	}
+	return nil // an alias: no client writes one
 }
 
 // aiperfDataset returns the data set of AIPerf's summary, which repeats its configuration:

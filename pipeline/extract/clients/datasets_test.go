@@ -53,6 +53,9 @@ func TestPromptsShare(t *testing.T) {
 		"GuideLLM 0.8, turns":              {text: guideRequests(`"config":{"data":[{"kind":"synthetic_text","prompt_tokens":40,"turns":3}]}`), tokens: none},
 		"GuideLLM 0.4, pairs":              {text: guideRequests(`"args":{"target":"http://x","data":["prompt_tokens=40,output_tokens=5"]}`), tokens: trace.Some(int64(0))},
 		"GuideLLM 0.3, JSON with a prefix": {text: guideRequests(`"args":{"request_loader":{"data":"{\"prompt_tokens\": 40, \"prefix_tokens\": 16}"}}`), tokens: trace.Some(int64(16)), group: true},
+		"GuideLLM 0.6, Python's dict":      {text: guideRequests(`"args":{"data":["{'prefix_tokens': 16, 'prompt_tokens': 40, 'output_tokens': 5, 'prefix_buckets': None}"]}`), tokens: trace.Some(int64(16)), group: true},
+		"GuideLLM 0.6, Python's list":      {text: guideRequests(`"args":{"requests":{"data":"[{'prompt_tokens': 40}]"}}`), tokens: trace.Some(int64(0))},
+		"GuideLLM, several prefixes":       {text: guideRequests(`"args":{"data":["prompt_tokens=40,prefix_tokens=16,prefix_count=10"]}`), tokens: none},
 		"GuideLLM, a file":                 {text: guideRequests(`"args":{"data":["prompts.jsonl"]}`), tokens: none},
 	} {
 		t.Run(name, func(t *testing.T) {

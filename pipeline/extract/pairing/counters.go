@@ -161,11 +161,13 @@ func (g *Pairing) countPhase(rows []int, phase string) int {
 }
 
 // shareCounted divides want tokens, the hits of all rows together, among the rows whose hits are
-// not known. found is the sum of the known hits, and most the largest sum that the others can have.
-// ok is false if want less found is negative, above most, or not whole blocks.
+// not known: as the client's file states what their prompts share, if that makes up the sum, else in
+// proportion to the prompts. found is the sum of the known hits, and most the largest sum that the
+// others can have. ok is false if want less found is negative, above most, or not whole blocks.
 func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bool) {
 	block := max(1, g.rules.Block)
 	var guesses []*guess
+	var unknown []int
 	for _, i := range rows {
 		r := &g.rows[i]
 		if r.CachedTokens.OK {
@@ -175,6 +177,7 @@ func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bo
 		hi := g.rules.maxCached(r.PromptTokens.V)
 		most += hi
 		guesses = append(guesses, &guess{row: r, source: trace.CachedCounter})
+		unknown = append(unknown, i)
 		r.CachedMin = trace.Some(int64(0))
 		r.CachedMax = trace.Some(hi)
 	}
@@ -182,7 +185,13 @@ func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bo
 	if rest < 0 || rest > most || rest%block != 0 {
 		return found, most, false
 	}
-	for _, o := range guesses { // in proportion to the prompts; adjustGuesses then makes the sum right
+	stated := g.statedHits(unknown, rest)
+	for k, o := range guesses { // adjustGuesses then makes the sum right
+		if stated != nil {
+			o.tokens = stated[k]
+			o.source = trace.CachedGroup
+			continue
+		}
 		o.tokens = g.rules.wholeBlocks(int64(float64(rest) * float64(o.row.CachedMax.V) / float64(max(1, most))))
 	}
 	adjustGuesses(guesses, rest)
@@ -194,6 +203,43 @@ func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bo
 		}
 	}
 	return found, most, true
+}
+
+// statedHits returns the cached tokens of each of rows, in the order of the server, if each is the
+// prefix that the client's file states and the first prompt of a prefix finds none. It returns nil if
+// the file does not state it of all of them, or if the sum is not the counted one to within
+// [trace.MostGuessed] of the prompts.
+func (g *Pairing) statedHits(rows []int, counted int64) []int64 {
+	var hits []int64
+	seen := map[string]bool{} // groups with a prompt before this one
+	for i := range g.rows {
+		if r := &g.rows[i]; r.PrefixGroup.OK && r.CachedTokens.OK {
+			seen[r.PrefixGroup.V] = true
+		}
+	}
+	sum, prompts := int64(0), int64(0)
+	for _, i := range rows {
+		r := &g.rows[i]
+		prompts += r.PromptTokens.V
+		switch {
+		case r.SharesNothing():
+			hits = append(hits, 0)
+			continue
+		case !r.PrefixGroup.OK || !r.PrefixTokens.OK:
+			return nil
+		case !seen[r.PrefixGroup.V]:
+			seen[r.PrefixGroup.V] = true
+			hits = append(hits, 0)
+			continue
+		}
+		n := g.rules.wholeBlocks(min(r.PromptTokens.V-1, r.PrefixTokens.V))
+		hits = append(hits, n)
+		sum += n
+	}
+	if math.Abs(float64(sum-counted)) > trace.MostGuessed*float64(prompts) {
+		return nil
+	}
+	return hits
 }
 
 // rateRequests is the number of requests over which vLLM averages the hit rate that it logs.
@@ -225,6 +271,12 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 	}
 	block := max(1, g.rules.Block)
 	hits := int64(math.Round(last.Frac*float64(prompts)/float64(block))) * block
+	if stated := g.statedHits(order, hits); stated != nil { // a rate has three digits
+		hits = 0
+		for _, n := range stated {
+			hits += n
+		}
+	}
 	outcome := "are taken for all of these prompts"
 	if !isZero && (len(order) > rateRequests || !isOneEngine) {
 		outcome = "are each of the last 1000 requests of one engine, and not used"

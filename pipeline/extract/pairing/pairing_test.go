@@ -296,6 +296,48 @@ func TestHitRates(t *testing.T) {
 	}
 }
 
+// TestStatedPrefixDividesHitRate: the prefix that the client's file states is the hits of every prompt but the first,
+// where the logged rate agrees to within a twentieth of the prompts' tokens; else hits are in proportion to prompts.
+func TestStatedPrefixDividesHitRate(t *testing.T) {
+	const n = 40 // prompts of 100 and 300 tokens, 8000 together; 39 prefixes of 64 are 31.2 % of them
+	for _, c := range []struct {
+		rate          float64
+		short, long   int64 // hits of the second and the third prompt
+		source        string
+		othersUnknown bool // the file states nothing of the last prompt
+	}{
+		{rate: 0.312, short: 64, long: 64, source: trace.CachedGroup},
+		{rate: 0.263, short: 64, long: 64, source: trace.CachedGroup},
+		{rate: 0.361, short: 64, long: 64, source: trace.CachedGroup},
+		{rate: 0.26, short: 16, long: 64, source: trace.CachedCounter}, // 0.261 of 100 and of 300, whole blocks
+		{rate: 0.363, short: 32, long: 96, source: trace.CachedCounter},
+		{rate: 0.312, short: 16, long: 80, source: trace.CachedCounter, othersUnknown: true},
+	} {
+		g := &Pairing{rules: Rules{Block: 16, Caching: true}, rows: make([]trace.ObservedRequest, n)}
+		for i := range g.rows {
+			g.rows[i] = trace.ObservedRequest{
+				PromptTokens: trace.Some(int64(100 + i%2*200)),
+				FirstChunkNs: trace.Some(int64(i)),
+				PrefixGroup:  trace.Some("data set"),
+				PrefixTokens: trace.Some(int64(64)),
+			}
+		}
+		if c.othersUnknown {
+			g.rows[n-1].PrefixGroup = trace.Opt[string]{}
+			g.rows[n-1].PrefixTokens = trace.Opt[int64]{}
+		}
+		g.Rate([]enginelog.HitRate{{Engine: "0", Frac: c.rate}})
+		short, long := &g.rows[n/2], &g.rows[n/2+1]
+		if short.CachedTokens.V != c.short || long.CachedTokens.V != c.long || short.CachedSource.V != c.source {
+			t.Errorf("rate %g: got %d and %d cached tokens from %s, want %d and %d from %s", c.rate,
+				short.CachedTokens.V, long.CachedTokens.V, short.CachedSource.V, c.short, c.long, c.source)
+		}
+		if first := g.rows[0].CachedTokens.V; c.source == trace.CachedGroup && first != 0 {
+			t.Errorf("rate %g: the first prompt has %d cached tokens, want 0", c.rate, first)
+		}
+	}
+}
+
 // TestPreemptionIsNamed: tokens that passes computed again and the server's counter are reported, each only where there are
 // some; drafted tokens are not computed again.
 func TestPreemptionIsNamed(t *testing.T) {
