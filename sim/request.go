@@ -38,7 +38,8 @@ type Request struct {
 	Unmeasured bool
 
 	// CachedTokens overrides the prefix-cache lookup of the first admission with what a recording
-	// found there. The blocks count as the request's own.
+	// found there. Blocks of it that are in the simulated cache are shared; the others count as the
+	// request's own.
 	CachedTokens trace.Opt[int64]
 
 	// For speculative decoding, Accepted is the number of drafts accepted by its 1st, 2nd, ... verify

@@ -353,6 +353,10 @@ func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
 	a.computed = s.computed
 	if s.cached < 0 && s.req.CachedTokens.OK { // a recording states the cached tokens
 		a.computed = min(s.req.CachedTokens.V, s.tokens()-1)
+		if s.computed == 0 && s.held.N == 0 {
+			hits = e.findHits(s)
+			hits = hits[:min(int64(len(hits)), a.computed/e.blockSize)]
+		}
 		return hits, false
 	}
 	if s.computed != 0 || s.held.N != 0 { // its KV was loaded, so it has its blocks

@@ -6,6 +6,8 @@ package validate
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -184,7 +186,44 @@ func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 		decodeMs := optOf(trace.BetweenMs(first, last))
 		out = append(out, samplesOfCall(o, c.N.Or(1), decodeMs)...)
 	}
+	if n := arriveAsSpans(run, out); n > 0 {
+		findings = append(findings, trace.Findingf(ReplayAssumes,
+			"run %s: %d of %d requests were overtaken between client and server; they arrive in the order of the server's spans", run.ID, n, len(out)))
+	}
 	return out, findings
+}
+
+// arriveAsSpans lets requests arrive in the order in which the spans of an unmodified vLLM began, and
+// returns how many it delayed for that. Requests of a burst overtake each other on the way to the
+// server, by their tokenization for one, and the order decides who waits for whom. A request that was
+// overtaken arrives with the last one before it, and its times count from then. Requests without a
+// span keep their arrival.
+func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
+	beganNs := map[string]int64{} // by the id of the response
+	for i := range run.Requests {
+		if r := &run.Requests[i]; r.Source == trace.SourceStock && r.StartWallNs.OK {
+			// vLLM appends the number of the prompt in its call to the id of the response.
+			beganNs[strings.TrimSuffix(r.APIID.V, "-0")] = r.StartWallNs.V
+		}
+	}
+	hasSpan := func(o *Request) bool { return beganNs[o.ID] != 0 }
+	inOrder := func(a, b Request) int { return cmp.Compare(beganNs[a.ID], beganNs[b.ID]) }
+	slices.SortStableFunc(requests, inOrder) // those without a span first
+	var latestNs int64
+	for i := range requests {
+		o := &requests[i]
+		if !hasSpan(o) {
+			continue
+		}
+		if late := latestNs - o.ArrivalNs; late > 0 {
+			delayed++
+			o.ArrivalNs = latestNs
+			o.TTFTMs.V -= float64(late) / 1e6
+			o.E2EMs.V -= float64(late) / 1e6
+		}
+		latestNs = o.ArrivalNs
+	}
+	return delayed
 }
 
 // samplesOfCall returns the n samples of a call. Clients do not record which sample a chunk was of:

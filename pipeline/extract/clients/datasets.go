@@ -17,6 +17,7 @@ import (
 type dataset struct {
 	isStated bool
 	prefix   int64 // first tokens that all prompts share
+	perLoad  bool  // each load has a prefix of its own
 }
 
 // sharedPrefix is the name of the group of prompts that begin with the one prefix of their data set.
@@ -31,7 +32,11 @@ func (d dataset) applyTo(requests []trace.ObservedRequest) {
 		r := &requests[i]
 		r.PrefixTokens = trace.Some(d.prefix)
 		if d.prefix > 0 {
-			r.PrefixGroup = trace.Some(sharedPrefix)
+			group := sharedPrefix
+			if d.perLoad {
+				group += " of " + r.Phase.V
+			}
+			r.PrefixGroup = trace.Some(group)
 		}
 	}
 }
@@ -65,13 +70,13 @@ func benchDataset(doc map[string]any, n int) dataset {
 	name, _ := doc["dataset_name"].(string)
 	switch name {
 	case "random", "random-ids":
-		return dataset{true, length("random_prefix_len", 0)}
+		return dataset{isStated: true, prefix: length("random_prefix_len", 0)}
 	case "sonnet":
-		return dataset{true, length("sonnet_prefix_len", sonnetPrefixLen)}
+		return dataset{isStated: true, prefix: length("sonnet_prefix_len", sonnetPrefixLen)}
 	case "prefix_repetition":
 		prefixes := length("prefix_repetition_num_prefixes", repetitionPrefixes)
 		if prefixes*leastOfPrefix <= int64(n) {
-			return dataset{true, length("prefix_repetition_prefix_len", repetitionPrefixLen)}
+			return dataset{isStated: true, prefix: length("prefix_repetition_prefix_len", repetitionPrefixLen)}
 		}
 	}
 	return dataset{} // real prompts may share some
@@ -134,14 +139,23 @@ func guideSynthetic(config any) dataset {
 		v, _, _ := asNumber(values[key])
 		return trace.Int(v)
 	}
-	buckets, isList := values["prefix_buckets"].([]any)
 	isSynthetic := number("prompt_tokens") > 0
 	isTurns := number("turns") > 1 // later ones contain the earlier ones
-	hasBuckets := len(buckets) > 0 || values["prefix_buckets"] != nil && !isList
-	if !isSynthetic || isTurns || hasBuckets || number("prefix_count") > 1 {
+	if !isSynthetic || isTurns {
 		return dataset{}
 	}
-	return dataset{true, max(0, number("prefix_tokens"))}
+	if buckets := values["prefix_buckets"]; buckets != nil {
+		list, _ := buckets.([]any)
+		if len(list) != 1 {
+			return dataset{}
+		}
+		values, _ = list[0].(map[string]any)
+	}
+	if number("prefix_count") > 1 {
+		return dataset{}
+	}
+	// Every benchmark of a report draws its prompts anew, the prefix too (guidellm/data/deserializers/synthetic.py).
+	return dataset{isStated: true, prefix: max(0, number("prefix_tokens")), perLoad: true}
 }
 
 // guideConfig returns the configuration in a string: an object in JSON, or as Python prints one, which
@@ -210,9 +224,9 @@ func aiperfDataset(doc map[string]any) dataset {
 	case pool > 1 && length > 0:
 		return dataset{}
 	case pool > 0:
-		return dataset{true, max(0, length, system)}
+		return dataset{isStated: true, prefix: max(0, length, system)}
 	}
-	return dataset{true, max(0, system)}
+	return dataset{isStated: true, prefix: max(0, system)}
 }
 
 // optNumberAt returns the first number at the paths; unlike numberAt it distinguishes 0 from absent.

@@ -123,7 +123,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 const (
 	manyTwins = 5
 	mostStep  = 0.25
-	farther   = 3
+	farther   = 1.5
 )
 
 // unbiased returns the state of values, which are the answer corrected for the bias of the equations.
@@ -162,11 +162,22 @@ const leastGain = 0.1
 
 // best starts the Gauss-Newton passes at values, the answer of the regression, once with the
 // regression's equations and once without, and returns the better end. The regression does not know
-// preemptions and waits for KV blocks, so its equations can lead astray.
+// preemptions and waits for KV blocks, so its equations can lead astray: where its answer has a
+// larger objective than the prior, the passes start at the prior instead.
 func (l *learner) best(values []float64, seen *evidence) (*state, evidence, error) {
 	start, err := l.assess(l.loads, l.twins, values, 0, true)
 	if err != nil {
 		return nil, evidence{}, err
+	}
+	if seen != nil {
+		prior, err := l.assess(l.loads, l.twins, l.m.mean, 0, true)
+		if err != nil {
+			return nil, evidence{}, err
+		}
+		if prior.objective < start.objective {
+			l.passes = append(l.passes, result.RequestPass{Name: "start", Objective: start.objective})
+			start = prior
+		}
 	}
 	l.stamps, l.seen = seen, seen
 	with, e, err := l.newton(start)

@@ -22,7 +22,9 @@ import (
 func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared *int64) ([]*Load, []trace.Finding) {
 	clients := *run
 	if len(run.Observed) > 0 {
-		clients.Requests = nil
+		// Their order at the server is that of the spans; journeys would be preferred to the clients' records.
+		isJourney := func(r trace.Request) bool { return r.Source != trace.SourceStock }
+		clients.Requests = slices.DeleteFunc(slices.Clone(run.Requests), isJourney)
 	}
 	obs, findings := validate.Requests(&clients)
 	if len(obs) == 0 {
