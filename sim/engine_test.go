@@ -511,3 +511,26 @@ func TestSharedBlocksComeFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestRecordedHitsShareBlocks: two prompts of 20 blocks of 4 tokens share their first 16 blocks, of which the recording states
+// 15 and a half as cached. Of 30 blocks the second can run beside the first only where the cache's blocks are shared.
+func TestRecordedHitsShareBlocks(t *testing.T) {
+	for group, wantUs := range map[uint64]int64{0: 9, 1: 2} { // when the second request is scheduled, in steps: after the end of the first, or beside it
+		cfg := DefaultConfig(testkit.Small(30), &Blackbox{Beta: []float64{1000, 0, 0}})
+		cfg.Deployment.Engine.PrefixCaching = true
+		var reqs []Request
+		for i := range 2 {
+			reqs = append(reqs, Request{ArrivalUs: int64(i) * 1500, PromptTokens: 80, OutputTokens: 8, Group: group, GroupTokens: 64,
+				CachedTokens: trace.Some(int64(62 * i))})
+		}
+		res, err := Run(cfg, reqs, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second := res.Requests[1]
+		if second.ScheduledUs.V != 1000*wantUs || second.CachedTokens != 62 {
+			t.Errorf("group %d: the second request is scheduled at %d us with %d cached tokens, want %d and 62",
+				group, second.ScheduledUs.V, second.CachedTokens, 1000*wantUs)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -141,6 +142,37 @@ func TestEngineStampsOfClients(t *testing.T) {
 	if len(got) != 2 || got[1].ArrivalNs != 205e6 || got[1].TTFTMs != ms(20) || got[1].ITLMs != ms(10) || got[1].E2EMs != ms(60) ||
 		!hasCode(findings, ReplayAssumes) {
 		t.Errorf("got %+v, %v", got, findings)
+	}
+}
+
+// TestOvertakenRequests: requests that a client sent arrive in the order in which the spans of their ids began; the times of
+// one that was overtaken count from its later arrival.
+func TestOvertakenRequests(t *testing.T) {
+	run := &trace.Run{ID: "r"}
+	for _, c := range []struct {
+		id          string
+		sent, began float64 // ms; began 0: no span
+	}{{"a", 100, 350}, {"b", 101, 320}, {"c", 102, 0}, {"d", 104, 310}, {"e", 110, 360}} {
+		run.Observed = append(run.Observed, trace.ObservedRequest{ID: c.id, SendNs: ns(c.sent), FirstChunkNs: ns(c.sent + 20),
+			LastChunkNs: ns(c.sent + 60), PromptTokens: trace.Some[int64](9), OutputTokens: trace.Some[int64](5)})
+		if c.began > 0 {
+			run.Requests = append(run.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(c.id + "-0"),
+				StartWallNs: ns(c.began), PromptTokens: trace.Some[int64](9)})
+		}
+	}
+	got, findings := Requests(run)
+	want := []struct {
+		id                string
+		arrival, ttft, e2 float64 // ms
+	}{{"c", 102, 20, 60}, {"d", 104, 20, 60}, {"b", 104, 17, 57}, {"a", 104, 16, 56}, {"e", 110, 20, 60}}
+	for i, w := range want {
+		o := &got[i]
+		if o.ID != w.id || o.ArrivalNs != ns(w.arrival).V || o.TTFTMs != ms(w.ttft) || o.E2EMs != ms(w.e2) || o.ITLMs != ms(10) {
+			t.Errorf("request %d: got %+v, want %+v", i, *o, w)
+		}
+	}
+	if len(findings) != 1 || !strings.Contains(findings[0].Message, "2 of 5 requests were overtaken") {
+		t.Errorf("got %v", findings)
 	}
 }
 
