@@ -169,13 +169,13 @@ func TestDataSetsByHand(t *testing.T) {
 		n    int
 		want dataset
 	}{
-		"random":              {`{"dataset_name":"random","random_prefix_len":12}`, 1, dataset{true, 12}},
-		"random, none":        {`{"dataset_name":"random-ids"}`, 1, dataset{true, 0}},
-		"random, negative":    {`{"dataset_name":"random","random_prefix_len":-1}`, 1, dataset{true, 0}},
-		"sonnet":              {`{"dataset_name":"sonnet"}`, 1, dataset{true, sonnetPrefixLen}},
-		"repeated often":      {`{"dataset_name":"prefix_repetition","prefix_repetition_num_prefixes":2,"prefix_repetition_prefix_len":9}`, 2 * leastOfPrefix, dataset{true, 9}},
+		"random":              {`{"dataset_name":"random","random_prefix_len":12}`, 1, dataset{isStated: true, prefix: 12}},
+		"random, none":        {`{"dataset_name":"random-ids"}`, 1, dataset{isStated: true, prefix: 0}},
+		"random, negative":    {`{"dataset_name":"random","random_prefix_len":-1}`, 1, dataset{isStated: true, prefix: 0}},
+		"sonnet":              {`{"dataset_name":"sonnet"}`, 1, dataset{isStated: true, prefix: sonnetPrefixLen}},
+		"repeated often":      {`{"dataset_name":"prefix_repetition","prefix_repetition_num_prefixes":2,"prefix_repetition_prefix_len":9}`, 2 * leastOfPrefix, dataset{isStated: true, prefix: 9}},
 		"repeated less":       {`{"dataset_name":"prefix_repetition","prefix_repetition_num_prefixes":2,"prefix_repetition_prefix_len":9}`, 2*leastOfPrefix - 1, dataset{}},
-		"repeated by default": {`{"dataset_name":"prefix_repetition"}`, 1 << 20, dataset{true, repetitionPrefixLen}},
+		"repeated by default": {`{"dataset_name":"prefix_repetition"}`, 1 << 20, dataset{isStated: true, prefix: repetitionPrefixLen}},
 		"real":                {`{"dataset_name":"sharegpt"}`, 1, dataset{}},
 	} {
 		var doc map[string]any
