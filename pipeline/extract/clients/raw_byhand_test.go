@@ -187,10 +187,10 @@ func TestDataSetsByHand(t *testing.T) {
 		}
 	}
 	for input, want := range map[string]dataset{
-		`{"prompt":{"input_tokens":{"mean":100}}}`: {true, 0}, `{"prompt":{}}`: {}, `{"prompt":{"input_tokens":{"mean":100}},"file":"x"}`: {}, `{"prompt":{"input_tokens":{"mean":100}},"public_dataset":"x"}`: {},
-		`{"prompt":{"input_tokens":{"mean":100}},"conversation":{"turn":{"mean":1}}}`: {true, 0}, `{"prompt":{"input_tokens":{"mean":100}},"conversation":{"turn":{"mean":2}}}`: {},
-		`{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"pool_size":1,"length":7}}}`: {true, 7}, `{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"pool_size":2,"length":7}}}`: {}, `{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"length":7}}}`: {true, 0},
-		`{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"shared_system_prompt_length":5}}}`: {true, 5}, `{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"pool_size":1,"length":3,"shared_system_prompt_length":5}}}`: {true, 5},
+		`{"prompt":{"input_tokens":{"mean":100}}}`: {isStated: true, prefix: 0}, `{"prompt":{}}`: {}, `{"prompt":{"input_tokens":{"mean":100}},"file":"x"}`: {}, `{"prompt":{"input_tokens":{"mean":100}},"public_dataset":"x"}`: {},
+		`{"prompt":{"input_tokens":{"mean":100}},"conversation":{"turn":{"mean":1}}}`: {isStated: true, prefix: 0}, `{"prompt":{"input_tokens":{"mean":100}},"conversation":{"turn":{"mean":2}}}`: {},
+		`{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"pool_size":1,"length":7}}}`: {isStated: true, prefix: 7}, `{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"pool_size":2,"length":7}}}`: {}, `{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"length":7}}}`: {isStated: true, prefix: 0},
+		`{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"shared_system_prompt_length":5}}}`: {isStated: true, prefix: 5}, `{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"pool_size":1,"length":3,"shared_system_prompt_length":5}}}`: {isStated: true, prefix: 5},
 		`{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"prefix_reuse_rate":0.1}}}`: {}, `{"prompt":{"input_tokens":{"mean":100},"prefix_prompt":{"user_context_prompt_length":1}}}`: {},
 	} {
 		var doc map[string]any
