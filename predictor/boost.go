@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -132,10 +133,17 @@ func (b *booster) gradient(i int) float64 {
 // weighted is a value and its weight.
 type weighted struct{ value, weight float64 }
 
+// byValue sorts by the values. Package slices would add a copy of its sorting for this type to the program.
+type byValue []weighted
+
+func (v byValue) Len() int           { return len(v) }
+func (v byValue) Less(i, k int) bool { return v[i].value < v[k].value }
+func (v byValue) Swap(i, k int)      { v[i], v[k] = v[k], v[i] }
+
 // quantile returns the smallest value of v such that the weight of the values up to it reaches the
 // share q of all weight. It reorders v.
 func quantile(v []weighted, q float64) float64 {
-	slices.SortFunc(v, func(a, b weighted) int { return cmp.Compare(a.value, b.value) })
+	sort.Sort(byValue(v))
 	total := 0.0
 	for _, x := range v {
 		total += x.weight

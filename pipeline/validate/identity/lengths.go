@@ -148,10 +148,10 @@ func clientTokens(f *facts) reading {
 // passPrompts compares the prompt tokens of each logged pass with the only prompt that ends in it and is the only one that runs in it,
 // and returns the reading: a pass computes no more of a prompt than there is.
 func passPrompts(f *facts) reading {
-	at := map[int64]*trace.Iteration{}
+	at := map[int64]int{} // places of passes with one prompt
 	for i := range f.run.Iterations {
 		if it := &f.run.Iterations[i]; it.Form == trace.IterationLog && it.ContextReqs == 1 {
-			at[it.Index] = it
+			at[it.Index] = i
 		}
 	}
 	ended := map[int64]int{}
@@ -161,12 +161,12 @@ func passPrompts(f *facts) reading {
 	var r reading
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
-		it := at[o.Iteration.V]
-		if !o.Iteration.OK || it == nil || o.Engine.OK || o.Uncounted() || !o.PromptTokens.OK || ended[o.Iteration.V] > 1 {
+		k, isKnown := at[o.Iteration.V]
+		if !o.Iteration.OK || !isKnown || o.Engine.OK || o.Uncounted() || !o.PromptTokens.OK || ended[o.Iteration.V] > 1 {
 			continue
 		}
 		r.checked++
-		if over := float64(it.ContextTokens - o.PromptTokens.V + o.CachedTokens.V); over > slackTokens+slackShare*float64(o.PromptTokens.V) {
+		if over := float64(f.run.Iterations[k].ContextTokens - o.PromptTokens.V + o.CachedTokens.V); over > slackTokens+slackShare*float64(o.PromptTokens.V) {
 			r.violated++
 			r.largest = math.Max(r.largest, over)
 		}

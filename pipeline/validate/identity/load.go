@@ -370,8 +370,6 @@ func levelLoad(f *facts) reading {
 // levelsDiffer returns a reading with the number of load levels that occur twice in the data.
 func levelsDiffer(f *facts) reading {
 	seen := map[trace.LoadPoint]bool{}
-	type times struct{ prompt, output, ttftMs, tpotMs float64 }
-	timed := map[times]bool{} // of levels of other clients and rates
 	underOther := 0
 	r := reading{checked: len(f.run.Points)}
 	for i := range f.run.Points {
@@ -383,11 +381,12 @@ func levelsDiffer(f *facts) reading {
 		if seen[p] {
 			r.violated++
 		} else if isFine := p.TTFTMs.OK && p.TTFTMs.V != stat.Round(p.TTFTMs.V, 3) && p.TPOTMs != stat.Round(p.TPOTMs, 3); isFine {
-			key := times{p.PromptTokens, p.OutputTokens, p.TTFTMs.V, p.TPOTMs}
-			if timed[key] {
+			// Its times alone, which no other level of other clients or another rate has.
+			times := trace.LoadPoint{PromptTokens: p.PromptTokens, OutputTokens: p.OutputTokens, TTFTMs: p.TTFTMs, TPOTMs: p.TPOTMs}
+			if seen[times] {
 				underOther++
 			}
-			timed[key] = true
+			seen[times] = true
 		}
 		seen[p] = true
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -82,81 +83,76 @@ const (
 	fewestLoop   = 3   // clients of a loop that is told from open arrivals
 )
 
+// phaseCalls are the requests of a phase, by the time they were sent.
+type phaseCalls struct{ sentNs, endNs []int64 }
+
+func (c *phaseCalls) Len() int           { return len(c.sentNs) }
+func (c *phaseCalls) Less(i, k int) bool { return c.sentNs[i] < c.sentNs[k] }
+func (c *phaseCalls) Swap(i, k int) {
+	c.sentNs[i], c.sentNs[k] = c.sentNs[k], c.sentNs[i]
+	c.endNs[i], c.endNs[k] = c.endNs[k], c.endNs[i]
+}
+
 // phaseLoads compares the phases that run.yaml states with the requests in them, and returns the reading: each phase with a load has
 // requests, and those of a closed loop keep about as many in flight.
 func phaseLoads(f *facts) reading {
-	type times struct{ sent, end []int64 }
-	byPhase := map[string]*times{}
-	for i := range f.dep.Phases {
-		if p := &f.dep.Phases[i]; p.Load != "" {
-			byPhase[p.Name] = &times{}
-		}
-	}
 	requests := 0
-	add := func(phase string, sentNs, endNs int64) {
+	phases := make([]*phaseCalls, len(f.dep.Phases))
+	for i := range phases {
+		phases[i] = &phaseCalls{}
+	}
+	add := func(name string, sentNs, endNs int64) {
 		requests++
-		if t := byPhase[phase]; t != nil {
-			t.sent = append(t.sent, sentNs)
-			t.end = append(t.end, endNs)
+		for i, c := range phases {
+			p := &f.dep.Phases[i]
+			isIn := p.Name == name
+			if len(f.run.Requests) > 0 { // by the server's clock, which phases have
+				isIn = sentNs >= p.StartNs && sentNs < p.EndNs
+			}
+			if isIn {
+				c.sentNs = append(c.sentNs, sentNs)
+				c.endNs = append(c.endNs, endNs)
+			}
 		}
 	}
-	if len(f.run.Requests) > 0 {
-		for i := range f.run.Requests {
-			q := &f.run.Requests[i]
-			if !q.ArrivedNs.OK || !q.DepartedNs.OK {
-				continue
-			}
-			phase := ""
-			for k := range f.dep.Phases {
-				if p := &f.dep.Phases[k]; q.ArrivedNs.V >= p.StartNs && q.ArrivedNs.V < p.EndNs {
-					phase = p.Name
-				}
-			}
-			add(phase, q.ArrivedNs.V, q.DepartedNs.V)
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.ArrivedNs.OK && q.DepartedNs.OK {
+			add("", q.ArrivedNs.V, q.DepartedNs.V)
 		}
-	} else {
+	}
+	if len(f.run.Requests) == 0 {
 		for i := range f.run.Observed {
-			o := &f.run.Observed[i]
-			if o.SendNs.OK && o.LastChunkNs.OK {
+			if o := &f.run.Observed[i]; o.SendNs.OK && o.LastChunkNs.OK {
 				add(o.Phase.V, o.SendNs.V, o.LastChunkNs.V)
 			}
 		}
 	}
-	if len(byPhase) == 0 || requests < fewestOfPart {
-		return notChecked("run.yaml states the load of no phase, or there are fewer than %d requests", fewestOfPart)
-	}
-	r := reading{checked: len(byPhase)}
+	var r reading
 	var open, empty []string
-	for i := range f.dep.Phases {
+	for i, calls := range phases {
 		p := &f.dep.Phases[i]
-		t := byPhase[p.Name]
-		if t == nil {
+		if p.Load == "" {
 			continue
 		}
-		if len(t.sent) == 0 {
+		r.checked++
+		if len(calls.sentNs) == 0 {
 			empty = append(empty, p.Name)
 			continue
 		}
-		if p.Load != deploy.LoadClosed || len(t.sent) < 2*stat.FewestCalls {
+		if p.Load != deploy.LoadClosed || len(calls.sentNs) < 2*stat.FewestCalls {
 			continue
 		}
-		order := make([]int, len(t.sent))
-		for k := range order {
-			order[k] = k
-		}
-		slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(t.sent[a], t.sent[b]) })
-		var sent, end []int64
-		for _, k := range order {
-			sent = append(sent, t.sent[k])
-			end = append(end, t.end[k])
-		}
-		if c := stat.ConcurrencyOf(sent, end); c.Clients >= fewestLoop && c.PlateauShare < leastPlateau {
+		sort.Sort(calls)
+		if c := stat.ConcurrencyOf(calls.sentNs, calls.endNs); c.Clients >= fewestLoop && c.PlateauShare < leastPlateau {
 			open = append(open, p.Name)
 			r.largest = math.Max(r.largest, 1-c.PlateauShare)
 		}
 	}
+	if r.checked == 0 || requests < fewestOfPart {
+		return notChecked("run.yaml states the load of no phase, or there are fewer than %d requests", fewestOfPart)
+	}
 	switch {
-	case len(empty) == len(byPhase):
+	case len(empty) == r.checked:
 		r.violated = len(empty)
 		r.sentence = fmt.Sprintf("none of %d requests is in the phases of run.yaml (%s): their times are of another clock or run", requests, strings.Join(empty, ", "))
 	case len(open) > 0:
