@@ -252,3 +252,76 @@ func TestOptionsOfADemand(t *testing.T) {
 		}
 	}
 }
+
+// TestSeatsByHand: a request of 100 prompt and 50 answer tokens holds 125 KV tokens on average if all answers are alike,
+// and takes 50 steps and 149 tokens.
+func TestSeatsByHand(t *testing.T) {
+	m := &model{s: shape{Prompt: 100, Output: 50}, v: Limits{MaxBatch: 64, MaxBatchedTokens: 1000}}
+	check := func(name string, want int) {
+		t.Helper()
+		if got := m.correctedSeats(); got != want {
+			t.Errorf("%s: got %d seats, want %d", name, got, want)
+		}
+	}
+	if got := m.residentTokens(); got != 125 {
+		t.Errorf("got %g tokens in service, want 125", got)
+	}
+	m.s.OutputCV2 = 0.5
+	if got := m.residentTokens(); got != 137.5 {
+		t.Errorf("spread answers: got %g tokens in service, want 137.5", got)
+	}
+	m.s.OutputCV2 = 0
+	check("max_num_seqs", 64)
+	kv := 2500.0
+	m.v.KVTokens = &kv
+	check("KV cache", 20)
+	kv = 2499
+	check("a token less", 19)
+	kv = 1
+	check("hardly any cache", 1)
+	kv = 0
+	check("an unknown cache", 64)
+	m.v.KVTokens = nil
+	// 60 tokens a step: a prompt takes 2 steps, so that 60*(2+49) tokens are 20.5 requests.
+	m.v.MaxBatchedTokens = 60
+	check("token budget", 20)
+	m.v.MaxBatchedTokens = 100
+	check("a prompt a step", 100*50/149)
+	m.s = shape{Prompt: 0, Output: 1}
+	check("nothing to compute", 64)
+}
+
+// TestEffectiveParameters: an interval where there is one, what is held, and the shift from the physical value.
+func TestEffectiveParameters(t *testing.T) {
+	f := &fitted{X: []float64{8, 0.5, 0.25}, Lo: []float64{7, math.NaN(), 0.2}, Hi: []float64{9, math.NaN(), 0.3}, Held: []bool{false, true, false},
+		PriorPart: []float64{0.125, math.NaN(), 0}}
+	s := &Server{}
+	got := s.effective(wvA3P, f)
+	names, unit := wvA3P.Parameters(), units(wvA3P)
+	for i, q := range got {
+		if q.Name != names[i] || q.Unit != unit[i] || q.Value != f.X[i] || q.Shift != nil || q.Floor != nil || q.Utilisation != nil {
+			t.Errorf("%d: got %+v", i, q)
+		}
+	}
+	if *got[0].CI95 != [2]float64{7, 9} || got[1].CI95 != nil || *got[2].CI95 != [2]float64{0.2, 0.3} {
+		t.Errorf("intervals: got %+v", got)
+	}
+	if got[0].Identified != measured || got[1].Identified != held || *got[0].PriorShare != 0.125 || got[1].PriorShare != nil || *got[2].PriorShare != 0 {
+		t.Errorf("sources: got %+v", got)
+	}
+	s.Physical = &Physical{Params: params{AlphaMs: 4, BetaMs: 0.25, GammaMs: 1}, Floor: [3]float64{2, 0.125, 0.5}}
+	got = s.effective(wvA3P, f)
+	for i, want := range []struct{ shift, floor, use float64 }{{2, 2, 0.25}, {2, 0.125, 0.25}, {0.25, 0.5, 2}} {
+		if q := got[i]; *q.Shift != want.shift || *q.Floor != want.floor || *q.Utilisation != want.use {
+			t.Errorf("%d: got %g, %g and %g, want %+v", i, *q.Shift, *q.Floor, *q.Utilisation, want)
+		}
+	}
+	// The form of four: 0.25 + 1*(10 + 4/2) a request and 0.25 + 1 a token.
+	s.Physical.Prompt, s.Physical.Output = 10, 4
+	four := &fitted{X: []float64{8, 24.5, 2, 5}, Lo: []float64{1, 1, 1, 1}, Hi: []float64{2, 2, 2, 2}, Held: make([]bool, 4), PriorPart: make([]float64, 4)}
+	for i, q := range s.effective(wvA4P, four) {
+		if want := []float64{2, 2, 0.5, 4}[i]; *q.Shift != want || q.Floor != nil || q.Utilisation != nil {
+			t.Errorf("four, %d: got %+v with a shift of %g, want %g", i, q, *q.Shift, want)
+		}
+	}
+}
