@@ -15,7 +15,12 @@ type LagEvidence struct {
 	cut   int64
 	marks map[int64]int // by the interval's start: 1 + the number of lags that have a row there
 	table func(lag int) (*Table, error)
+	kept  map[int]*Table // tables of a short run by lag, until At returns their rows
 }
+
+// mostKeptSteps is the number of steps up to which the rows of all lags are in memory together. Of a
+// longer run they are made twice.
+const mostKeptSteps = 20_000
 
 // N returns the number of hold-out intervals.
 func (e *LagEvidence) N() int { return e.n }
@@ -24,9 +29,12 @@ func (e *LagEvidence) N() int { return e.n }
 // the fit with. Row k of test is the same interval of the run for every lag, so that errors of
 // different lags are comparable.
 func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
-	t, err := e.table(lag)
-	if err != nil {
-		return nil, nil, err
+	t := e.kept[lag]
+	delete(e.kept, lag) // its rows are filtered below
+	if t == nil {
+		if t, err = e.table(lag); err != nil {
+			return nil, nil, err
+		}
 	}
 	// To compare: the intervals in which every lag has a row. To fit: the rows before the evidence begins.
 	test = t.Select(func(i int) bool { return e.marks[t.TimeNs[i]] == 1+evidenceLags })
@@ -35,8 +43,8 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	return t, test, nil
 }
 
-// LagEvidence returns the hold-out intervals; At makes the rows of a lag, so that one table is in
-// memory at a time.
+// LagEvidence returns the hold-out intervals; At makes the rows of a lag, so that of a long run one
+// table is in memory at a time.
 //
 // A hold-out interval [i, i+1] has i-2..i+1 recorded, i-2..i busy and known, and more than 64
 // prefill tokens in one of i-2..i. Saturated rows are used, because the lag shows best in a loaded
@@ -44,7 +52,7 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 // steps of the run, not of each phase.
 func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error) {
 	o.Target, o.Saturated = coeff.Cadence, nil
-	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
+	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut(), kept: map[int]*Table{}}
 	e.table = func(lag int) (*Table, error) {
 		o := o
 		o.Lag = lag
@@ -54,6 +62,9 @@ func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error)
 		t, err := e.table(lag)
 		if err != nil {
 			return nil, err
+		}
+		if len(s.Run.Steps) <= mostKeptSteps {
+			e.kept[lag] = t
 		}
 		e.n = 0
 		for i := range t.Kept {
