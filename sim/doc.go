@@ -42,7 +42,7 @@
 //	engine.go                Engine: the loop over iterations and events
 //	intake.go                from the API to the waiting queue, and back to the API
 //	schedule.go, preempt.go  vLLM's schedule(), as sums over a Batch (batch.go)
-//	prefix.go, pool.go       the prefix cache and the KV blocks
+//	prefix.go, pool.go       the prefix cache and the KV blocks (poollog.go: blocks that are counted first)
 //	execute.go, update.go    the step's time, and its result
 //	steady.go                a short cut for steps in which every request decodes
 //
