@@ -54,6 +54,13 @@ func TestFiguresOfADevice(t *testing.T) {
 
 // TestSupportedStepTimes: what specs 1.1 and 1.2 do not cover, just at and just beyond each limit.
 func TestSupportedStepTimes(t *testing.T) {
+	experts := func(change func(d *deploy.Deployment)) func(d *deploy.Deployment) {
+		return func(d *deploy.Deployment) {
+			m := &d.Model
+			m.NumExperts, m.TopK, m.MoEIntermediateSize, m.NumMoELayers = 8, 2, 512, 4
+			change(d)
+		}
+	}
 	for name, c := range map[string]struct {
 		change func(d *deploy.Deployment)
 		want   string
@@ -63,6 +70,14 @@ func TestSupportedStepTimes(t *testing.T) {
 		"a multiple of the KV heads": {func(d *deploy.Deployment) { d.TP = 16 }, ""},
 		"neither":                    {func(d *deploy.Deployment) { d.Model.NumKVHeads, d.TP = 6, 4 }, "want a divisor or a multiple of 6 KV heads"},
 		"no head":                    {func(d *deploy.Deployment) { d.Model.HeadDim = 0 }, "head_dim: got 0"},
+		"experts":                    {experts(func(d *deploy.Deployment) {}), ""},
+		"experts in every layer":     {experts(func(d *deploy.Deployment) { d.Model.NumMoELayers = d.Model.NumLayers }), ""},
+		"experts in one layer":       {experts(func(d *deploy.Deployment) { d.Model.NumMoELayers = 1 }), ""},
+		"experts in no layer":        {experts(func(d *deploy.Deployment) { d.Model.NumMoELayers = 0 }), "num_moe_layers: got 0, want 1..32"},
+		"experts in more layers":     {experts(func(d *deploy.Deployment) { d.Model.NumMoELayers = 33 }), "num_moe_layers: got 33, want 1..32"},
+		"experts of no width":        {experts(func(d *deploy.Deployment) { d.Model.MoEIntermediateSize = 0 }), "expert widths: got 0 routed and 0 shared"},
+		"experts of width 1":         {experts(func(d *deploy.Deployment) { d.Model.MoEIntermediateSize = 1 }), ""},
+		"a negative shared width":    {experts(func(d *deploy.Deployment) { d.Model.SharedExpertSize = -1 }), "expert widths: got 512 routed and -1 shared"},
 		"offloaded":                  {func(d *deploy.Deployment) { d.Engine.CPUOffloading, d.Engine.KVBlocksGPU = true, trace.Some(int64(1)) }, ""},
 		"offloaded, no blocks":       {func(d *deploy.Deployment) { d.Engine.CPUOffloading, d.Engine.KVBlocksGPU = true, trace.Opt[int64]{} }, "kv_blocks_total_gpu"},
 	} {
