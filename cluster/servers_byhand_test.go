@@ -288,3 +288,17 @@ func TestContrastCells(t *testing.T) {
 		t.Errorf("at 0.7 of capacity: got %q", got)
 	}
 }
+
+// TestIndexAtTheFirstToken: the first token of a request enters its blocks into the index only where that is asked for.
+func TestIndexAtTheFirstToken(t *testing.T) {
+	for update, want := range map[string]uint64{OnRoute: 0, onFirstToken: 1 << 1, kvEvents: 0} {
+		cfg := &Config{Policy: Always{}}
+		cfg.Routing.IndexUpdate = update
+		c := &cluster{cfg: cfg, seen: []Request{{Hashes: []uint64{7}, Blocks: 1}}, view: View{Ledger: newLedger(2, 1)}, index: newIndex(2, 10)}
+		c.out.Records = make([]record, 1)
+		c.firstToken(0, 1, 50)
+		if got := c.index.where[7]; got != want {
+			t.Errorf("%s: block 7 is at %b, want %b", update, got, want)
+		}
+	}
+}

@@ -126,3 +126,21 @@ func TestLoads(t *testing.T) {
 		}
 	}
 }
+
+// TestAssumedFamily: a family that was given is named in a warning.
+func TestAssumedFamily(t *testing.T) {
+	config := `{"model_type": "MT", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 100, "dtype": "bfloat16"}`
+	for _, c := range [][2]string{{"llama", ""}, {"unheard-of", "llama"}} {
+		d, err := ReadDecoder([]byte(strings.Replace(config, "MT", c[0], 1)), nil, "config.json", Options{Assume: c[1]})
+		if err != nil {
+			t.Fatalf("%v: %v", c, err)
+		}
+		got := strings.Contains(strings.Join(d.Warnings, "; "), `model_type "unheard-of" is read as llama`)
+		if got != (c[1] != "") || len(d.Layers) != 2 {
+			t.Errorf("%v: got %q", c, d.Warnings)
+		}
+		if c[1] == "" && strings.Contains(strings.Join(d.Warnings, "; "), "is read as") {
+			t.Errorf("nothing assumed: got %q", d.Warnings)
+		}
+	}
+}
