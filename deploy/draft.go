@@ -25,6 +25,8 @@ type Draft struct {
 
 	findings []trace.Finding // settings that were omitted, with the reason
 	refused  error           // the first flag with a value that vLLM does not start with
+	unknown  []string        // flags of the command line that no release has, without dashes
+	isOthers bool            // the command line is of a program that has flags of its own beside vLLM's
 
 	// From a log:
 

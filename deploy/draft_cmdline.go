@@ -95,6 +95,7 @@ func (d *Draft) readConfigFile(version string, read func(name string) ([]byte, e
 			file.Set("model.id", values[key])
 		case !knownFlag(name, version):
 			d.unknownFlag(key, name, version)
+			d.unknown = append(d.unknown, name)
 		default:
 			file.storeFlag(name, values[key])
 		}
@@ -138,7 +139,10 @@ func (d *Draft) findServeArgs(words []string) ([]string, error) {
 		switch {
 		case w == "serve" && i > 0 && (path.Base(words[i-1]) == "vllm" || words[i-1] == "vllm.entrypoints.cli.main" || isImage):
 			return words[i+1:], nil
-		case w == "vllm.entrypoints.openai.api_server", w == "dynamo.vllm", path.Base(w) == "api_server.py":
+		case w == "dynamo.vllm":
+			d.isOthers = true
+			return words[i+1:], nil
+		case w == "vllm.entrypoints.openai.api_server", path.Base(w) == "api_server.py":
 			return words[i+1:], nil
 		case strings.ContainsAny(w, " \t\n") && strings.Contains(w, "vllm"): // a whole command in one word, as for bash -c and ssh
 			if inner, err := vllm.ShellWords(w); err == nil {
@@ -179,6 +183,7 @@ func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 	}
 	if !knownFlag(key, version) {
 		d.unknownFlag(name, key, version)
+		d.unknown = append(d.unknown, key)
 		if !hasValue && len(rest) > 0 && !vllm.LooksLikeFlag(rest[0]) && (d.Get("model.id") != nil || len(rest) > 1) {
 			rest = rest[1:] // probably the value of the unknown flag
 		}
@@ -219,6 +224,38 @@ func ServePath(flag string) string {
 	return pathOfFlag(key)
 }
 
+// RefusedFlag returns an error for the first flag of a command line that `vllm serve` of the version does not
+// have, with which it does not start; nil where the flags of the version are not known.
+func (d *Draft) RefusedFlag(version string) error {
+	v, ok := vllm.ParseRelease(version)
+	if !ok || vllm.NewestFlags().Before(v) || d.isOthers {
+		return nil
+	}
+	flags := slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().ofFlag)))
+	for _, key := range slices.Concat(d.unknown, d.otherFlags(vllmKeys())) {
+		if knownFlag(key, version) {
+			continue
+		}
+		// argparse takes the beginning of a flag for the flag.
+		if slices.ContainsFunc(flags, func(f string) bool { return strings.HasPrefix(f, key) }) {
+			continue
+		}
+		hint := "correct or remove it, or name another --vllm-version"
+		if word := d.nearestFlag(key, version); word != "" {
+			hint = "did you mean --" + word + "?"
+		}
+		return trace.Errorf(vllm.BadCommandLine, "command line: --%s: no flag of `vllm serve` %s, which does not start with it",
+			strings.ReplaceAll(key, "_", "-"), version).WithHint(hint)
+	}
+	return nil
+}
+
+// nearestFlag returns the flag of the version with the most similar name, with dashes; "" if none is similar.
+func (d *Draft) nearestFlag(key, version string) string {
+	word := files.Nearest(key, slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().ofFlag))))
+	return strings.ReplaceAll(word, "_", "-")
+}
+
 // optimizationLevel matches -O3, the one flag whose value follows without a space.
 var optimizationLevel = regexp.MustCompile(`^-O(\d)$`)
 
@@ -229,8 +266,8 @@ func (d *Draft) unknownFlag(shown, key, version string) {
 		what += " " + v.String()
 	}
 	near := ""
-	if word := files.Nearest(key, slices.Concat(serveFlags(version), slices.Sorted(maps.Keys(runKeys().ofFlag)))); word != "" {
-		near = " (did you mean --" + strings.ReplaceAll(word, "_", "-") + "?)"
+	if word := d.nearestFlag(key, version); word != "" {
+		near = " (did you mean --" + word + "?)"
 	}
 	d.addFinding(trace.Findingf(UnknownFlag, "%s is no flag of %s that this version knows%s; it is left out", shown, what, near))
 }

@@ -120,6 +120,10 @@ func draftOf(c *cli.Context) (draft, commandLine *deploy.Draft, err error) {
 			draft.Set("hardware.name", sheet.Name)
 		}
 	}
+	version, _ := draft.Get("vllm.version").(string)
+	if err := commandLine.RefusedFlag(version); err != nil {
+		return nil, nil, err
+	}
 	draft.FillDefaults()
 	draft.DropUnknown()
 	return draft, commandLine, nil
