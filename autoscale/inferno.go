@@ -47,7 +47,7 @@ func Inferno(models []modelEntry) ([]byte, error) {
 	return result.Marshal(map[string][]modelEntry{"models": models})
 }
 
-// lineWriter returns a writer of a format that consists of a linear iteration time for each
+// lineWriter returns a writer of a format that consists of a linear step time for each
 // configuration. write encodes the entries.
 func lineWriter(
 	format export.Format,
@@ -90,7 +90,7 @@ func lineWriter(
 	}
 }
 
-// simulatedModel returns config.json of vLLM's simulated model: the terms of the linear iteration
+// simulatedModel returns config.json of vLLM's simulated model: the terms of the linear step
 // time, in which a decoding sequence is one computed token.
 func simulatedModel(models []modelEntry) ([]byte, error) {
 	if len(models) != 1 {
@@ -109,7 +109,7 @@ func simulatedModel(models []modelEntry) ([]byte, error) {
 	}{"linear", p.Alpha, p.Beta, p.Beta, 1e3 * p.Gamma, true}})
 }
 
-// infernoEntry returns the entry of one configuration with its linear iteration time, its part of
+// infernoEntry returns the entry of one configuration with its linear step time, its part of
 // the sidecar, and warnings. isSized is true if the reader only sizes engines (see iterationLine).
 func infernoEntry(
 	src export.Source,
@@ -189,7 +189,7 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 	return out
 }
 
-// lineValidity returns the range of batches for which the linear iteration time was fitted, and the
+// lineValidity returns the range of batches for which the linear step time was fitted, and the
 // largest values in the training.
 func lineValidity(c result.FitConfig, l export.Lengths, requests [2]int64, budget int64) *export.Validity {
 	context := func(depth float64) int64 { return trace.Int((l.Prompt + l.Output/2) * depth) }
@@ -206,7 +206,7 @@ func lineValidity(c result.FitConfig, l export.Lengths, requests [2]int64, budge
 	return v
 }
 
-// infernoValues returns the values of a linear iteration time for the sidecar.
+// infernoValues returns the values of a linear step time for the sidecar.
 func infernoValues(label string, p parms) []export.SideValue {
 	const origin = "non-negative least squares in relative error over a grid of batches, depths and prompt chunks of the physics model"
 	return []export.SideValue{

@@ -15,7 +15,7 @@ import (
 // are means too: their percentile margin is not used in sizing (pkg/config/defaults.go@b08b1c7).
 type Targets struct {
 	TTFTMs float64 // mean time to first token
-	ITLMs  float64 // mean time between tokens
+	ITLMs  float64 // mean TPOT
 	TPS    float64 // output tokens per second of all replicas together, from which their number follows; see Size
 	// Emulate reduces the range of rates to 0.9 of itself if there is a TPS target, whatever its
 	// value, as the autoscalers' queue analyzer does.

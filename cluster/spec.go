@@ -554,7 +554,7 @@ func (r *Routing) ScorersText() string { return cmp.Or(r.Scorers, defaultScorers
 const (
 	OnRoute      = "on-route"       // when a request is sent: a prefill that has not run is credited
 	onFirstToken = "on-first-token" // when its first token comes
-	kvEvents     = "kv-events"      // from the engines' KV-cache events, with a delay
+	kvEvents     = "kv-events"      // from the engines' KV cache events, with a delay
 )
 
 // Config is a cluster: the settings of its file, the engines behind the gateway and the requests.

@@ -39,7 +39,7 @@ func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
 	}
 	if half := *d; d.TP > 1 {
 		half.TP /= 2
-		compare(fmt.Sprintf("at tensor parallelism %d", half.TP), half, o)
+		compare(fmt.Sprintf("at tensor-parallel size %d", half.TP), half, o)
 	}
 	if plain := o; s.DType != bf16 {
 		plain.BF16 = true

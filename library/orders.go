@@ -96,7 +96,7 @@ func (r *orderedStep) bind(g *GPU) (*Step, error) {
 			if reference, _ := r.plan(worse, tp); reference != nil {
 				by := "of " + worse.Hardware
 				if tp != r.d.TP {
-					by = fmt.Sprintf("%s at tensor parallelism %d", by, tp)
+					by = fmt.Sprintf("%s at tensor-parallel size %d", by, tp)
 				}
 				s.replaceSlower(reference, by, &r.d.Engine)
 			}

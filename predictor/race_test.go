@@ -271,7 +271,7 @@ func TestFileIsTheModel(t *testing.T) {
 }
 
 // Names of the race's splits: the first asks about the next minutes, the three of load
-// about another load, run about another model, GPU or TP degree; random is a leak.
+// about another load, run about another model, GPU or tensor-parallel size; random is a leak.
 const (
 	byTime   = "time"
 	loadUp   = "load-up"

@@ -15,7 +15,7 @@ var coverageNames = []struct{ Name, title string }{
 	{"prefill_tokens", "prefill tokens per step"},
 	{"decode_batch", "decode requests per step"},
 	{"context_tokens", "context tokens per decode"},
-	{"kv_usage", "KV-cache usage"},
+	{"kv_usage", "KV cache usage"},
 }
 
 // coverageFigure draws which loads were recorded, one row for each run; nil without an inspection.

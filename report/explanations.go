@@ -72,7 +72,7 @@ var Explanations = map[string]Explanation{
 		What: "The request failed",
 		Means: "it ended without success and its client did not give up: it loads the replay until " +
 			"then and is not compared",
-		Do: "see the server's log; many failures mean that it was overloaded",
+		Do: "see the server's log; many failures mean that it was saturated",
 	},
 	"aborted": {
 		What:  "The client gave up",
@@ -301,7 +301,7 @@ var Explanations = map[string]Explanation{
 		Of:    "autoscale",
 		What:  "The model has no answer",
 		Means: "at the window's rate the model's queue has no steady state",
-		Do:    "leave overloaded windows out",
+		Do:    "leave saturated windows out",
 	},
 	"held_back": {
 		Of:    "autoscale",

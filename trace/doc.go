@@ -37,7 +37,7 @@
 //	overhead   what a simulator adds before the engine's input queue; bounded by
 //	           [max(0, P - ARRIVED), QUEUED - ARRIVED] with P the start of the last step before QUEUED
 //	ingress    QUEUED - ARRIVED           overhead plus the rest of the running step (QUEUED is a pick-up stamp)
-//	queue wait SCHEDULED - QUEUED         first SCHEDULED only
+//	queueing delay SCHEDULED - QUEUED         first SCHEDULED only
 //	admission  SCHEDULED - ARRIVED        the whole wait before the first schedule
 //	egress     DEPARTED - FINISHED
 //	cadence    ts_start(s+1) - ts_start(s) of adjacent steps of one engine run

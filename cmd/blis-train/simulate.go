@@ -89,7 +89,7 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 		row("TTFT", d.TTFTMeanMs, d.TTFTP50Ms, d.TTFTP90Ms, d.TTFTP95Ms, d.TTFTP99Ms),
 		row("ITL", d.ITLMeanMs, d.ITLP50Ms, d.ITLP90Ms, d.ITLP95Ms, d.ITLP99Ms),
 		row("E2E", d.E2EMeanMs, d.E2EP50Ms, d.E2EP90Ms, d.E2EP95Ms, d.E2EP99Ms),
-		row("queue wait", d.QueueWaitMeanMs, d.QueueWaitP50Ms, d.QueueWaitP90Ms, d.QueueWaitP95Ms, d.QueueWaitP99Ms),
+		row("queueing delay", d.QueueWaitMeanMs, d.QueueWaitP50Ms, d.QueueWaitP90Ms, d.QueueWaitP95Ms, d.QueueWaitP99Ms),
 	})
 	con.table("throughput", cells{"completed", "rejected", "aborted", "timed out", "requests/s", "output tokens/s",
 		"preemptions",
@@ -119,7 +119,7 @@ func showSimulation(con *console, d *simulate.Document, gateway *cluster.Part, w
 	for _, c := range d.Classes {
 		classes = append(classes, cells{c.Name, c.Requests, c.Completed, percent(c.Attainment), decimals(c.GoodputRPS)})
 	}
-	con.table("service classes", cells{"class", "requests", "completed", "SLO attainment", "goodput/s"}, classes)
+	con.table("service classes", cells{"class", "requests", "completed", "met targets", "goodput/s"}, classes)
 	showCluster(con, gateway)
 	var bands []cells
 	for _, b := range d.Intervals {

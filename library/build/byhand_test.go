@@ -30,7 +30,7 @@ func TestServedLoad(t *testing.T) {
 	noDecode.StockDecodeUs = trace.Opt[float64]{}
 	run := &trace.Run{Requests: []trace.Request{
 		span(5e6, 50, 21, 40e3, 100e3), span(0, 100, 11, 20e3, 100e3),
-		span(0, 100, 1, 1, 1), noDecode, {}, // no time between tokens
+		span(0, 100, 1, 1, 1), noDecode, {}, // no TPOT
 	}}
 	dir := t.TempDir()
 	repo.Write(t, "data:\n  prefix_tokens: 64\n", filepath.Join(dir, "profile.yaml"))

@@ -148,7 +148,7 @@ func kernelPlanOf(d *deploy.Deployment, model, part string) *kernelPlan {
 		got = "expert, data or pipeline parallelism"
 		want = "tensor parallelism alone"
 	case !slices.Contains([]int64{1, 2, 4, 8}, ranks.TP) || ranks.TP > p.part.node:
-		got = fmt.Sprintf("tensor parallelism %d", ranks.TP)
+		got = fmt.Sprintf("tensor-parallel size %d", ranks.TP)
 		want = fmt.Sprintf("1, 2, 4 or 8 within a node of %d", p.part.node)
 	case !d.LongestSequence().OK:
 		got = "no max_model_len"

@@ -172,7 +172,7 @@ func TestBLISScenario(t *testing.T) {
 		"got attention of 8 bits, want 16 (bf16) as llama-3.1-8b-instruct has": func(d *deploy.Deployment, _ *Options) {
 			d.Model.BytesPerWeight = 1
 		},
-		"got tensor parallelism 3, want 1, 2, 4 or 8 within a node of 8": func(d *deploy.Deployment, _ *Options) { d.TP = 3 },
+		"got tensor-parallel size 3, want 1, 2, 4 or 8 within a node of 8": func(d *deploy.Deployment, _ *Options) { d.TP = 3 },
 	} {
 		bad, o := src, opt
 		bad.Fit = testkit.ExampleFit()

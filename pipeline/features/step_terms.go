@@ -83,7 +83,7 @@ func kvCacheRead11(s *Space, in *StepInput) float64 {
 	return in.KVReadTokens * s.kvReadS
 }
 
-// kvCacheRead10 returns the feature of KV-cache reads as spec 1.0 defines it: whole blocks of decodes,
+// kvCacheRead10 returns the feature of KV cache reads as spec 1.0 defines it: whole blocks of decodes,
 // at twice their size (spec#err-kv-bytes).
 func kvCacheRead10(s *Space, in *StepInput) float64 {
 	return in.SumDecodeKVBlocks * s.blockBytes / over(s.bandwidth)

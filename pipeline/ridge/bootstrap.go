@@ -1,6 +1,6 @@
 package ridge
 
-// This file has the block bootstrap behind the confidence intervals of coefficients: how a run is cut
+// This file has the block bootstrap behind the intervals of coefficients: how a run is cut
 // into blocks, one refit of a draw (bootstrap.fit), and the standard errors and quantiles that
 // Confidence (confidence.go) makes intervals of.
 
@@ -112,7 +112,7 @@ func (c *Cells) Blocks(minCellRows int) []BlockGram {
 
 // Blocks returns the bootstrap blocks of an interval fit. Each row contributes the quadratic that
 // approximates its loss at the fit; a row whose interval exerts no pull contributes nothing, so
-// that data which every prediction satisfies give no confidence interval.
+// that data which every prediction satisfies give no interval.
 func (fit CensoredFit) Blocks(d *Data, w []float64, o Options) []BlockGram {
 	view := *d
 	view.Variants, view.Y = nil, fit.Y

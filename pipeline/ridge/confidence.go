@@ -14,7 +14,7 @@ const (
 	FromNothing = "none" // the rows do not determine the term
 )
 
-// Interval is a confidence interval of one true coefficient.
+// Interval is a interval of one true coefficient.
 type Interval struct {
 	Lo, Hi float64 // NaN when Method is FromNothing
 	Center float64 // the estimate it is built around; NaN as above

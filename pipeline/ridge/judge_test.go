@@ -60,7 +60,7 @@ func TestNullDirectionsAreNamed(t *testing.T) {
 }
 
 // TestIntervalsNeedConflict: intervals that every prediction satisfies give no
-// confidence interval, conflicting ones do.
+// interval, conflicting ones do.
 func TestIntervalsNeedConflict(t *testing.T) {
 	d, b, o := intervalsOf(25, 2000)
 	o.Draws = 100

@@ -147,7 +147,7 @@ func freshLies() []lie {
 			}
 		}},
 		{what: "E2E with TTFT twice", kinds: both, causes: clientTimes, run: eachObserved(func(o *trace.ObservedRequest) { o.E2EUs.V += o.TTFTUs.V })},
-		{what: "TTFT and time between tokens swapped", kinds: both, causes: clientTimes, run: eachObserved(func(o *trace.ObservedRequest) {
+		{what: "TTFT and TPOT swapped", kinds: both, causes: clientTimes, run: eachObserved(func(o *trace.ObservedRequest) {
 			n := max(1, float64(o.OutputTokens.V-1))
 			itl := (o.E2EUs.V - o.TTFTUs.V) / n
 			retimed(o, itl, itl+o.TTFTUs.V*n)

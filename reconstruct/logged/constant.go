@@ -33,7 +33,7 @@ func (f *filler) gapConstant(precise, second bool, out *trace.TimeAudit) float64
 const clientTolerance = 0.02
 
 // clientConstant returns the constant (the time between two passes that elapsed times do not
-// include, us) computed from the clients' inter-token times. The time from the first to the last
+// include, us) computed from the clients' ITL values. The time from the first to the last
 // chunk of a request is the sum of (elapsed + constant) of its passes. Summed over requests, each
 // pass counts once for each of its decodes.
 func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {

@@ -67,7 +67,7 @@ var Tables = []struct {
 	{Steps, "step.BATCH_SUMMARY events by step id", reflect.TypeFor[trace.Step](), countFile[trace.Step]},
 	{Snapshots, "step.REQUEST_SNAPSHOT events by step id, then file order", reflect.TypeFor[trace.Snapshot](),
 		countFile[trace.Snapshot]},
-	{KVEvents, "KV-cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent](),
+	{KVEvents, "KV cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent](),
 		countFile[trace.KVEvent]},
 	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest](),
 		countFile[trace.ObservedRequest]},

@@ -388,7 +388,7 @@ func slopeOf(x, y []float64) (slope, explained float64) {
 }
 
 // dropImpossible finds times that no server of this deployment can have: a TTFT shorter than half of reading
-// the weights once, or a time between tokens that short. Such an answer was not made by this model: a cache of
+// the weights once, or a TPOT that short. Such an answer was not made by this model: a cache of
 // answers, a first chunk without a token, or times of another unit.
 func (c *Reader) dropImpossible(dep *deploy.Deployment) {
 	leastUs, _, ok := dep.TokenTimesUs()

@@ -1,6 +1,6 @@
 package enginelog
 
-// This file decodes KV-cache events: one line for each batch that the engine published, with events as
+// This file decodes KV cache events: one line for each batch that the engine published, with events as
 // positional lists whose first element names their kind (spec#wire-kv-lines;
 // vllm/distributed/kv_events.py).
 
@@ -17,7 +17,7 @@ import (
 // kvEvents are the KV events of one batch of lines.
 type kvEvents = source.Lines[trace.KVEvent]
 
-// kvDecoder reads lines of KV-cache events: positional arrays
+// kvDecoder reads lines of KV cache events: positional arrays
 // [ts, events, data_parallel_rank, scheduler_step], of three elements in older dumps
 // (spec#wire-kv-lines).
 type kvDecoder struct {
@@ -25,7 +25,7 @@ type kvDecoder struct {
 	names *files.Interner
 }
 
-// NewKVDecoder returns a decoder of lines of KV-cache events.
+// NewKVDecoder returns a decoder of lines of KV cache events.
 func NewKVDecoder() source.Decoder[*kvEvents] {
 	return &kvDecoder{func(e *trace.KVEvent) *int64 { return &e.Line }, files.NewInterner()}
 }

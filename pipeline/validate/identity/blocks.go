@@ -1,6 +1,6 @@
 package identity
 
-// This file compares the KV-cache blocks and the memory that run.yaml and the engine state with what
+// This file compares the KV cache blocks and the memory that run.yaml and the engine state with what
 // requests and steps need.
 
 import (

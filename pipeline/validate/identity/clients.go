@@ -20,7 +20,7 @@ import (
 // Tolerances of clients' times.
 const (
 	longestOfPriced = 0.5    // s that the quickest first token may come after its prompt's kernels
-	mostUnits       = 50     // times the median that a time between tokens may be
+	mostUnits       = 50     // times the median that a TPOT may be
 	spanSlackUs     = 50_000 // between the times of a span
 	spanSlackShare  = 0.1    // of the longer
 )
@@ -318,7 +318,7 @@ func stepsEqual(f *facts) reading {
 // isWhole reports whether a number has no digits after the point, to 6 digits.
 func isWhole(v float64) bool { return math.Abs(v-math.Round(v)) < 1e-6 }
 
-// clientUnits counts the requests whose time between tokens is far from the median of all, and returns the reading.
+// clientUnits counts the requests whose TPOT is far from the median of all, and returns the reading.
 func clientUnits(f *facts) reading {
 	var itl []float64
 	for i := range f.loads {
@@ -327,7 +327,7 @@ func clientUnits(f *facts) reading {
 		}
 	}
 	if len(itl) < fewestPriced {
-		return notChecked("fewer than %d requests with a time between tokens", fewestPriced)
+		return notChecked("fewer than %d requests with a TPOT", fewestPriced)
 	}
 	median := stat.Median(itl)
 	r := reading{checked: len(itl)}
@@ -339,7 +339,7 @@ func clientUnits(f *facts) reading {
 		}
 	}
 	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
-	r.sentence = fmt.Sprintf("in %d of %d requests the time between tokens is over %d times or below 1/%d of the median %.3g ms: the times have several units",
+	r.sentence = fmt.Sprintf("in %d of %d requests the TPOT is over %d times or below 1/%d of the median %.3g ms: the times have several units",
 		r.violated, r.checked, mostUnits, mostUnits, median/1e3)
 	if !r.broken {
 		f.partOfUnits(&r)
@@ -457,7 +457,7 @@ func requestFloor(f *facts) reading {
 	}
 	r := reading{checked: len(itl) + len(ttft)}
 	if len(itl) < fewest {
-		return notChecked("fewer than %d requests or load levels with a time between tokens", fewest)
+		return notChecked("fewer than %d requests or load levels with a TPOT", fewest)
 	}
 	what := "tokens after the first"
 	r.largest = stat.Median(itl)

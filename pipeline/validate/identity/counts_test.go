@@ -240,7 +240,7 @@ func TestUnitReadings(t *testing.T) {
 		return f
 	}
 	wanted{100, 0, 50, false, ""}.compare(t, "50 times", clientUnits(of(100, 3, 500e3)))
-	wanted{100, 3, 51, true, "in 3 of 100 requests the time between tokens is over 50 times or below 1/50 of the median 10 ms"}.compare(t, "51 times", clientUnits(of(100, 3, 510e3)))
+	wanted{100, 3, 51, true, "in 3 of 100 requests the TPOT is over 50 times or below 1/50 of the median 10 ms"}.compare(t, "51 times", clientUnits(of(100, 3, 510e3)))
 	wanted{100, 3, 1000, true, ""}.compare(t, "a thousandth", clientUnits(of(100, 3, 10)))
 	wanted{100, 2, 51, false, ""}.compare(t, "two of 100", clientUnits(of(100, 2, 510e3)))
 	wanted{text: "fewer than 20 requests"}.compare(t, "19 requests", clientUnits(of(19, 0, 0)))

@@ -217,8 +217,8 @@ func (r *reading) nameEarly(early, all int, what, device string) {
 		"in the wrong rows, prompts may not be counted in tokens, or come from the prefix cache", early, all, what, device)
 }
 
-// requestReading returns the comparison of the ratios of measured to predicted times. The time between
-// tokens must not depart in either direction; a first token may only not come too early, because it
+// requestReading returns the comparison of the ratios of measured to predicted times. The TPOT
+// must not depart in either direction; a first token may only not come too early, because it
 // may have waited for any time.
 func (f *facts) requestReading(what string, fewest int, itl, ttft []float64) reading {
 	for i := range ttft {
@@ -244,7 +244,7 @@ func (f *facts) loadSpanUs() float64 {
 	return math.Max(1, last-first)
 }
 
-// decodeRatio returns the measured time between tokens over the predicted one of a decode step. The
+// decodeRatio returns the measured TPOT over the predicted one of a decode step. The
 // receiver is the time of one prompt, and perUs such prompts arrive in a us: their time is subtracted,
 // because it is not part of a decode.
 func (p priorTime) decodeRatio(itlUs, perUs float64, decode priorTime) float64 {

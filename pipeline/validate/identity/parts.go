@@ -95,7 +95,7 @@ func clientTurns(f *facts) reading {
 	return r
 }
 
-// medianGapUs returns the median time between tokens of all requests, 0 without any.
+// medianGapUs returns the median TPOT of all requests, 0 without any.
 func (f *facts) medianGapUs() float64 {
 	var gaps []float64
 	for i := range f.loads {
@@ -136,7 +136,7 @@ func (f *facts) byDecoding() []*clientRequest {
 	return list
 }
 
-// partOfUnits adds to the reading of client_units the requests whose time between tokens is far from that of requests with as
+// partOfUnits adds to the reading of client_units the requests whose TPOT is far from that of requests with as
 // many decodes beside them, and the answers of one token that take as long as several.
 func (f *facts) partOfUnits(r *reading) {
 	list := f.byDecoding()
@@ -159,7 +159,7 @@ func (f *facts) partOfUnits(r *reading) {
 	}
 	if isPart(n, len(list)) {
 		*r = reading{checked: len(list), violated: n, largest: largest, broken: true}
-		r.sentence = fmt.Sprintf("in %d of %d requests the time between tokens is %.3g times and more off that of requests with as many others beside them, by up to "+
+		r.sentence = fmt.Sprintf("in %d of %d requests the TPOT is %.3g times and more off that of requests with as many others beside them, by up to "+
 			"%.3g times: a part of the times has another unit or was cut off, or a part of the outputs is not in tokens", n, len(list), math.Exp(most), largest)
 		return
 	}
@@ -439,11 +439,11 @@ func clientClock(f *facts) reading {
 }
 
 // clientSums compares, by their scatter, three readings of a client's times: E2E as it is stated, E2E that lacks the time to the
-// first token, and E2E that has it twice. Requests with as many others beside them have about one time between tokens.
+// first token, and E2E that has it twice. Requests with as many others beside them have about one TPOT.
 func clientSums(f *facts) reading {
 	list := f.byDecoding()
 	if len(list) < 2*fewestOfPart {
-		return notChecked("fewer than %d requests with a time between tokens", 2*fewestOfPart)
+		return notChecked("fewer than %d requests with a TPOT", 2*fewestOfPart)
 	}
 	ttft := make([]float64, len(list))
 	for i, l := range list {

@@ -162,7 +162,7 @@ func TestPassUnits(t *testing.T) {
 	}
 }
 
-// TestClientSums: where requests have about one time between tokens and wait for different times, E2E without the wait, and with it
+// TestClientSums: where requests have about one TPOT and wait for different times, E2E without the wait, and with it
 // twice, is seen.
 func TestClientSums(t *testing.T) {
 	for _, c := range []struct {
