@@ -48,6 +48,10 @@ func ExplainStep(out string, run *result.ExtractRun, step int64, version feature
 		return nil, err
 	}
 	recordedStep := steps.At(step)
+	if steps.Len() == 0 {
+		return nil, trace.Errorf("", "run %q has no recorded step: its steps were reconstructed from a log or from clients", run.ID).
+			WithHint("the fork inference-sim/vllm records steps: --step-tracing-enabled")
+	}
 	if recordedStep == nil {
 		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1)
 	}

@@ -89,12 +89,26 @@ func (o *ExportOptions) Resolve() (export.Writer, error) {
 			for _, known := range o.Writers {
 				names = append(names, known.Format)
 			}
-			return w, &option.Misuse{Msg: fmt.Sprintf("--format: got %q, of a fit want %s", o.Format, trace.OneOf(names)),
-				Hint: "queue fit writes queue.json, and predictor fit predictor.json, for the other formats"}
+			hint := "queue fit writes queue.json, and predictor fit predictor.json, for the other formats"
+			var begin []export.Format
+			for _, name := range names {
+				if strings.HasPrefix(plainName(name), plainName(o.Format)) {
+					begin = append(begin, name)
+				}
+			}
+			if len(begin) > 0 {
+				hint = "did you mean " + trace.OneOf(begin) + "? export --help has the reader of each"
+			}
+			return w, &option.Misuse{Msg: fmt.Sprintf("--format: got %q, of a fit want %s", o.Format, trace.OneOf(names)), Hint: hint}
 		}
 		w = o.Writers[i]
 	}
 	return w, o.ResolveFor(w.Settings)
+}
+
+// plainName returns the name of a format in small letters without dashes: llm-d and llmd are one word.
+func plainName(f export.Format) string {
+	return strings.ToLower(strings.ReplaceAll(string(f), "-", ""))
 }
 
 // ResolveFor checks the options against those of a format (known), and sets the command that

@@ -178,6 +178,9 @@ func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 	doc.Inputs = inputs
 	doc.Compatible = len(found) == 0
 	doc.Replayable = true
+	for _, f := range beyond {
+		doc.Replayable = doc.Replayable && f.Code != export.NotReplayable
+	}
 	for _, f := range found {
 		doc.Replayable = doc.Replayable && f.Code != export.NotReplayable
 		if !con.json {
@@ -191,7 +194,7 @@ func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 		return nil, gatef("%s: %d %s", file, len(found), plural(len(found), "mismatch", "mismatches"))
 	}
 	if !con.json && !con.quiet {
-		line := compatibleLine(file, set, d)
+		line := compatibleLine(file, set, d, doc.Replayable)
 		if there := inputs.Verified + inputs.Changed; there > 0 {
 			line += fmt.Sprintf("; %d of %d inputs are there and unchanged", inputs.Verified, there+inputs.Absent)
 		}
@@ -202,7 +205,7 @@ func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 
 // compatibleLine returns the line for a file without a mismatch: its specification, its gates, its
 // verdicts by purpose and the deployment d that it fits; d may be nil.
-func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
+func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment, isReplayable bool) string {
 	g := gateCounts(set)
 	validated := "not validated"
 	if len(set.Gates) > 0 {
@@ -213,7 +216,11 @@ func compatibleLine(file string, set *coeff.Set, d *deploy.Deployment) string {
 			validated += fmt.Sprintf(", %s %s", p, v)
 		}
 	}
-	s := fmt.Sprintf("%s: spec %s, replayable, %s", file, set.SpecVersion, validated)
+	replayable := "replayable"
+	if !isReplayable {
+		replayable = "replayable with --overhead-us"
+	}
+	s := fmt.Sprintf("%s: spec %s, %s, %s", file, set.SpecVersion, replayable, validated)
 	if d != nil {
 		s += fmt.Sprintf("; fits %s on %s, tp %d", d.Model.ID, d.Hardware.Name, d.TP)
 	}

@@ -246,6 +246,9 @@ func absentHint(path string) string {
 	if near := files.Nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean %s?", folder+near)
 	}
+	if gone != nil && slices.Contains([]string{"coefficients.yaml", "fit.json", "validation.json"}, name) {
+		return "blis-train run RUNDIR -o " + filepath.Clean(folder) + " writes it"
+	}
 	if gone != nil {
 		return "there is no folder " + folder + "; one for output is made with mkdir -p"
 	}

@@ -64,6 +64,20 @@ var predictorSettings = map[export.Format][]export.Setting{
 		Default: fmt.Sprint(predictor.ServerBucketRows), Number: true}},
 }
 
+// readers are the programs that load each format, for the help.
+var readers = map[export.Format]string{
+	export.FormatNative:       "coefficients.yaml itself, which simulate, check, the Go and the Python package read",
+	export.FormatRegistryHost: "BLIS: entries of its registry for the host's work",
+	export.FormatScenario:     "BLIS with its latency kernel: a scenario and the registry's set of coefficients",
+	export.FormatKEDA:         "KEDA: a ScaledObject that scales by tokens in flight",
+	export.FormatEPP:          "llm-d's router: the configuration of its endpoint picker",
+	export.FormatCard:         "people: a page of Markdown to commit beside the file",
+	"wva-4p":                  "llm-d's workload-variant-autoscaler: a VariantAutoscaling",
+	"inferno-models":          "llm-inferno's optimizer: model-data.json",
+	"vllm-sim":                "vllm-simulated-model: config.json",
+	"aic-fpm":                 "AIConfigurator and AISimulate: times of forward passes",
+}
+
 // formatHelp returns the part of the help that lists the formats, by the document from which they
 // are made, with their options.
 func formatHelp() string {
@@ -76,9 +90,9 @@ func formatHelp() string {
 	}
 	b.WriteString("Formats of fit.json, each with its --option keys; all but native also have version, of their " +
 		"reader:\n")
-	line(export.FormatNative, "", nil)
+	line(export.FormatNative, readers[export.FormatNative], nil)
 	for _, w := range fitFormats() {
-		line(w.Format, w.Note, w.Settings)
+		line(w.Format, cmp.Or(w.Note, readers[w.Format]), w.Settings)
 	}
 	b.WriteString("Formats of queue.json:\n")
 	for _, f := range autoscale.Formats {

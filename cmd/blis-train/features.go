@@ -4,6 +4,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -29,13 +31,13 @@ func featuresCommand() *cli.Command {
 With a coefficient file it adds what each term contributes to the prediction, and what was measured.
 
 Example:
-   blis-train features out --run gqa-async --step 100 --coefficients out/coefficients.yaml`,
+   blis-train features out --run gqa-async --step 100`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "run", Usage: "run `ID` (needed where there are several runs)"},
 			&cli.Int64Flag{Name: "step", Usage: "id of the step, `N`"},
 			&cli.StringFlag{Name: "coefficients",
-				Usage: "coefficient `FILE|library` of the contributions (default: the library where it has the " +
-					"run's GPU)"},
+				Usage: "coefficient `FILE|library` of the contributions (default: OUT/coefficients.yaml, or else the library " +
+					"where it has the run's GPU)"},
 			&cli.StringFlag{Name: "spec",
 				Usage: "feature specification `VERSION`: 1.0, 1.1, 1.2, 1.3 or experimental (default: the " +
 					"coefficient file's, else 1.3 for models with unlike layers and 1.1 for others)"},
@@ -76,8 +78,8 @@ func runFeatures(c *cli.Context, con *console) error {
 	return con.document(doc)
 }
 
-// featuresSet returns the coefficient file of --coefficients or, without it, the library's
-// coefficients for the run. It returns nil if another version of the specification is asked for, or
+// featuresSet returns the coefficient file of --coefficients or, without it, that of the folder, or else the
+// library's coefficients for the run. It returns nil if another version of the specification is asked for, or
 // if the library has no coefficients for the run.
 func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 	name := c.String("coefficients")
@@ -85,7 +87,16 @@ func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 		set, _, err := con.loadSet(name)
 		return set, err
 	}
-	if v := c.String("spec"); name == "" && v != "" && v != string(features.V12) {
+	asked := c.String("spec")
+	fitted := filepath.Join(c.Args().First(), "coefficients.yaml")
+	if _, err := os.Stat(fitted); err == nil && name == "" {
+		set, _, err := con.loadSet(fitted)
+		if err != nil || asked == "" || asked == string(set.SpecVersion) {
+			con.infof("coefficients: %s", fitted)
+			return set, err
+		}
+	}
+	if name == "" && asked != "" && asked != string(features.V12) {
 		return nil, nil
 	}
 	ext, err := readExtract(con, c.Args().First())

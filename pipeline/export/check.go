@@ -33,21 +33,27 @@ type Vectorizer func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, erro
 // deployment push out of the trained range, terms that were not learned, and whether the file can
 // drive a replay. If the deployment is nil it checks only the file itself. Of a deployment of the
 // training data, what its largest batches would exceed is in beyond instead: the file fits it, but no
-// recording came near those batches.
+// recording came near those batches. So is a missing overhead of a file whose replays passed.
 func Check(set *coeff.Set, d *deploy.Deployment, vec Vectorizer) (mismatches, beyond []trace.Finding, err error) {
-	mismatches = slices.Concat(set.FileWarnings(), replayable(set), impossible(set))
+	mismatches = slices.Concat(set.FileWarnings(), impossible(set))
+	if set.VerdictFor(coeff.PurposeReplay) == coeff.VerdictPass {
+		// Its replays passed with the overhead of requests that found the server idle.
+		beyond = replayable(set)
+	} else {
+		mismatches = append(mismatches, replayable(set)...)
+	}
 	if d == nil {
-		return mismatches, nil, nil
+		return mismatches, beyond, nil
 	}
 	mismatches = slices.Concat(mismatches, set.Outside(d), widths(set, d), knobs(set, d))
 	if vec == nil {
-		return mismatches, nil, nil
+		return mismatches, beyond, nil
 	}
 	ranges, err := featureRanges(set, d, vec)
 	if isTrained(set, d) {
-		return mismatches, ranges, err
+		return mismatches, append(beyond, ranges...), err
 	}
-	return append(mismatches, ranges...), nil, err
+	return append(mismatches, ranges...), beyond, err
 }
 
 // isTrained reports whether the deployment is a configuration of the training data, with the same
@@ -65,7 +71,7 @@ func replayable(set *coeff.Set) []trace.Finding {
 		return nil
 	}
 	return []trace.Finding{trace.Findingf(NotReplayable,
-		"no replayable overhead target, got %q: a replay needs --overhead-us",
+		"the file has no overhead that a replay may add, got %q: give simulate --overhead-us, the delay before the engine",
 		set.AlphaTargets())}
 }
 

@@ -166,6 +166,9 @@ func (x *extraction) noRecords(set *inputSet) error {
 		if source.ByError[e.Reason] {
 			why = "; " + e.Place + ": " + e.What
 			hint = "point at the output of the collector's file exporter, or correct `files` in run.yaml"
+			if strings.Contains(e.What, "cut off") {
+				hint = "copy the file again, whole"
+			}
 			break
 		}
 		if why == "" {
