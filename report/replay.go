@@ -222,7 +222,7 @@ func runTitle(r result.ValidationRun) string {
 func splitWords(s result.Split) string {
 	switch s.Kind {
 	case result.SplitCrossFitted:
-		return "all, each block of time by coefficients that left it out"
+		return "all, cross-fitted"
 	case result.SplitHoldout:
 		return "hold-out, last " + percentThreshold(s.Test)
 	case result.SplitInSample:
