@@ -91,8 +91,11 @@ func TestOneWordForEachThing(t *testing.T) {
 		}
 	}
 	for _, rel := range repoFiles(t, root) {
+		isTestdata := strings.Contains(rel, "testdata")
 		switch {
-		case strings.HasSuffix(rel, ".md") && rel != "CHANGELOG.md" && !strings.Contains(rel, "testdata"):
+		case (strings.HasSuffix(rel, ".yaml") || strings.HasSuffix(rel, ".html")) && !isTestdata && !strings.HasPrefix(rel, "docs/"):
+			check(func() string { return rel }, strings.Join(strings.Fields(string(repo.Read(t, root, rel))), " "))
+		case strings.HasSuffix(rel, ".md") && rel != "CHANGELOG.md" && !isTestdata:
 			check(func() string { return rel }, codeSpans.ReplaceAllString(string(repo.Read(t, root, rel)), ""))
 		case strings.HasSuffix(rel, ".go") && !strings.HasSuffix(rel, "_test.go"):
 			f := parsed(t, filepath.Join(root, rel))
