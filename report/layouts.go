@@ -476,7 +476,7 @@ var (
 		Cols:    metricColumns,
 		Note: "KS D is the largest gap between the two distributions; real vs real is D between the " +
 			"two halves of the real run, which no model can beat by much. D beyond 5 % is that gap where " +
-			"every time may be off by 5 %; by chance is what a server exactly as modelled reaches.",
+			"every time may be off by 5 %; by chance is the gap between two recordings of a server that is exactly as modelled.",
 	}
 	metricsRestLayout = Table{
 		ID:      "metrics-rest",

@@ -76,7 +76,7 @@ var Terms = []Term{
 	{"bias", "%", "The mean of predicted - measured, relative to measured: systematic, where an error is also scatter.", "the report"},
 	{"replay", "", "A simulation of a recording's requests with the coefficients, compared with what was measured.", "run, validate, the report"},
 	{"steps", "", "The purpose: times of single steps.", "run, validate"},
-	{"waits", "", "The purpose: the closed form of the wait for scheduling.", "run, validate"},
+	{"waits", "", "The purpose: predicting the queueing delay by a formula, without a simulation. A replay does not need it.", "run, validate"},
 	{"transfer", "", "The purpose: a configuration that the fit has not seen.", "run, validate"},
 	{"configuration", "", "A model, a GPU, its number (tp) and the engine's settings.", "run, the report, coefficients.yaml"},
 	{"cached_share", "share", "The share of prompt tokens that come from the prefix cache.", "the report"},

@@ -33,10 +33,11 @@ func fitCommand() *cli.Command {
 		Name:      "fit",
 		ArgsUsage: "OUT",
 		Usage:     "fit coefficients to extracted tables",
-		Description: `Reads OUT/tables and OUT/extract.json, measures the lag, fits step time and delays,
-and writes fit.json and coefficients.yaml. A fit from requests or load levels is validated at once, as by
-validate: it also writes validation.json and report.html, and exits with status 3 when a gate fails or
-there are too few data to decide the gates. A fit that was validated is replaced with --force only.
+		Description: `Reads OUT/tables and OUT/extract.json, measures how many steps lie between scheduling and execution,
+fits step time and delays, and writes fit.json and coefficients.yaml. A fit from requests or load levels
+is validated at once, as by validate: it also writes validation.json and report.html, and exits with
+status 3 when a gate fails or there are too few data to decide the gates. A fit that was validated is
+replaced with --force only.
 
 Example:
    blis-train fit out --prior zero

@@ -54,7 +54,7 @@ func predictCommand() *cli.Command {
 		ArgsUsage: "[AXIS=VALUES...]",
 		Usage:     "TTFT, ITL, throughput and limits of a server that is not running yet",
 		Description: `Simulates vLLM serving a model that is built in by name, or any config.json, with the measured kernels of the GPU,
-and prints the error measured on real servers of this kind, or that none was measured. Latencies are those of
+and prints the error that was measured on real servers of this kind, if there were any. Latencies are those of
 the steady state; --start adds those of the first requests. Several values after a comma make a sweep. With
 --slo it exits 3 where the load misses the targets. Without --model it lists models, GPUs and what was
 measured. -v lists the kernels of a step.

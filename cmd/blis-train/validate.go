@@ -63,8 +63,8 @@ func validateCommand() *cli.Command {
 		Name:      "validate",
 		ArgsUsage: "OUT",
 		Usage:     "replay the traces with fitted coefficients and compare",
-		Description: `Compares predicted steps with recorded ones and replays every phase through the simulator:
-plain (the replay that gates decide on), with noise, and drift-corrected. Runs that the fit did not use are test runs.
+		Description: `Compares predicted steps with recorded ones and replays every phase through the simulator
+three times: plain, which decides the gates; with noise; and corrected for drift. Runs that the fit did not use are test runs.
 Writes validation.json and report.html; exit status 3 when a gate fails.
 
 Example:
