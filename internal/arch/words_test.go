@@ -43,7 +43,7 @@ var words = []struct {
 	{"uncalibrated", []string{"un-calibrated"}},
 	{"verdict", []string{"final judgement", "final judgment"}},
 	{"gate", []string{"acceptance criteri", "quality check"}},
-	{"threshold", []string{"cut-off", "cutoff"}},
+	{"threshold", []string{"cut-off value", "acceptance limit"}},
 	{"bias", []string{"systematic error"}},
 	{"mape", []string{"average percentage error", "mean relative absolute error"}},
 	{"floor", []string{"irreducible error", "error floor"}},

@@ -71,7 +71,7 @@ func clientPace(f *facts) reading {
 		return notChecked("fewer than %d pairs of answers that are made at the same time", fewestPairs)
 	}
 	r.broken = float64(r.violated) > mostUnpaced*float64(r.checked)
-	r.sentence = fmt.Sprintf("of %d pairs of answers that are made at the same time %d differ over %g times in their time between tokens, by up to %.3g times, where one "+
+	r.sentence = fmt.Sprintf("of %d pairs of answers that are made at the same time %d differ over %g times in their TPOT, by up to %.3g times, where one "+
 		"engine has one pace: a part of the times or outputs is of other rows or has another unit, or the requests are of several servers", r.checked,
 		r.violated, mostPaces, r.largest)
 	return r
