@@ -235,7 +235,7 @@ func TestWordsOfAFitByHand(t *testing.T) {
 		t.Errorf("got %+v", cell)
 	}
 	for want, s := range map[string]result.Split{
-		"all, each block of time by coefficients that left it out": {Kind: result.SplitCrossFitted}, "hold-out, last " + percentThreshold(0.2): {Kind: result.SplitHoldout, Test: 0.2}, "in-sample": {Kind: result.SplitInSample},
+		"all, cross-fitted": {Kind: result.SplitCrossFitted}, "hold-out, last " + percentThreshold(0.2): {Kind: result.SplitHoldout, Test: 0.2}, "in-sample": {Kind: result.SplitInSample},
 		"unseen run": {Kind: result.SplitTestRun}, "load levels, held out": {Kind: result.SplitLevels}, "any": {Kind: "any"},
 	} {
 		if got := splitWords(s); got != want {
