@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -395,5 +396,36 @@ func TestWidenedByHand(t *testing.T) {
 		if got := Widened(samples, of, requests, widest); !near(got.Value, 115) || !near(got.Low, 115-half) || !near(got.High, 115+half) {
 			t.Errorf("%d requests: got %+v, want 115 +- %g", requests, got, half)
 		}
+	}
+}
+
+// TestRangesOfParts: two requests; queueing and steps with the stated error of ITL, the front end with 1.645 standard
+// errors of the host's, launches with those of the launches. A part below half a microsecond is left out.
+func TestRangesOfParts(t *testing.T) {
+	p := &Prediction{Step: &library.Step{Layers: 3, GPU: &library.GPU{}}, Trust: &simulate.Trust{Intervals90: &library.Intervals{TTFT: 0.25, ITL: 0.125}}}
+	p.Hardware = "H100"
+	learned := library.Learned()
+	_, host := learned.Value(library.NumStep, p.Hardware)
+	_, launch := p.Step.LaunchUs(learned)
+	r := &requestParts{requests: 2, frontUs: 40_000, queueUs: 8000, waitUs: 0.9}
+	r.stepsUs[library.LinearTime], r.stepsUs[library.LaunchTime] = 2000, 6000
+	want := []TTFTPart{{Name: partFrontEnd, MeanMs: 20, LowMs: max(0, 20-1.645*host/1e3), HighMs: 20 + 1.645*host/1e3}, {Name: partQueueing, MeanMs: 4, LowMs: 3.5, HighMs: 4.5},
+		{Name: stepPartNames[library.LinearTime], MeanMs: 1, LowMs: 0.875, HighMs: 1.125}, {Name: stepPartNames[library.LaunchTime], MeanMs: 3, LowMs: max(0, 3-1.645*launch/1e3), HighMs: 3 + 1.645*launch/1e3}}
+	got := r.ranged(p)
+	if len(got) != len(want) {
+		t.Fatalf("got %+v, want %+v", got, want)
+	}
+	for _, w := range want {
+		i := slices.IndexFunc(got, func(x TTFTPart) bool { return x.Name == w.Name })
+		if i < 0 || !near(got[i].MeanMs, w.MeanMs) || !near(got[i].LowMs, w.LowMs) || !near(got[i].HighMs, w.HighMs) {
+			t.Errorf("got %+v, want %+v", got, w)
+		}
+	}
+	if got := (&requestParts{}).ranged(p); got != nil {
+		t.Errorf("no request: got %+v", got)
+	}
+	p.Trust.Intervals90 = nil
+	if ttft, itl := p.StatedError(); ttft != learned.Unseen.TTFT || itl != learned.Unseen.ITL {
+		t.Errorf("without intervals: got %g and %g", ttft, itl)
 	}
 }
