@@ -36,6 +36,7 @@ type Domain struct {
 	Releases         []string   `yaml:"vllm,flow" json:"vllm"`
 	KVBytes          []float64  `yaml:"kv_bytes,flow" json:"kv_bytes"`       // of a cached value
 	Graphs           []string   `yaml:"cuda_graphs,flow" json:"cuda_graphs"` // that servers ran steps with prompts in
+	Scheduling       []string   `yaml:"scheduling,flow" json:"scheduling"`   // asynchronous or synchronous
 }
 
 // Asked is what a prediction is for, in the axes of a domain. A zero field is not known.
@@ -53,6 +54,9 @@ type Asked struct {
 	WeightsFloat32            bool
 	LoRA                      bool
 	Graphs                    string
+	Scheduling                string
+	MaxNumSeqs                int64
+	LargestGraph              int64    // tokens; 0: no graphs
 	UnreadKeys                []string // of config.json, which may change a size
 	Saturated                 bool     // more is asked for than the server does, or requests lose their cache
 }
@@ -71,8 +75,28 @@ func AskedOf(d *deploy.Deployment) Asked {
 		WeightsFloat32:   d.Model.BytesPerActivation > 2,
 		LoRA:             lora || d.Engine.Extra["lora_modules"] != nil,
 		Graphs:           GraphsOf(d),
+		Scheduling:       schedulingOf(d),
+		MaxNumSeqs:       d.Engine.MaxNumSeqs,
+		LargestGraph:     largestGraphOf(d),
 		UnreadKeys:       d.Model.UnknownKeys,
 	}
+}
+
+// schedulingOf returns how a deployment's engine schedules, in the words of a domain.
+func schedulingOf(d *deploy.Deployment) string {
+	if d.Engine.IsAsync() {
+		return "asynchronous"
+	}
+	return "synchronous"
+}
+
+// largestGraphOf returns the tokens of a deployment's largest CUDA graph; 0 without graphs.
+func largestGraphOf(d *deploy.Deployment) int64 {
+	largest := int64(0)
+	for _, tokens := range d.GraphSizes() {
+		largest = max(largest, tokens)
+	}
+	return largest
 }
 
 // parametersOf returns the parameters of a deployment's model and those that a token passes, in 1e9 and with
@@ -165,6 +189,16 @@ func (m *Domain) Outside(a *Asked) (axes []string) {
 	if a.Graphs != "" && len(m.Graphs) > 0 && !slices.Contains(m.Graphs, a.Graphs) {
 		add("CUDA graphs of %s, measured of %s", a.Graphs, strings.Join(m.Graphs, " and "))
 	}
+	if a.Scheduling != "" && len(m.Scheduling) > 0 && !slices.Contains(m.Scheduling, a.Scheduling) {
+		add("%s scheduling, measured %s", a.Scheduling, strings.Join(m.Scheduling, " and "))
+	}
+	perRank := (a.Clients + max(1, a.DP) - 1) / max(1, a.DP)
+	if a.MaxNumSeqs > 0 && perRank > a.MaxNumSeqs {
+		add("%d clients for a max_num_seqs of %d, measured no more clients than that", perRank, a.MaxNumSeqs)
+	}
+	if decodes := min(perRank, max(1, a.MaxNumSeqs)); a.LargestGraph > 0 && decodes > a.LargestGraph {
+		add("%d requests beyond the largest CUDA graph of %d tokens, measured within", decodes, a.LargestGraph)
+	}
 	if len(a.UnreadKeys) > 0 {
 		add("keys of config.json that are not read: %s", strings.Join(a.UnreadKeys, ", "))
 	}
@@ -172,6 +206,45 @@ func (m *Domain) Outside(a *Asked) (axes []string) {
 		add("a saturated server, measured within capacity")
 	}
 	return axes
+}
+
+// measuredOfAll returns the domain that all families together were measured in, for families that were not measured.
+func (c *Corrections) measuredOfAll() (all Domain) {
+	for i := range c.Judged {
+		m := &c.Judged[i].Measured
+		if i == 0 {
+			all = *m
+			all.KVBytes = slices.Clone(m.KVBytes)
+			all.Graphs = slices.Clone(m.Graphs)
+			all.Scheduling = slices.Clone(m.Scheduling)
+			continue
+		}
+		for _, r := range []struct{ of, more *[2]int64 }{
+			{&all.InputTokens, &m.InputTokens},
+			{&all.OutputTokens, &m.OutputTokens},
+			{&all.Clients, &m.Clients},
+			{&all.BatchedTokens, &m.BatchedTokens},
+		} {
+			r.of[0] = min(r.of[0], r.more[0])
+			r.of[1] = max(r.of[1], r.more[1])
+		}
+		for _, r := range []struct{ of, more *[2]float64 }{
+			{&all.Parameters, &m.Parameters},
+			{&all.ActiveParameters, &m.ActiveParameters},
+		} {
+			r.of[0] = math.Min(r.of[0], r.more[0])
+			r.of[1] = math.Max(r.of[1], r.more[1])
+		}
+		all.KVBytes = slices.Concat(all.KVBytes, m.KVBytes)
+		all.Graphs = slices.Concat(all.Graphs, m.Graphs)
+		all.Scheduling = slices.Concat(all.Scheduling, m.Scheduling)
+	}
+	// Releases differ between families and say little of one that was not measured.
+	all.Releases = nil
+	all.KVBytes = distinct(all.KVBytes)
+	all.Graphs = distinct(all.Graphs)
+	all.Scheduling = distinct(all.Scheduling)
+	return all
 }
 
 // Widen adds one measurement to the domain.
@@ -198,6 +271,10 @@ func (m *Domain) Widen(input, output, clients int64, d *deploy.Deployment, kvByt
 	if graphs := GraphsOf(d); !slices.Contains(m.Graphs, graphs) {
 		m.Graphs = append(m.Graphs, graphs)
 		slices.Sort(m.Graphs)
+	}
+	if scheduling := schedulingOf(d); !slices.Contains(m.Scheduling, scheduling) {
+		m.Scheduling = append(m.Scheduling, scheduling)
+		slices.Sort(m.Scheduling)
 	}
 	if r, known := vllm.ParseRelease(d.Engine.VLLMVersion); known && !slices.Contains(m.Releases, r.String()) {
 		m.Releases = append(m.Releases, r.String())

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
 
@@ -71,6 +72,7 @@ func TestTrust(t *testing.T) {
 			"not validated here, because the measured servers of m differ (input tokens 9000, measured 1000 to 4000): expect TPOT within 20 %, TTFT within 60 % and throughput within 40 %, which held for nine in ten servers of families held out of the fit"},
 		{"another size", step("F, H100", 1, 0), &inside, Intervals{0.4, 0.15, 0.16, 0.17}, 0, "not validated (F, H100: measured at tp 2 and 4, not at 1): "},
 		{"another family", step("G, H100", 2, 0), &inside, Intervals{0.4, 0.15, 0.16, 0.17}, 0, "not validated (no server of G, H100 was measured): "},
+		{"another family, outside of what all were measured with", step("G, H100", 2, 0), &outside, Intervals{0.5, 0.2, 0.3, 0.4}, 0, "not validated (no server of G, H100 was measured): "},
 		{"another GPU", step("F, A100", 2, 0), &inside, Intervals{0.5, 0.2, 0.3, 0.4}, 0, "not validated (no server of F, A100 was measured): "},
 		{"pipeline", step("F, H100", 2, 0, "pipeline stages", "a CPU tier"), &inside, Intervals{0.5, 0.2, 0.3, 0.4}, 0, "not validated (pipeline stages; a CPU tier): "},
 	} {
@@ -99,7 +101,7 @@ func TestTrust(t *testing.T) {
 // TestOutside: each axis of a domain just within the factor that still counts as measured, and just beyond.
 func TestOutside(t *testing.T) {
 	m := Domain{InputTokens: [2]int64{1000, 4000}, OutputTokens: [2]int64{800, 800}, Clients: [2]int64{16, 64}, Parameters: [2]float64{8, 70}, ActiveParameters: [2]float64{3, 12}, BatchedTokens: [2]int64{2048, 8192},
-		Releases: []string{"0.9", "0.11"}, KVBytes: []float64{1, 2}, Graphs: []string{"all small steps"}}
+		Releases: []string{"0.9", "0.11"}, KVBytes: []float64{1, 2}, Graphs: []string{"all small steps"}, Scheduling: []string{"asynchronous"}}
 	for _, c := range []struct {
 		name   string
 		change func(a *Asked)
@@ -121,7 +123,11 @@ func TestOutside(t *testing.T) {
 		{"a release within", func(a *Asked) { a.Version = "0.10.2" }, ""}, {"the oldest", func(a *Asked) { a.Version = "0.9.1" }, ""}, {"an older one", func(a *Asked) { a.Version = "0.8.5" }, "vLLM 0.8, measured 0.9, 0.11"},
 		{"a newer one", func(a *Asked) { a.Version = "0.12.0" }, "vLLM 0.12"}, {"fp8 cache", func(a *Asked) { a.KVBytes = 1.009 }, ""}, {"another cache", func(a *Asked) { a.KVBytes = 4 }, "a KV cache of 4 bytes a value, measured [1 2]"},
 		{"ranks", func(a *Asked) { a.DP = 2 }, "data parallelism 2"}, {"one rank", func(a *Asked) { a.DP = 1 }, ""}, {"float32", func(a *Asked) { a.WeightsFloat32 = true }, "float32"}, {"LoRA", func(a *Asked) { a.LoRA = true }, "LoRA"},
-		{"graphs", func(a *Asked) { a.Graphs = "no steps" }, "CUDA graphs of no steps, measured of all small steps"}, {"saturated", func(a *Asked) { a.Saturated = true }, "a saturated server"},
+		{"graphs", func(a *Asked) { a.Graphs = "no steps" }, "CUDA graphs of no steps, measured of all small steps"}, {"synchronous", func(a *Asked) { a.Scheduling = "synchronous" }, "synchronous scheduling, measured asynchronous"},
+		{"as many seats", func(a *Asked) { a.Clients, a.MaxNumSeqs = 16, 16 }, ""}, {"too few seats", func(a *Asked) { a.Clients, a.MaxNumSeqs = 17, 16 }, "17 clients for a max_num_seqs of 16"},
+		{"as large a graph", func(a *Asked) { a.Clients, a.MaxNumSeqs, a.LargestGraph = 16, 32, 16 }, ""},
+		{"too small a graph", func(a *Asked) { a.Clients, a.MaxNumSeqs, a.LargestGraph = 17, 32, 16 }, "17 requests beyond the largest CUDA graph of 16 tokens"},
+		{"saturated", func(a *Asked) { a.Saturated = true }, "a saturated server"},
 	} {
 		var a Asked
 		c.change(&a)
@@ -143,11 +149,12 @@ func TestWiden(t *testing.T) {
 	var m Domain
 	m.Widen(1000, 50, 8, d, 2)
 	d.Engine.MaxNumBatchedTokens, d.Engine.VLLMVersion = 512, "0.9.1"
+	d.Engine.AsyncScheduling = trace.Some(true)
 	m.Widen(2000, 20, 4, d, 1)
 	m.Widen(1500, 30, 6, d, 1)
 	asked := AskedOf(d)
 	if m.InputTokens != [2]int64{1000, 2000} || m.OutputTokens != [2]int64{20, 50} || m.Clients != [2]int64{4, 8} || m.BatchedTokens != [2]int64{512, 2048} ||
-		!reflect.DeepEqual(m.Releases, []string{"0.9", "0.11"}) || !reflect.DeepEqual(m.KVBytes, []float64{1, 2}) || len(m.Graphs) != 1 || m.Parameters != [2]float64{asked.Parameters, asked.Parameters} {
+		!reflect.DeepEqual(m.Releases, []string{"0.9", "0.11"}) || !reflect.DeepEqual(m.KVBytes, []float64{1, 2}) || len(m.Graphs) != 1 || !reflect.DeepEqual(m.Scheduling, []string{"asynchronous", "synchronous"}) || m.Parameters != [2]float64{asked.Parameters, asked.Parameters} {
 		t.Errorf("got %+v", m)
 	}
 	if asked.BatchedTokens != 512 || asked.Version != "0.9.1" || asked.LoRA || asked.WeightsFloat32 || asked.DP != d.DP || !(asked.Parameters > 1) || asked.ActiveParameters > asked.Parameters {

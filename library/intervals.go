@@ -97,7 +97,8 @@ func (i *Intervals) widest(o *Intervals) Intervals {
 // lies outside of what its family was measured with. Their factors are learned without the step's
 // own family, so that families that were measured and others of the same GPUs have intervals of one
 // rule. Outside of the measured axes, on a GPU without a measured family, and with kernels that no
-// server ran, the rule was never tested, and the intervals are at least the widest of all families.
+// server ran, the intervals are at least the widest of all families. Measured axes are those of the
+// family, or of all families where it was not measured.
 // All grow by the step's Doubt.
 func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []string) {
 	gpu := ""
@@ -105,7 +106,8 @@ func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []s
 		gpu = s.GPU.Hardware
 	}
 	factors := &c.PerShare
-	if judged, _ := c.JudgedAs(s); judged != nil {
+	judged, _ := c.JudgedAs(s)
+	if judged != nil {
 		outside = judged.Measured.Outside(a)
 		factors = &judged.PerShare
 	}
@@ -118,7 +120,12 @@ func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []s
 		}
 	}
 	isTested := slices.ContainsFunc(c.Judged, func(j Judged) bool { return strings.HasSuffix(j.Family, ", "+gpu) })
-	if !isTested || len(outside) > 0 || len(s.Unjudged) > 0 {
+	isOutside := len(outside) > 0
+	if judged == nil && len(c.Judged) > 0 {
+		all := c.measuredOfAll()
+		isOutside = len(all.Outside(a)) > 0
+	}
+	if !isTested || isOutside || len(s.Unjudged) > 0 {
 		out = out.widest(&c.Unseen)
 	}
 	for _, v := range []*float64{&out.TTFT, &out.ITL, &out.E2E, &out.Throughput} {

@@ -7,12 +7,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Trust states how far step times can be relied on that were not fitted: the errors of predictions
@@ -84,20 +86,7 @@ func (s *Simulation) bind() error {
 	if err != nil {
 		return err
 	}
-	unmeasured := []struct {
-		has  bool
-		what string
-	}{
-		{d.PP > 1, "pipeline stages"},
-		{d.Engine.SpeculativeDecoding, "speculative decoding"},
-		{d.Engine.CPUOffloading, "copies to a CPU tier"},
-		{d.Engine.Transfers() != "", "prefill apart from decode"},
-	}
-	for _, part := range unmeasured {
-		if part.has {
-			step.Unjudged = append(step.Unjudged, part.what)
-		}
-	}
+	step.Unjudged = append(step.Unjudged, unmeasuredParts(d)...)
 	s.Step = step
 	s.asked = library.AskedOf(d)
 	s.asked.Workload = o.Workload != ""
@@ -114,6 +103,36 @@ func (s *Simulation) bind() error {
 	}
 	s.logSentence("step times: kernels of " + step.GPU.Hardware + ", " + library.Learned().Version + "; " + s.Trust.Sentence)
 	return nil
+}
+
+// unmeasuredParts returns what a deployment does that no measured server did, whatever its family.
+func unmeasuredParts(d *deploy.Deployment) (out []string) {
+	e := &d.Engine
+	streamed, _ := vllm.Number(e.Extra["stream_interval"])
+	for _, part := range []struct {
+		has  bool
+		what string
+	}{
+		{d.PP > 1, "pipeline stages"},
+		{e.SpeculativeDecoding, "speculative decoding"},
+		{e.CPUOffloading, "copies to a CPU tier"},
+		{e.Transfers() != "", "prefill apart from decode"},
+		{e.Extra["distributed_executor_backend"] == "ray", "the executor ray"},
+		{e.Extra["disable_custom_all_reduce"] == true && d.TP > 1, "all-reduces without vLLM's own kernels"},
+		{e.LongPrefillThreshold > 0, "prompts in chunks of long_prefill_token_threshold"},
+		{e.EPLBInterval() > 0, "experts that are rebalanced while the server runs"},
+		{streamed > 1, "tokens that are streamed several at a time"},
+	} {
+		if part.has {
+			out = append(out, part.what)
+		}
+	}
+	for _, key := range []string{"attention_backend", "linear_backend"} {
+		if name, isStated := e.Extra[key].(string); isStated && !strings.EqualFold(name, "auto") {
+			out = append(out, "--"+strings.ReplaceAll(key, "_", "-")+" "+name)
+		}
+	}
+	return out
 }
 
 // MarkSaturated states that the load is more than the deployment serves, which no server was measured with.

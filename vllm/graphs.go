@@ -107,6 +107,9 @@ func (e *Engine) CapturesGraphs() bool {
 		return false
 	}
 	isCompiled := true
+	if level, isGiven := Number(e.Extra["compilation_config"]); isGiven && level < 3 { // a level alone, up to 0.11
+		isCompiled = false
+	}
 	for key, least := range map[string]float64{"optimization_level": 1, "level": 3, "mode": 3} {
 		if level, isGiven := Number(e.graphSetting(key)); isGiven && level < least {
 			isCompiled = false

@@ -18,7 +18,7 @@ func TestCallsOutsideOfWhatWasMeasured(t *testing.T) {
 		minimax = "MiniMaxAI/MiniMax-M2.5"
 	)
 	h100 := Question{Model: llama, Hardware: "H100", InputTokens: 1024, OutputTokens: 1024, Concurrency: 16,
-		Set: []string{"vllm.version=0.11.2"}, Serve: "--max-num-batched-tokens 8192 --tensor-parallel-size 2 --kv-cache-dtype bfloat16"}
+		Set: []string{"vllm.version=0.11.2"}, Serve: "--max-num-batched-tokens 8192 --tensor-parallel-size 2 --kv-cache-dtype bfloat16 --async-scheduling"}
 	ask := func(change func(q *Question)) Question {
 		q := h100
 		change(&q)
@@ -59,8 +59,23 @@ func TestCallsOutsideOfWhatWasMeasured(t *testing.T) {
 		{name: "dp 8", q: serve("--data-parallel-size 8"), outside: "data parallelism"},
 		{name: "experts over dp 8", q: Question{Model: minimax, Hardware: "B200", InputTokens: 1024, OutputTokens: 1024, Concurrency: 16,
 			Serve: "--data-parallel-size 8 --enable-expert-parallel"}, why: "data-parallel"},
+		{name: "synchronous", q: serve("--no-async-scheduling"), outside: "synchronous scheduling"},
+		{name: "few seats", q: serve("--max-num-seqs 8"), outside: "max_num_seqs of 8"},
+		{name: "as many seats as clients", q: serve("--max-num-seqs 16"), inside: true},
+		{name: "small graphs", q: serve("--max-cudagraph-capture-size 8"), outside: "CUDA graph of 8 tokens"},
+		{name: "without compilation", q: serve("--compilation-config 0"), why: "CUDA graphs"},
+		{name: "ray", q: serve("--distributed-executor-backend ray"), why: "ray"},
+		{name: "NCCL alone", q: serve("--disable-custom-all-reduce"), why: "all-reduces"},
+		{name: "small chunks", q: serve("--long-prefill-token-threshold 256"), why: "long_prefill_token_threshold"},
+		{name: "ten tokens at a time", q: serve("--stream-interval 10"), why: "streamed"},
+		{name: "an attention backend", q: ask(func(q *Question) {
+			q.Set = []string{"vllm.version=0.24.0"}
+			q.Serve += " --attention-backend FLASHINFER"
+		}), why: "--attention-backend FLASHINFER"},
+		{name: "rebalanced experts", q: Question{Model: minimax, Hardware: "B200", InputTokens: 1024, OutputTokens: 1024, Concurrency: 16,
+			Serve: "--tensor-parallel-size 4 --enable-expert-parallel --enable-eplb"}, why: "rebalanced"},
 		{name: "eager", q: serve("--enforce-eager"), why: "CUDA graphs"},
-		{name: "drafts", q: serve(`--speculative-config '{"method":"ngram","num_speculative_tokens":3,"synthetic_acceptance_length":2}'`), why: "speculative"},
+		{name: "drafts", q: serve(`--no-async-scheduling --speculative-config '{"method":"ngram","num_speculative_tokens":3,"synthetic_acceptance_length":2}'`), why: "speculative"},
 		{name: "tp 1", q: ask(func(q *Question) { q.Model, q.Serve = "Qwen/Qwen3-32B-FP8-Static-PerTensor", "" }), why: "tp"},
 		{name: "tp 16", q: ask(func(q *Question) {
 			q.Serve = "--tensor-parallel-size 8 --data-parallel-size 2 --enable-expert-parallel"
