@@ -154,6 +154,102 @@ throughput. One width for all rows held 72, 73, 70 and 70 % of nvfp4's and 100 %
 E2E and throughput of a point are derived: TTFT + (n - 1) TPOT, and clients / E2E. Beside each family the band of shares in which 95 of 100
 right intervals lie.`
 
+// outsideParts are parts of the points that lie outside of what the others were measured with, as a prediction's GPU, model or
+// load may lie outside of the measured domain.
+var outsideParts = []struct {
+	name  string
+	holds func(l *load) bool
+}{
+	{"B200, measured on H100", func(l *load) bool { return l.dep.Hardware.Name == "B200-SXM-180GB" }},
+	{"H100, measured on B200", func(l *load) bool { return l.dep.Hardware.Name == "H100-SXM-80GB" }},
+	{"Llama-3.1-70B, measured on other models", func(l *load) bool { return strings.HasPrefix(l.group, "Llama") }},
+	{"MiniMax-M2.5, measured on other models", func(l *load) bool { return strings.HasPrefix(l.group, "MiniMax") }},
+	{"Kimi-K2.5, measured on other models", func(l *load) bool { return strings.HasPrefix(l.group, "Kimi") }},
+	{"gpt-oss-120b, measured on other models", func(l *load) bool { return strings.HasPrefix(l.group, "gpt-oss") }},
+	{"tp 8, measured at 1 to 4", func(l *load) bool { return l.dep.TP == 8 }},
+	{"32 clients and more, measured with up to 16", func(l *load) bool { return l.point.Concurrency >= 32 }},
+	{"prompts of 8,192 tokens, measured with 1,024", func(l *load) bool { return l.point.InputTokens == 8192 }},
+	{"answers of 8,192 tokens, measured with 1,024", func(l *load) bool { return l.point.OutputTokens == 8192 }},
+}
+
+// printOutside prints how many rows outside of what was measured lie within the intervals that are stated for them: corrections,
+// factors and the floor are learned without them.
+func printOutside(ctx context.Context, t *testing.T, line func(format string, args ...any), m *Measured, from *correction, of map[*load]means, left []judged) {
+	line("\n%s\n", outsideHead)
+	line("| outside | rows | floor: TPOT, TTFT | TPOT | TTFT | E2E | throughput |\n|---|---|---|---|---|---|---|")
+	var inside, widths [4][]float64
+	for _, part := range outsideParts {
+		var out, learnt []*load
+		for _, l := range m.points {
+			if part.holds(l) {
+				out = append(out, l)
+			} else {
+				learnt = append(learnt, l)
+			}
+		}
+		// Recorded runs are of one GPU, tp 1 and 4: they go with their GPU.
+		ys := m.cycles
+		if gpu := out[0].dep.Hardware.Name; strings.HasPrefix(part.name, gpu[:4]) {
+			ys = slices.DeleteFunc(slices.Clone(ys), func(y *cycles) bool { return y.gpu == gpu })
+			learnt = slices.Concat(learnt, slices.DeleteFunc(slices.Clone(m.served), func(l *load) bool { return l.dep.Hardware.Name == gpu }))
+		} else {
+			learnt = slices.Concat(learnt, m.served)
+		}
+		predictions, err := fitCorrection(from, learnt, of, ys).predictLoads(ctx, out, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := slices.DeleteFunc(slices.Clone(left), func(j judged) bool { return !j.listed() || part.holds(j.load) })
+		ofFamily := map[string][]judged{}
+		for _, j := range known {
+			ofFamily[j.step.Family] = append(ofFamily[j.step.Family], j)
+		}
+		var families []library.Judged
+		for name, js := range ofFamily {
+			families = append(families, judgementOf(name, js))
+		}
+		floor := widestOf(families)
+		factors := perShare(known, "")
+		rows := inGroup(predictions, "")
+		var own [4][]float64
+		for i := range rows {
+			j := &rows[i]
+			errors := inOrder(j.errorsOf())
+			for k, perShare := range inOrder(factors) {
+				width := max(inOrder(floor)[k], perShare*[]float64{j.decodeShare, j.promptShare, j.decodeShare, j.decodeShare}[k])
+				isIn := 0.0
+				if errors[k] <= width {
+					isIn = 1
+				}
+				own[k] = append(own[k], isIn)
+				widths[k] = append(widths[k], width)
+			}
+		}
+		text := ""
+		for k := range figures {
+			inside[k] = append(inside[k], own[k]...)
+			share := stat.Mean(own[k])
+			text += fmt.Sprintf(" %.0f %% |", 100*share)
+			if share < 0.9-binomialBand(len(rows)) {
+				t.Errorf("%s: %.0f %% of %s within the interval, want at least %.0f", part.name, 100*share, figures[k], 100*(0.9-binomialBand(len(rows))))
+			}
+		}
+		line("| %s | %d | %.0f %%, %.0f %% |%s", part.name, len(rows), 100*floor.ITL, 100*floor.TTFT, text)
+	}
+	text := ""
+	for k := range figures {
+		share := stat.Mean(inside[k])
+		text += fmt.Sprintf(" %.0f %% in %.0f %% |", 100*share, 100*stat.Median(widths[k]))
+		if share < 0.87 {
+			t.Errorf("outside, pooled: %.1f %% of %s within the intervals, want at least 87", 100*share, figures[k])
+		}
+	}
+	line("| all, and the median width | %d | |%s", len(inside[0]), text)
+}
+
+const outsideHead = `Outside of what was measured an interval is at least the floor: the widest of the families' own. The same rows as if they were outside: corrections,
+factors and floor are learned without the part that a line names.`
+
 // shortBias is the largest mean error of TTFT with short prompts, percent; shortMissed has the families beyond it, and their largest error.
 const shortBias = 10
 
@@ -181,12 +277,28 @@ func printShortPrompts(t *testing.T, line func(format string, args ...any), left
 
 // shortNote says why a family misses shortBias, and what the others rest on.
 const shortNote = `
-Asked for were 10 %. Llama-3.1-70B fp8 on H100 misses it. With nothing learned it is at +6. Other families (gpt-oss, the stock spans, prompts of
-8,192 tokens) teach that prompts take longer than their kernels, which this server's of 1,024 tokens do not. The pairs that contradict each other: the
-first stock spans (steps of 64 tokens) are at +4 % with that scale and at -8 % without it for steps under 80 ms, this family at +16 and +12.
-Its TTFT is that of a server where a prompt waits for one decode and not for two, as asynchronous scheduling makes it (+6, TTFT's median 5 %); its TPOT is
-not (+6.0 %, and the stock spans -6). Tried besides: a scale of prompts that sets in with the time of the step, +12 to +15, with which the stock spans are at -6
-to -10; a scale for each GPU and type of weights, +14 to +16. Eager all-reduces without the copy that their benchmark makes brought it from +19 to +16.
+Asked for were 10 %. Llama-3.1-70B fp8 on H100 misses it. The step of its prompts is not what is too long: in the simulation a request in the steady state
+has the measured mean of 121 to 124 ms (tp 2, 4 clients), which contains the first requests of all clients (330 ms, a tenth of all). From 4 to 8
+clients the measured mean grows by 29 to 31 ms, about what those first requests explain (24), so it does contain them, and the others wait for fewer
+decodes than simulated: for -0.3 to 0.7 at tp 2 and 4 and for 0.4 to 1.7 at tp 8, where asynchronous scheduling makes it two.
+
+The other two families of vLLM 0.11 show it too; Kimi and MiniMax (0.17 to 0.19) do not, and gpt-oss (0.18) lies between. With the same corrections, prompts that wait for two steps and
+for one, mean error of TTFT at 4 and 8 clients, %: Llama fp8 on H100 +17 and +5, on B200 +6 and -3, nvfp4 +16 and +6; Kimi +1 and -6, MiniMax -5 and
+-17, with EP on 0.19 -2 and -15, gpt-oss +6 and -3. The source of 0.11 (vllm/v1/engine/core.py, step_with_batch_queue) has two batches in its queue
+as today's, and no script names the flag, so the cause is not known. What was tried with the corrections learned again:
+
+| 0.11 | short prompts, fp8 H100, B200, nvfp4 | what it costs |
+|---|---|---|
+| one step, host's time of asynchronous scheduling | +3.8, +1.3, +1.3 | TTFT of fp8 on B200 is in its interval for 78 % of the rows, of 82 to 98 (with other widths of the priors 78 to 82) |
+| the same, clients' first prompts 1 ms apart, fp8 products at 64 us | +0.1, +7.7, -1.8 | 77 %, and MiniMax 96.5 of 83.6 to 96.4 |
+| synchronous, as without the flag | +7.8, -11.6, -13.2 | the stock spans' TPOT is at -6 to -7, of 4 |
+| synchronous on H100 alone | +5.1, +10.8, +10.7 | TPOT of fp8 on H100 is at +5.3, of 4; the stock spans at -6 to -8 |
+| synchronous, its host's time with one GPU alone | +5.4, +1.2, +0.2 | a stock span's TPOT is at -5.5; TTFT of fp8 on B200 77 % |
+| two steps, clients' first prompts 1 ms apart | +13.6, +12.7, +11.8 | |
+| a scale of prompts that sets in with the time of the step | +12 to +15 | the stock spans' TTFT is at -6 to -10, of 6 |
+| a scale for each GPU and type of weights | +14 to +16 | |
+
+With nothing learned the family is at +6. Eager all-reduces without the copy that their benchmark makes brought it from +19 to +16.
 Both servers of Llama-3.1-70B on B200 ran with the same flags, and their prompts take what the host launches: 1.1 ms a layer with fp8 weights, 0.8 with nvfp4.
 What differs is FlashInfer: it chooses the kernel of an fp8 product among three at each call, in Python, and makes their classes anew (52 to 77 us of a CPU here;
 11 us for nvfp4, which has one). With 52 us a product (eager_fp8_us) both are within 10 %; without it nvfp4 was at +27.`
@@ -387,6 +499,7 @@ func TestEvalReal(t *testing.T) {
 	line("\nIn the mean over families what was learned gains %.1f points of TPOT.", gain/families)
 	within("2 points of TPOT beside what learning gains", 2, gain/families)
 	printCoverage(t, line, left)
+	printOutside(ctx, t, line, m, prior, of, left)
 	printShortPrompts(t, line, left)
 	printReplaced(ctx, line, must, all, in)
 	line("\n| run | TPOT left out, %% | TTFT left out, %% | TPOT all in, %% | TTFT all in, %% |\n|---|---|---|---|---|")
@@ -593,7 +706,7 @@ What recordings of a quiet GPU server give is in [how wrong](how-wrong.md#what-q
   (SemiAnalysisAI/InferenceX); a label that differs is wrong. Kimi-K2.5 ran without expert parallelism, MiniMax-M2.5 on vLLM 0.17 with it.
 - The flags of Qwen3-32B are not known: it teaches nothing and is in no mean. The type of the KV cache of Llama on H100 is not known either: the
   script names fp8, the queueing measured at tp 2 and 64 clients is that of bfloat16, which is assumed.
-- Points of 2025 state no release: vLLM 0.11 with asynchronous scheduling is assumed.
+- Points of 2025 state no release: vLLM 0.11 with asynchronous scheduling is assumed, for its step times. Their TTFT contradicts it (below).
 - gpt-oss at 512 clients (9 rows) is in no mean: its TPOT at tp 8 is that of 4 clients. Four others are slower than at twice the clients, and count.
 - Lengths are 80 to 100 % of the nominal (Qwen3-32B: constant), ten requests per client.
 - No table has Triton's experts on B200, with which MiniMax-M2.5 ran on vLLM 0.17: those of H200 stand in, by the root of the bandwidths. No table has

@@ -520,11 +520,21 @@ func (c *correction) published(version string, left []judged) *library.Correctio
 	for _, f := range distinct(families) {
 		judgement := judgementOf(f, ofFamily[f])
 		judgement.PerShare = perShare(listed, f)
-		out.Unseen.TTFT = math.Max(out.Unseen.TTFT, judgement.Intervals.TTFT)
-		out.Unseen.ITL = math.Max(out.Unseen.ITL, judgement.Intervals.ITL)
-		out.Unseen.E2E = math.Max(out.Unseen.E2E, judgement.Intervals.E2E)
-		out.Unseen.Throughput = math.Max(out.Unseen.Throughput, judgement.Intervals.Throughput)
 		out.Judged = append(out.Judged, judgement)
+	}
+	out.Unseen = widestOf(out.Judged)
+	return out
+}
+
+// widestOf returns the widest of the families' own intervals of each figure: the floor under the intervals of what no
+// server was measured for.
+func widestOf(judged []library.Judged) (out library.Intervals) {
+	for i := range judged {
+		own := &judged[i].Intervals
+		out.TTFT = math.Max(out.TTFT, own.TTFT)
+		out.ITL = math.Max(out.ITL, own.ITL)
+		out.E2E = math.Max(out.E2E, own.E2E)
+		out.Throughput = math.Max(out.Throughput, own.Throughput)
 	}
 	return out
 }
