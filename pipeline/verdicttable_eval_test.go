@@ -21,8 +21,7 @@ import (
 
 // Reasons that an expert has for a verdict.
 const (
-	cacheUnknown = "nobody recorded which prompts came from the prefix cache, and these answers are too slow for none: not to be judged"
-	statedPrefix = "a quiet H100, whose client states the prefix that the prompts share, as the log's hit rates confirm: to be trusted"
+	quietServer  = "a quiet H100, whose client states what the prompts share: to be trusted"
 	overloaded   = "the queue grows to the end of the recording: not to be judged"
 	quietSteps   = "steps of a quiet GPU alone: good step times, nothing to replay"
 	sharedCores  = "a CPU on two shared cores, whose speed changes by tens of percent: no coefficients hold"
@@ -40,8 +39,7 @@ var verdictTable = []struct {
 	verdicts []string // that do not contradict the expert
 	expert   string
 }{
-	{"real_stock_otlp", "jan20-prefill-llama7b-tp1-1", []string{coeff.VerdictPass}, statedPrefix},
-	{"real_stock_otlp", "*", []string{coeff.VerdictInsufficient}, cacheUnknown},
+	{"real_stock_otlp", "*", []string{coeff.VerdictPass}, quietServer},
 	{"real_requests_llmservingsim", "*", []string{refused}, overloaded},
 	{"real_step_summaries", "*", []string{coeff.VerdictPass}, quietSteps},
 	{"real_vllm_cpu", "gqa-overflow", []string{refused}, overloaded},

@@ -6,10 +6,7 @@ package build
 import (
 	"cmp"
 	"context"
-	"errors"
-	"io/fs"
 	"math"
-	"path/filepath"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -26,9 +23,8 @@ import (
 )
 
 // servedOf returns the load of a recorded run of stock spans; nil without spans. Spans count cached
-// tokens as prompt and do not identify contents, so the number of tokens that all prompts share is
-// read from the run's folder.
-func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*load, error) {
+// tokens as prompt and do not identify contents; what all prompts share is stated of the run.
+func servedOf(name string, run *trace.Run, d *deploy.Deployment) (*load, error) {
 	var list []*trace.Request
 	for i := range run.Requests {
 		r := &run.Requests[i]
@@ -41,10 +37,7 @@ func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*l
 		return nil, nil
 	}
 	slices.SortFunc(list, func(a, b *trace.Request) int { return cmp.Compare(a.StartWallNs.V, b.StartWallNs.V) })
-	shared, err := sharedTokens(dir)
-	if err != nil {
-		return nil, err
-	}
+	shared := d.Client.SharedPrefixTokens.V
 	l := &load{
 		name:       name,
 		group:      name,
@@ -65,6 +58,7 @@ func servedOf(name string, run *trace.Run, d *deploy.Deployment, dir string) (*l
 		l.ttftMs += r.StockTTFTUs.V / 1e3 / n
 		l.tpotMs += r.StockDecodeUs.V / float64(r.OutputTokens.V-1) / 1e3 / n
 	}
+	var err error
 	l.step, err = library.Bound(d, library.Options{})
 	return l, err
 }
@@ -155,16 +149,12 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	dirOf := map[string]string{}
-	for _, d := range found {
-		dirOf[d.ID] = d.Dir
-	}
 	for _, r := range doc.Runs {
 		run, err := table.Read(table.RunDir(tmp, r.ID))
 		if err != nil {
 			return nil, nil, nil, err
 		}
-		l, err := servedOf(r.ID, run, r.Deployment, dirOf[r.ID])
+		l, err := servedOf(r.ID, run, r.Deployment)
 		if l == nil && err == nil {
 			l, err = observedOf(r.ID, run, r.Deployment)
 		}
@@ -180,30 +170,6 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 		}
 	}
 	return ys, ls, doc.Inputs, nil
-}
-
-// sharedTokens returns the number of first prompt tokens that all requests of a run share, from the
-// profile of its load generator (GuideLLM's profile.yaml); 0 without a profile.
-func sharedTokens(dir string) (int64, error) {
-	path := filepath.Join(dir, "profile.yaml")
-	text, err := files.ReadAll(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	var profile struct {
-		Data struct {
-			PrefixTokens int64 `yaml:"prefix_tokens"`
-		}
-	}
-	root, err := files.ParseYAML(text, path)
-	if root == nil || err != nil {
-		return 0, err
-	}
-	err = root.Decode(&profile)
-	return profile.Data.PrefixTokens, err
 }
 
 // cyclesOf returns the cleaned rows of one run as cycles.

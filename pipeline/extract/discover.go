@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -49,6 +50,9 @@ func Find(args []string, set ...string) ([]RunDir, error) {
 		if d.Bad != nil && len(d.Files) > 0 && !exists(filepath.Join(d.Dir, deploy.RunFile)) { // the file is taken for a dump
 			d.Bad = fmt.Errorf("%s: %w", d.Files[0], d.Bad)
 		}
+		if d.Bad == nil {
+			readProfile(d)
+		}
 		name := d.Folder // for a run.yaml without a name
 		if d.Deployment != nil {
 			name = d.Deployment.Name
@@ -62,6 +66,23 @@ func Find(args []string, set ...string) ([]RunDir, error) {
 	}
 	stat.SortStable(dirs, func(a, b RunDir) int { return cmp.Compare(a.ID, b.ID) })
 	return dirs, nil
+}
+
+// readProfile takes what the prompts of a run share from the GuideLLM scenario in its folder, where
+// run.yaml states nothing of it (spec#shared-prompts).
+func readProfile(d *RunDir) {
+	path := filepath.Join(d.Dir, clients.ProfileFile)
+	client := &d.Deployment.Client
+	if client.SharedPrefixTokens.OK || !exists(path) {
+		return
+	}
+	text, err := files.ReadAll(path)
+	if err != nil {
+		return // nothing is stated
+	}
+	if client.SharedPrefixTokens = clients.ProfilePrefix(text); client.SharedPrefixTokens.OK {
+		d.Deployment.Read = append(d.Deployment.Read, path)
+	}
 }
 
 // Select returns the runs whose id the globs only and exclude accept. The result is empty if they

@@ -224,7 +224,7 @@ const sharedByMost = trace.MostGuessed
 // noteContradictions names sources that state different shares of the prompt tokens, with both figures.
 func (s *Shared) noteContradictions(run *trace.Run, dep *deploy.Deployment, requests []Request, known Sharing,
 	journey func(*Request) *sim.Request) {
-	names := [...]string{"the server counted", "the client's file states", "--shared-prefix-tokens states", "run.yaml states"}
+	names := [...]string{"the server counted", "the client's file states", "--shared-prefix-tokens states", "run.yaml or profile.yaml states"}
 	var cached [len(names)]func(o *Request) trace.Opt[float64]
 	seen := map[string]bool{} // groups with a prompt before this one
 	whole := func(tokens, prompt int64) float64 {

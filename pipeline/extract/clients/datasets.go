@@ -158,6 +158,21 @@ func guideSynthetic(config any) dataset {
 	return dataset{isStated: true, prefix: max(0, number("prefix_tokens")), perLoad: true}
 }
 
+// ProfileFile is the name under which GuideLLM's scenarios are kept beside recordings.
+const ProfileFile = "profile.yaml"
+
+// ProfilePrefix returns the number of first tokens that all prompts of a GuideLLM scenario share;
+// unknown if the text is none, or if its data are not synthetic.
+func ProfilePrefix(text []byte) trace.Opt[int64] {
+	root, err := files.ParseYAML(text, ProfileFile)
+	if err != nil || root == nil {
+		return trace.Opt[int64]{}
+	}
+	values, _ := textsOf(root).(map[string]any)
+	d := guideDataset(map[string]any{"data": values["data"]})
+	return trace.Opt[int64]{V: d.prefix, OK: d.isStated}
+}
+
 // guideConfig returns the configuration in a string: an object in JSON, or as Python prints one, which
 // is read as a mapping of YAML; or else KEY=VALUE pairs.
 func guideConfig(text string) any {

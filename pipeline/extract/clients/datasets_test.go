@@ -150,3 +150,25 @@ func TestCachedTokensOfLevels(t *testing.T) {
 		}
 	}
 }
+
+// TestPrefixOfAProfile: the synthetic data of a GuideLLM scenario state what prompts share; other files state nothing.
+func TestPrefixOfAProfile(t *testing.T) {
+	none := trace.Opt[int64]{}
+	for text, want := range map[string]trace.Opt[int64]{
+		"target: http://x\ndata:\n  prefix_tokens: 1024\n  prompt_tokens: 2048\n": trace.Some(int64(1024)),
+		"data: {prompt_tokens: 2048}":              trace.Some(int64(0)),
+		"data: prompt_tokens=2048,prefix_tokens=7": trace.Some(int64(7)),
+		"data: {prompt_tokens: 2048, turns: 2}":    none,
+		"data: {prefix_tokens: 1024}":              none,
+		"data: prompts.jsonl":                      none,
+		"default:\n  outputs: {}\n":                none,
+		"- 1":                                      none,
+		"data: [":                                  none,
+		"":                                         none,
+		"data: {prompt_tokens: 9}\ndata: {prefix_tokens: 1}": none,
+	} {
+		if got := ProfilePrefix([]byte(text)); got != want {
+			t.Errorf("%q: got %+v, want %+v", text, got, want)
+		}
+	}
+}
