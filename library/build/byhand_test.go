@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
-	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
 )
 
