@@ -34,8 +34,8 @@ func asClients(h *honest) *honest {
 	return &c
 }
 
-// TestFurtherLies: the order of steps and events, lengths of clients, journeys and passes, answers that come at once and
-// repeated levels are compared.
+// TestFurtherLies: the order of steps and events, lengths of clients, journeys and passes, answers that come at once, repeated levels,
+// sample rates, step times on a grid and rounded ends of answers are compared.
 func TestFurtherLies(t *testing.T) {
 	recordings := bundled(t)
 	recordings = append(recordings, asClients(recordings[0]))
@@ -43,8 +43,10 @@ func TestFurtherLies(t *testing.T) {
 		"all engine stamps 0.2 s early", "client: outputs twice", "client: prompts and outputs swapped", "client: TTFT is E2E", "client: TTFT 0",
 		"two tokens a step, no drafts stated", "passes: elapsed of the next pass", "passes: decodes halved", "levels: TPOT with the first token",
 		"levels: every row but one figure twice",
+
+		"steps stated as sampled at a tenth", "steps on a regular grid", "clients: the proxy flushes twice a second", "levels: a row of totals",
 	}
-	chosen := slices.DeleteFunc(furtherLies(), func(l lie) bool { return !slices.Contains(sure, l.what) })
+	chosen := slices.DeleteFunc(append(furtherLies(), operatorLies()...), func(l lie) bool { return !slices.Contains(sure, l.what) })
 	if len(chosen) != len(sure) {
 		t.Fatalf("got %d lies, want %d", len(chosen), len(sure))
 	}
