@@ -77,7 +77,7 @@ func (t *Neighbours) build(lo, hi int32) int32 {
 	if hi-lo <= leafPoints || axis < 0 {
 		return at
 	}
-	slices.SortFunc(t.order[lo:hi], func(a, b int32) int {
+	slices.SortStableFunc(t.order[lo:hi], func(a, b int32) int {
 		return cmp.Or(cmp.Compare(t.point(a)[axis], t.point(b)[axis]), cmp.Compare(a, b))
 	})
 	mid := (lo + hi) / 2

@@ -5,7 +5,6 @@ package stat
 import (
 	"cmp"
 	"math"
-	"slices"
 )
 
 // Quantile returns the p-quantile, p in [0, 1], of a sorted sample: linear between the order
@@ -85,7 +84,7 @@ func Order[V cmp.Ordered](v []V) []int {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(v[a], v[b]) })
+	SortStable(order, func(a, b int) int { return cmp.Compare(v[a], v[b]) })
 	return order
 }
 

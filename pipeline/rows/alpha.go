@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -453,6 +454,6 @@ func (b *alphaBuilder) sortByTime() {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(i, j int) int { return cmp.Compare(t.TimeNs[i], t.TimeNs[j]) })
+	stat.SortStable(order, func(i, j int) int { return cmp.Compare(t.TimeNs[i], t.TimeNs[j]) })
 	t.pickRows(order)
 }

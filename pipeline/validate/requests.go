@@ -6,7 +6,6 @@ package validate
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -208,7 +207,7 @@ func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
 	}
 	hasSpan := func(o *Request) bool { return beganNs[o.ID] != 0 }
 	inOrder := func(a, b Request) int { return cmp.Compare(beganNs[a.ID], beganNs[b.ID]) }
-	slices.SortStableFunc(requests, inOrder) // those without a span first
+	stat.SortStable(requests, inOrder) // those without a span first
 	var latestNs int64
 	for i := range requests {
 		o := &requests[i]

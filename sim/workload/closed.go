@@ -5,7 +5,6 @@ package workload
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
@@ -42,7 +41,7 @@ func (w *Workload) Close(l Loop) error {
 	}
 	heads := releaseArrivals(w.Requests)
 	if !l.KeepArrivals {
-		slices.SortStableFunc(heads, func(a, b int) int {
+		stat.SortStable(heads, func(a, b int) int {
 			return cmp.Compare(w.Requests[a].ArrivalUs, w.Requests[b].ArrivalUs)
 		})
 	}

@@ -6,9 +6,9 @@ package workload
 
 import (
 	"cmp"
-	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -148,7 +148,7 @@ func (w *Workload) sortByArrival(run *trace.Run, opt RunOptions) {
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int {
+	stat.SortStable(order, func(a, b int) int {
 		x, _ := arrivalNs(&run.Requests[w.Rows[a]], opt)
 		y, _ := arrivalNs(&run.Requests[w.Rows[b]], opt)
 		return cmp.Compare(x, y)

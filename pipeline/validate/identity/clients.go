@@ -296,8 +296,11 @@ func stepsEqual(f *facts) reading {
 	}
 	timeNs := int64(0)
 	for ns, tokens := range byTime {
-		slices.Sort(tokens)
-		if batches := len(slices.Compact(slices.Clone(tokens))); batches < fewestEqual {
+		batches := map[int64]int{}
+		for _, n := range tokens {
+			batches[n]++
+		}
+		if len(batches) < fewestEqual {
 			continue
 		}
 		if len(tokens) > r.violated || len(tokens) == r.violated && ns < timeNs {

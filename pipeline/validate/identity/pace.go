@@ -13,7 +13,6 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // Tolerances of requests that run together.
@@ -29,10 +28,14 @@ const (
 // clientPace compares the times between tokens of answers that are made at the same time, and returns the reading. Every step of an
 // engine makes one token of each of its running requests, so that these have one pace.
 func clientPace(f *facts) reading {
-	switch {
-	case f.speculates():
+	if f.speculates() {
 		return notChecked("steps verify drafted tokens: a step makes more than one of each request")
-	case f.dep.DP > 1 || slices.ContainsFunc(f.run.Observed, func(o trace.ObservedRequest) bool { return o.Engine.OK }):
+	}
+	isSeveral := f.dep.DP > 1
+	for i := range f.run.Observed {
+		isSeveral = isSeveral || f.run.Observed[i].Engine.OK
+	}
+	if isSeveral {
 		return notChecked("several engines serve the requests, each at its pace")
 	}
 	var list []*clientRequest

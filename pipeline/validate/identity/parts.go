@@ -407,7 +407,7 @@ func clientClock(f *facts) reading {
 	var r reading
 	for _, key := range slices.Sorted(maps.Keys(files)) {
 		rows := files[key]
-		slices.SortStableFunc(rows, func(a, b row) int { return cmp.Compare(a.number, b.number) })
+		stat.SortStable(rows, func(a, b row) int { return cmp.Compare(a.number, b.number) })
 		isOrder := slices.ContainsFunc(rows, func(a row) bool { return a.number != rows[0].number })
 		if len(rows) < fewestOfPart || !isOrder {
 			continue

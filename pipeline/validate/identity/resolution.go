@@ -120,58 +120,64 @@ func stepRounding(f *facts) reading {
 // requestRounding compares the rounding of the stamps and times of requests with their time to the first token, and
 // returns the reading.
 func requestRounding(f *facts) reading {
-	api := roundedTimes{what: "the stamps of API spans"}
-	engine := roundedTimes{what: "the stamps of journeys"}
-	sends := roundedTimes{what: "the times at which requests were sent"}
-	ttft := roundedTimes{what: "the times to the first token", isTime: true}
-	e2e := roundedTimes{what: "the times of whole requests", isTime: true}
-	firsts := roundedTimes{what: "the times at which first tokens came"}
-	lasts := roundedTimes{what: "the times at which answers ended"}
+	streams := []roundedTimes{
+		{what: "the stamps of API spans"},
+		{what: "the stamps of journeys"},
+		{what: "the times at which requests were sent"}, // as exact as TTFT: arrivals decide how long requests wait for each other
+		{what: "the times to the first token", isTime: true},
+		{what: "the times of whole requests", isTime: true},
+		{what: "the times at which first tokens came"},
+		{what: "the times at which answers ended"},
+	}
+	add := func(stream int, us int64, unitUs float64) {
+		streams[stream].unitUs += unitUs
+		streams[stream].us = append(streams[stream].us, us)
+	}
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
 		if q.Source == trace.SourceStock {
 			continue
 		}
 		if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); ok {
-			api.unitUs += ms * 1e3
-			api.us = append(api.us, toUs(q.ArrivedNs.V))
+			add(0, toUs(q.ArrivedNs.V), ms*1e3)
 		}
 		if ms, ok := trace.BetweenMs(q.QueuedNs, q.FirstTokenNs); ok {
-			engine.unitUs += ms * 1e3
-			engine.us = append(engine.us, toUs(q.FirstTokenNs.V))
+			add(1, toUs(q.FirstTokenNs.V), ms*1e3)
 		}
+	}
+	// A few requests with long queues make a mean time to the first token that no other request has.
+	waits := make([]float64, len(f.loads))
+	for i := range f.loads {
+		waits[i] = f.loads[i].ttftUs
+	}
+	medianUs := 0.0
+	if len(waits) > 0 {
+		medianUs = stat.Median(waits)
 	}
 	for i := range f.loads {
 		l := &f.loads[i]
-		ttft.unitUs += l.ttftUs
-		ttft.us = append(ttft.us, int64(math.Round(l.ttftUs)))
-		e2e.unitUs += l.e2eUs
-		e2e.us = append(e2e.us, int64(math.Round(l.e2eUs)))
-		if l.ttftUs > 0 && l.e2eUs > l.ttftUs {
-			firsts.unitUs += l.ttftUs
-			firsts.us = append(firsts.us, int64(math.Round(l.sentUs+l.ttftUs)))
-			lasts.unitUs += l.e2eUs
-			lasts.us = append(lasts.us, int64(math.Round(l.sentUs+l.e2eUs)))
-		}
-		if !l.isPlanned {
-			// Arrivals decide how long requests wait for each other: as exact as TTFT.
-			sends.unitUs += l.ttftUs
-			sends.us = append(sends.us, int64(math.Round(l.sentUs)))
-		}
-	}
-	if len(f.loads) > 0 { // a few requests with long queues make a mean that no other request has
-		waits := make([]float64, len(f.loads))
-		for i := range f.loads {
-			waits[i] = f.loads[i].ttftUs
-		}
-		medianUs := stat.Median(waits)
-		for _, t := range []*roundedTimes{&sends, &ttft, &firsts} {
-			t.unitUs = math.Min(t.unitUs, medianUs*float64(len(t.us)))
+		isStreamed := l.ttftUs > 0 && l.e2eUs > l.ttftUs
+		for k, stamp := range []struct {
+			us, unitUs float64
+			isKnown    bool
+		}{
+			{l.sentUs, l.ttftUs, !l.isPlanned},
+			{l.ttftUs, l.ttftUs, true},
+			{l.e2eUs, l.e2eUs, true},
+			{l.sentUs + l.ttftUs, l.ttftUs, isStreamed},
+			{l.sentUs + l.e2eUs, l.e2eUs, isStreamed},
+		} {
+			if stamp.isKnown {
+				add(2+k, int64(math.Round(stamp.us)), stamp.unitUs)
+			}
 		}
 	}
-	streams := []roundedTimes{api, engine, sends, ttft, e2e, firsts, lasts}
 	for i := range streams {
-		streams[i].unitUs /= math.Max(1, float64(len(streams[i].us)))
+		t := &streams[i]
+		t.unitUs /= math.Max(1, float64(len(t.us)))
+		if i == 2 || i == 3 || i == 5 {
+			t.unitUs = math.Min(t.unitUs, medianUs)
+		}
 	}
 	return compareRounding(streams)
 }
