@@ -229,7 +229,7 @@ var identities = []Identity{
 		Name: "pass_prompts", Kind: "tokens", Streams: "client timings and logged passes",
 		Holds:     "a pass with one prompt computes no more tokens than the prompt of the request that gets its first token there has",
 		Tolerance: "2 tokens and 5 %; 3 % of such requests, and 4",
-		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_tokens client_lengths client_totals clients_differ answer_passes", compare: passPrompts,
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "cached_tokens client_tokens client_lengths client_totals clients_differ answer_passes pass_order step_work", compare: passPrompts,
 	},
 	{
 		Name: "phase_loads", Kind: "load", Streams: "journeys or client timings, and the deployment",

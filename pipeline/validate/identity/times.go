@@ -141,7 +141,10 @@ func stepFloor(f *facts) reading {
 		"tp %d (median %.3g times that): hardware, tensor_parallel_size, model or dtype in run.yaml is wrong, or the stamps have another unit",
 		r.violated, r.checked, f.dep.Hardware.Name, f.dep.TP, r.largest)
 	isPart := float64(shortPrompts) > math.Max(fewestApart, mostBelowFloor*float64(prompts))
-	if !r.broken && isPart && !stepOrder(f).broken && !clockRates(f).broken && !stepTokens(f).broken {
+	isOther := func() bool { // another contradiction makes such steps too
+		return stepOrder(f).broken || clockRates(f).broken || stepTokens(f).broken || passOrder(f).broken || stepWork(f).broken
+	}
+	if !r.broken && isPart && !isOther() {
 		r.broken = true
 		r.checked = prompts
 		r.violated = shortPrompts
