@@ -254,7 +254,7 @@ func loadValues[T, V any](c *column, a arrow.Array, row int, rows []T, values []
 	if a.NullN() > 0 {
 		return loadEach(c, a, row, rows, func(i int) V { return values[i] })
 	}
-	scatter(c, rows, columnPart{}, values[row:row+len(rows)])
+	scatter(c, placed(rows), columnPart{}, values[row:row+len(rows)])
 	return nil
 }
 

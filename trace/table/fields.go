@@ -12,6 +12,28 @@ func at[V any](p unsafe.Pointer, off uintptr) *V { return (*V)(unsafe.Add(p, off
 // none.
 func (c *column) isKnown(p unsafe.Pointer) bool { return !c.Nullable || *at[bool](p, c.known) }
 
+// placedRows are rows of any type by their place in memory, so that what reads and writes their
+// columns is compiled once and not for each type.
+type placedRows struct {
+	first unsafe.Pointer
+	size  uintptr // of a row
+	count int
+}
+
+// placed returns the rows by their place. They are alive as long as the result is.
+func placed[T any](rows []T) placedRows {
+	var row T
+	return placedRows{unsafe.Pointer(unsafe.SliceData(rows)), unsafe.Sizeof(row), len(rows)}
+}
+
+// at returns the address of row i. It panics, as a slice does, if there is no such row.
+func (r placedRows) at(i int) unsafe.Pointer {
+	if uint(i) >= uint(r.count) {
+		panic("row out of range")
+	}
+	return unsafe.Add(r.first, uintptr(i)*r.size)
+}
+
 // levels are the definition levels (defs) and repetition levels (reps) that Parquet stores with
 // values. Of a nullable column defs has 1 for each known value and 0 for each null. Of a list
 // column defs has 1 for each value and 0 for an empty list, and reps has 0 for the first entry of a
@@ -20,12 +42,12 @@ type levels struct{ defs, reps []int16 }
 
 // gather returns the known values of one column over rows, with lists flattened, and their levels.
 // vals and lv are buffers that it reuses.
-func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
+func gather[V any](c *column, rows placedRows, vals []V, lv levels) ([]V, levels) {
 	vals = vals[:0]
 	lv.defs = lv.defs[:0]
 	lv.reps = lv.reps[:0]
-	for i := range rows {
-		p := unsafe.Pointer(&rows[i])
+	for i := range rows.count {
+		p := rows.at(i)
 		switch {
 		case c.list:
 			list := *at[[]V](p, c.offset)
@@ -51,7 +73,7 @@ func gather[T, V any](c *column, rows []T, vals []V, lv levels) ([]V, levels) {
 }
 
 // scatterPart stores the values of p in the field of column c in rows. It is the reverse of gather.
-func scatterPart[T any](c *column, rows []T, p columnPart) {
+func scatterPart(c *column, rows placedRows, p columnPart) {
 	switch {
 	case c.list && c.kind == kindFloat64:
 		scatterList(c, rows, p, p.floats)
@@ -69,11 +91,10 @@ func scatterPart[T any](c *column, rows []T, p columnPart) {
 }
 
 // scatter stores the values of a column that is no list.
-func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
-	rows = rows[p.from:]
+func scatter[V any](c *column, rows placedRows, p columnPart, vals []V) {
 	if len(p.def) == 0 { // all values are known
 		for i, v := range vals {
-			row := unsafe.Pointer(&rows[i])
+			row := rows.at(p.from + i)
 			*at[V](row, c.offset) = v
 			if c.Nullable {
 				*at[bool](row, c.known) = true
@@ -86,7 +107,7 @@ func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
 		if def != p.max {
 			continue
 		}
-		row := unsafe.Pointer(&rows[i])
+		row := rows.at(p.from + i)
 		*at[V](row, c.offset) = vals[next]
 		if c.Nullable {
 			*at[bool](row, c.known) = true
@@ -96,14 +117,14 @@ func scatter[T, V any](c *column, rows []T, p columnPart, vals []V) {
 }
 
 // scatterList appends the values of a list column to the lists of their rows.
-func scatterList[T, V any](c *column, rows []T, p columnPart, vals []V) {
+func scatterList[V any](c *column, rows placedRows, p columnPart, vals []V) {
 	row, next := p.from, 0
 	for i, def := range p.def {
 		if p.rep[i] == 0 {
 			row++
 		}
 		if def == p.max {
-			list := at[[]V](unsafe.Pointer(&rows[row]), c.offset)
+			list := at[[]V](rows.at(row), c.offset)
 			*list = append(*list, vals[next])
 			next++
 		}

@@ -157,7 +157,7 @@ func (d *parquetRows[T]) next(rows []T) (int, error) {
 	d.left -= int64(n)
 	for i := range d.cols {
 		c := &d.chunks[i]
-		err := c.readRows(&d.cols[i], n, func(part columnPart) { scatterPart(&d.cols[i], rows, part) })
+		err := c.readRows(&d.cols[i], n, func(part columnPart) { scatterPart(&d.cols[i], placed(rows), part) })
 		if err == nil && d.left == 0 {
 			err = c.checkEnd()
 		}

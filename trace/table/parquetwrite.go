@@ -126,7 +126,7 @@ func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaData
 	mem := memory.DefaultAllocator
 	switch c.kind {
 	case kindInt64:
-		e.ints, e.lv = gather(c, rows, e.ints, e.lv)
+		e.ints, e.lv = gather(c, placed(rows), e.ints, e.lv)
 		distinct := e.intDict.build
 		if !c.repeats() {
 			distinct = nil
@@ -134,14 +134,14 @@ func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaData
 		return writeChunk(&e.pager, meta, e.lv, e.ints, metadata.NewInt64Statistics(descr, mem), distinct,
 			func(b []byte, v []int64) []byte { return append(b, arrow.Int64Traits.CastToBytes(v)...) })
 	case kindFloat64:
-		e.floats, e.lv = gather(c, rows, e.floats, e.lv)
+		e.floats, e.lv = gather(c, placed(rows), e.floats, e.lv)
 		return writeChunk(&e.pager, meta, e.lv, e.floats, metadata.NewFloat64Statistics(descr, mem), nil,
 			func(b []byte, v []float64) []byte { return append(b, arrow.Float64Traits.CastToBytes(v)...) })
 	case kindBool:
-		e.bools, e.lv = gather(c, rows, e.bools, e.lv)
+		e.bools, e.lv = gather(c, placed(rows), e.bools, e.lv)
 		return writeChunk(&e.pager, meta, e.lv, e.bools, metadata.NewBooleanStatistics(descr, mem), nil, appendBools)
 	}
-	e.strs, e.lv = gather(c, rows, e.strs, e.lv)
+	e.strs, e.lv = gather(c, placed(rows), e.strs, e.lv)
 	return writeChunk(&e.pager, meta, e.lv, e.strs, textStatistics{metadata.NewByteArrayStatistics(descr, mem)},
 		e.strDict.build, appendTexts)
 }
