@@ -51,7 +51,7 @@ func TestSharedPrompts(t *testing.T) {
 		"run.yaml":                     {inRun: trace.Some(some), group: 48},
 		"phase before client":          {inRun: trace.Some(some), inPhase: trace.Some(zero)},
 		"option before run.yaml": {option: &zero, inRun: trace.Some(some),
-			contradicted: "--shared-prefix-tokens states 0 % of the prompt tokens as cached, run.yaml states 24 %: the former"},
+			contradicted: "--shared-prefix-tokens states 0 % of the prompt tokens as cached, run.yaml or profile.yaml states 24 %: the former"},
 		"client states nothing shared": {row: nothing},
 		"client before option": {row: nothing, option: &some,
 			contradicted: "the client's file states 0 % of the prompt tokens as cached, --shared-prefix-tokens states 24 %: the former"},
@@ -61,7 +61,7 @@ func TestSharedPrompts(t *testing.T) {
 		"server before client": {row: func(r *trace.ObservedRequest) { counted(r); nothing(r) }, cached: trace.Some(int64(80)),
 			contradicted: "the server counted 40 % of the prompt tokens as cached, the client's file states 0 %: the former"},
 		"server before run.yaml": {row: counted, inRun: trace.Some(zero), cached: trace.Some(int64(80)),
-			contradicted: "the server counted 40 % of the prompt tokens as cached, run.yaml states 0 %: the former"},
+			contradicted: "the server counted 40 % of the prompt tokens as cached, run.yaml or profile.yaml states 0 %: the former"},
 		"server's sum":                       {row: sum, cached: trace.Some(int64(64)), undecided: "100 of 100 prompts"},
 		"server's sum, divided by run.yaml":  {row: sum, inRun: trace.Some(int64(73)), group: 73}, // 4.5 % of 200 tokens more
 		"server's sum, not that of run.yaml": {row: sum, inRun: trace.Some(int64(75)), cached: trace.Some(int64(64)), undecided: "100 of 100 prompts"},
