@@ -22,11 +22,8 @@ func TestEvalOperatorFileLies(t *testing.T) {
 	tellFileLies(t, operatorFileLies(), 44)
 }
 
-// Parts of lines of vLLM's log and of dumps of traces.
-var (
-	iterationNumber = regexp.MustCompile(`Iteration\((\d+)\)`)
-	usageOfLog      = regexp.MustCompile(`KV cache usage: ([0-9.]+)%`)
-)
+// iterationNumber finds the number of a pass in a line of vLLM's log.
+var iterationNumber = regexp.MustCompile(`Iteration\((\d+)\)`)
 
 // eachNumber replaces the number that the first group of a pattern finds.
 func eachNumber(pattern *regexp.Regexp, text string, change func(v float64) string) string {

@@ -319,8 +319,7 @@ func operatorLies() []lie {
 			}
 		}},
 		{what: "levels: a row of totals", kinds: levels, causes: "level_concurrency level_latency level_order level_prior", run: func(r *trace.Run) {
-			var total trace.LoadPoint
-			total = r.Points[0]
+			total := r.Points[0]
 			total.Name = fmt.Sprint(total.Name, " total")
 			for i := range r.Points[1:] {
 				p := &r.Points[i+1]
