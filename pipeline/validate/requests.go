@@ -198,11 +198,19 @@ func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 // overtaken arrives with the last one before it, and its times count from then. Requests without a
 // span keep their arrival.
 func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
-	beganNs := map[string]int64{} // by the id of the response
+	beganNs := map[string]int64{} // by the id of the response, and by the one that the client sent
 	for i := range run.Requests {
-		if r := &run.Requests[i]; r.Source == trace.SourceStock && r.StartWallNs.OK {
-			// vLLM appends the number of the prompt in its call to the id of the response.
-			beganNs[strings.TrimSuffix(r.APIID.V, "-0")] = r.StartWallNs.V
+		r := &run.Requests[i]
+		if r.Source != trace.SourceStock || !r.StartWallNs.OK {
+			continue
+		}
+		// vLLM appends the number of the prompt in its call.
+		id := strings.TrimSuffix(r.APIID.V, "-0")
+		beganNs[id] = r.StartWallNs.V
+		for _, prefix := range []string{"cmpl-", "chatcmpl-"} {
+			if sent, hasPrefix := strings.CutPrefix(id, prefix); hasPrefix {
+				beganNs[sent] = r.StartWallNs.V
+			}
 		}
 	}
 	hasSpan := func(o *Request) bool { return beganNs[o.ID] != 0 }

@@ -150,13 +150,13 @@ func TestEngineStampsOfClients(t *testing.T) {
 func TestOvertakenRequests(t *testing.T) {
 	run := &trace.Run{ID: "r"}
 	for _, c := range []struct {
-		id          string
+		id, span    string  // of the client and of the server
 		sent, began float64 // ms; began 0: no span
-	}{{"a", 100, 350}, {"b", 101, 320}, {"c", 102, 0}, {"d", 104, 310}, {"e", 110, 360}} {
+	}{{"a", "a-0", 100, 350}, {"b", "cmpl-b-0", 101, 320}, {"c", "", 102, 0}, {"d", "chatcmpl-d", 104, 310}, {"cmpl-e", "cmpl-e-0", 110, 360}} {
 		run.Observed = append(run.Observed, trace.ObservedRequest{ID: c.id, SendNs: ns(c.sent), FirstChunkNs: ns(c.sent + 20),
 			LastChunkNs: ns(c.sent + 60), PromptTokens: trace.Some[int64](9), OutputTokens: trace.Some[int64](5)})
 		if c.began > 0 {
-			run.Requests = append(run.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(c.id + "-0"),
+			run.Requests = append(run.Requests, trace.Request{Source: trace.SourceStock, APIID: trace.Some(c.span),
 				StartWallNs: ns(c.began), PromptTokens: trace.Some[int64](9)})
 		}
 	}
@@ -164,7 +164,7 @@ func TestOvertakenRequests(t *testing.T) {
 	want := []struct {
 		id                string
 		arrival, ttft, e2 float64 // ms
-	}{{"c", 102, 20, 60}, {"d", 104, 20, 60}, {"b", 104, 17, 57}, {"a", 104, 16, 56}, {"e", 110, 20, 60}}
+	}{{"c", 102, 20, 60}, {"d", 104, 20, 60}, {"b", 104, 17, 57}, {"a", 104, 16, 56}, {"cmpl-e", 110, 20, 60}}
 	for i, w := range want {
 		o := &got[i]
 		if o.ID != w.id || o.ArrivalNs != ns(w.arrival).V || o.TTFTMs != ms(w.ttft) || o.E2EMs != ms(w.e2) || o.ITLMs != ms(10) {
