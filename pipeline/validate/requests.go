@@ -196,7 +196,8 @@ func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 // returns how many it delayed for that. Requests of a burst overtake each other on the way to the
 // server, by their tokenization for one, and the order decides who waits for whom. A request that was
 // overtaken arrives with the last one before it, and its times count from then. Requests without a
-// span keep their arrival.
+// span keep their arrival, and so do those with several, and those that got their first token earlier
+// than they would arrive: their span is of another call.
 func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
 	beganNs := map[string]int64{} // by the id of the response, and by the one that the client sent
 	for i := range run.Requests {
@@ -206,11 +207,18 @@ func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
 		}
 		// vLLM appends the number of the prompt in its call.
 		id := strings.TrimSuffix(r.APIID.V, "-0")
-		beganNs[id] = r.StartWallNs.V
+		ids := []string{id}
 		for _, prefix := range []string{"cmpl-", "chatcmpl-"} {
 			if sent, hasPrefix := strings.CutPrefix(id, prefix); hasPrefix {
-				beganNs[sent] = r.StartWallNs.V
+				ids = append(ids, sent)
 			}
+		}
+		for _, id := range ids {
+			if _, isRepeated := beganNs[id]; isRepeated {
+				beganNs[id] = 0
+				continue
+			}
+			beganNs[id] = r.StartWallNs.V
 		}
 	}
 	hasSpan := func(o *Request) bool { return beganNs[o.ID] != 0 }
@@ -222,11 +230,15 @@ func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
 		if !hasSpan(o) {
 			continue
 		}
-		if late := latestNs - o.ArrivalNs; late > 0 {
+		lateMs := float64(latestNs-o.ArrivalNs) / 1e6
+		if o.TTFTMs.OK && lateMs >= o.TTFTMs.V {
+			continue
+		}
+		if lateMs > 0 {
 			delayed++
 			o.ArrivalNs = latestNs
-			o.TTFTMs.V -= float64(late) / 1e6
-			o.E2EMs.V -= float64(late) / 1e6
+			o.TTFTMs.V -= lateMs
+			o.E2EMs.V -= lateMs
 		}
 		latestNs = o.ArrivalNs
 	}

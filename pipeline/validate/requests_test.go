@@ -146,13 +146,15 @@ func TestEngineStampsOfClients(t *testing.T) {
 }
 
 // TestOvertakenRequests: requests that a client sent arrive in the order in which the spans of their ids began; the times of
-// one that was overtaken count from its later arrival.
+// one that was overtaken count from its later arrival. One with two spans (g) and one that had its first token before it
+// would arrive (h) keep their arrival.
 func TestOvertakenRequests(t *testing.T) {
 	run := &trace.Run{ID: "r"}
 	for _, c := range []struct {
 		id, span    string  // of the client and of the server
 		sent, began float64 // ms; began 0: no span
-	}{{"a", "a-0", 100, 350}, {"b", "cmpl-b-0", 101, 320}, {"c", "", 102, 0}, {"d", "chatcmpl-d", 104, 310}, {"cmpl-e", "cmpl-e-0", 110, 360}} {
+	}{{"a", "a-0", 100, 350}, {"b", "cmpl-b-0", 101, 320}, {"c", "", 102, 0}, {"d", "chatcmpl-d", 104, 310}, {"cmpl-e", "cmpl-e-0", 110, 360},
+		{"f", "f-0", 103, 400}, {"g", "g-0", 84, 330}, {"g", "g-0", 84, 340}, {"h", "h-0", 84, 370}} {
 		run.Observed = append(run.Observed, trace.ObservedRequest{ID: c.id, SendNs: ns(c.sent), FirstChunkNs: ns(c.sent + 20),
 			LastChunkNs: ns(c.sent + 60), PromptTokens: trace.Some[int64](9), OutputTokens: trace.Some[int64](5)})
 		if c.began > 0 {
@@ -164,14 +166,15 @@ func TestOvertakenRequests(t *testing.T) {
 	want := []struct {
 		id                string
 		arrival, ttft, e2 float64 // ms
-	}{{"c", 102, 20, 60}, {"d", 104, 20, 60}, {"b", 104, 17, 57}, {"a", 104, 16, 56}, {"cmpl-e", 110, 20, 60}}
+	}{{"g", 84, 20, 60}, {"g", 84, 20, 60}, {"h", 84, 20, 60}, {"c", 102, 20, 60}, {"d", 104, 20, 60}, {"b", 104, 17, 57}, {"a", 104, 16, 56},
+		{"cmpl-e", 110, 20, 60}, {"f", 110, 13, 53}}
 	for i, w := range want {
 		o := &got[i]
 		if o.ID != w.id || o.ArrivalNs != ns(w.arrival).V || o.TTFTMs != ms(w.ttft) || o.E2EMs != ms(w.e2) || o.ITLMs != ms(10) {
 			t.Errorf("request %d: got %+v, want %+v", i, *o, w)
 		}
 	}
-	if len(findings) != 1 || !strings.Contains(findings[0].Message, "2 of 5 requests were overtaken") {
+	if len(findings) != 1 || !strings.Contains(findings[0].Message, "3 of 9 requests were overtaken") {
 		t.Errorf("got %v", findings)
 	}
 }
