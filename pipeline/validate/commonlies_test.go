@@ -15,20 +15,7 @@ import (
 // at least 36 are named in every one.
 func TestEvalCommonLies(t *testing.T) {
 	repo.NeedEval(t)
-	recordings := recordingsOfAllKinds(t)
-	all := commonLies()
-	right := 0
-	for what, o := range tellLies(t, recordings, all, false) {
-		if o.named == o.told && o.unrelated <= 1 {
-			right++
-		} else {
-			t.Logf("%s: named in %d of %d recordings, beside up to %d that are unrelated", what, o.named, o.told, o.unrelated)
-		}
-	}
-	t.Logf("right in every recording: %d of %d lies", right, len(all))
-	if right < 36 {
-		t.Errorf("got %d lies that are named in every recording, want at least 36 of %d", right, len(all))
-	}
+	requireNamed(t, commonLies(), 36)
 }
 
 // otherRun is a part of the requests again, as another run of the same workload would have them.

@@ -17,20 +17,7 @@ import (
 // at least 46 are named in every one.
 func TestEvalFreshLies(t *testing.T) {
 	repo.NeedEval(t)
-	recordings := recordingsOfAllKinds(t)
-	all := freshLies()
-	right := 0
-	for what, o := range tellLies(t, recordings, all, false) {
-		if o.named == o.told && o.unrelated <= 1 {
-			right++
-		} else {
-			t.Logf("%s: named in %d of %d recordings, beside up to %d that are unrelated", what, o.named, o.told, o.unrelated)
-		}
-	}
-	t.Logf("right in every recording: %d of %d lies", right, len(all))
-	if right < 46 {
-		t.Errorf("got %d lies that are named in every recording, want at least 46 of %d", right, len(all))
-	}
+	requireNamed(t, freshLies(), 46)
 }
 
 // everyNth changes every n-th request of a client.

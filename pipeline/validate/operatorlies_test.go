@@ -16,20 +16,7 @@ import (
 // one.
 func TestEvalOperatorLies(t *testing.T) {
 	repo.NeedEval(t)
-	recordings := recordingsOfAllKinds(t)
-	all := operatorLies()
-	right := 0
-	for what, o := range tellLies(t, recordings, all, false) {
-		if o.named == o.told && o.unrelated <= 1 {
-			right++
-		} else {
-			t.Logf("%s: named in %d of %d recordings, beside up to %d that are unrelated", what, o.named, o.told, o.unrelated)
-		}
-	}
-	t.Logf("right in every recording: %d of %d lies", right, len(all))
-	if right < 45 {
-		t.Errorf("got %d lies that are named in every recording, want at least 45 of %d", right, len(all))
-	}
+	requireNamed(t, operatorLies(), 45)
 }
 
 // sendsCompressed moves the requests of a client closer together, with the times that they took.

@@ -60,6 +60,23 @@ func TestEvalOtherLies(t *testing.T) {
 	}
 }
 
+// requireNamed tells lies about the recordings of all kinds and fails unless at least so many are named in every one.
+func requireNamed(t *testing.T, lies []lie, least int) {
+	t.Helper()
+	right := 0
+	for what, o := range tellLies(t, recordingsOfAllKinds(t), lies, false) {
+		if o.named == o.told && o.unrelated <= 1 {
+			right++
+			continue
+		}
+		t.Logf("%s: named in %d of %d recordings, beside up to %d that are unrelated", what, o.named, o.told, o.unrelated)
+	}
+	t.Logf("right in every recording: %d of %d lies", right, len(lies))
+	if right < least {
+		t.Errorf("got %d lies that are named in every recording, want at least %d of %d", right, least, len(lies))
+	}
+}
+
 // engineStamps are the stamps of the engine's events of a request.
 func engineStamps(q *trace.Request) []*trace.Opt[int64] {
 	return []*trace.Opt[int64]{&q.QueuedNs, &q.ScheduledNs, &q.FirstTokenNs, &q.FinishedNs}
