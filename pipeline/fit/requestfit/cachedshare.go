@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -43,6 +44,8 @@ const (
 	mostShareFits = 6     // fits, each with the share that the one before found
 	mostShare     = 0.95
 	leastStep     = -0.9 // linear
+	mostWidenings = 30   // passes that widen the prior
+	widenedNear   = 0.01 // relative change of its precision that ends them
 )
 
 // hasUnstated reports whether nothing states what a prompt of the loads found in the prefix cache.
@@ -257,35 +260,14 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 	if !l.smoothShare(rows, s, shareOf(assumed)) {
 		return nil, nil
 	}
-	// The normal equations of the free terms and, last, of the share: first the prior of the terms.
+	answer, covariance := l.solveWithShare(s, rows)
 	n := len(l.m.free)
-	information := make([]float64, (n+1)*(n+1))
-	gradient := make([]float64, n+1)
-	for k := range n {
-		for i := range n {
-			information[k*(n+1)+i] = l.m.precision[k*n+i]
-			gradient[k] += l.m.precision[k*n+i] * (l.m.mean[i] - s.values[i])
-		}
-	}
-	// Then the measured times, each by its derivatives.
-	x := make([]float64, n+1)
-	for _, row := range rows {
-		copy(x, row.by)
-		x[n] = row.byShare
-		for k, v := range x {
-			gradient[k] += row.weight * row.off * v
-			for i, u := range x {
-				information[k*(n+1)+i] += row.weight * v * u
-			}
-		}
-	}
-	covariance := stat.Inverse(information, n+1)
 	if covariance == nil || !(covariance[(n+1)*(n+1)-1] > 0) {
 		return nil, nil
 	}
 	last := covariance[n*(n+1):]
 	// The work of a prompt is exp(-s): a linear step by x is one by log(1+x).
-	step := math.Max(leastStep, ridge.Dot(last, gradient))
+	step := math.Max(leastStep, answer[n])
 	e := &shareEstimate{
 		assumed: assumed,
 		mode:    assumed + math.Log1p(step),
@@ -297,6 +279,63 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 		e.along = append(e.along, last[k]/last[n])
 	}
 	return e, nil
+}
+
+// solveWithShare returns one Gauss-Newton step of the free terms and, last, of the share from a
+// candidate, and the covariance of both. Nil if the equations are singular.
+//
+// Only the prior separates the share from the cost of a prompt token, so that a prior which is too
+// narrow makes a share of a server that the library describes badly. How badly it describes this
+// server is shown by the terms that the times determine: the prior is widened until their distance
+// from it is what their number makes likely (MacKay 1992, eq. 4.8, never narrower than stated).
+func (l *learner) solveWithShare(s *state, rows []shareRow) (step, covariance []float64) {
+	n := len(l.m.free)
+	data := make([]float64, (n+1)*(n+1))
+	pull := make([]float64, n+1) // of the measured times
+	x := make([]float64, n+1)
+	for _, row := range rows {
+		copy(x, row.by)
+		x[n] = row.byShare
+		for k, v := range x {
+			pull[k] += row.weight * row.off * v
+			for i, u := range x {
+				data[k*(n+1)+i] += row.weight * v * u
+			}
+		}
+	}
+	narrow := 1.0 // factor on the prior's precision
+	for range mostWidenings {
+		information := slices.Clone(data)
+		gradient := slices.Clone(pull)
+		for k := range n {
+			for i := range n {
+				information[k*(n+1)+i] += narrow * l.m.precision[k*n+i]
+				gradient[k] += narrow * l.m.precision[k*n+i] * (l.m.mean[i] - s.values[i])
+			}
+		}
+		if covariance = stat.Inverse(information, n+1); covariance == nil {
+			return nil, nil
+		}
+		step = make([]float64, n+1)
+		for k := range step {
+			step[k] = ridge.Dot(covariance[k*(n+1):(k+1)*(n+1)], gradient)
+		}
+		distance := 0.0          // squared, from the prior, in its standard errors
+		determined := float64(n) // number of terms that the times determine
+		for k := range n {
+			for i := range n {
+				precision := l.m.precision[k*n+i]
+				distance += (s.values[k] + step[k] - l.m.mean[k]) * precision * (s.values[i] + step[i] - l.m.mean[i])
+				determined -= narrow * precision * covariance[i*(n+1)+k]
+			}
+		}
+		next := math.Min(1, determined/distance)
+		if !(next > 0) || math.Abs(next-narrow) <= widenedNear*narrow {
+			break
+		}
+		narrow = next
+	}
+	return step, covariance
 }
 
 // smoothShare replaces the differences between replays with and without the share by what they have

@@ -14,6 +14,27 @@ import (
 
 func near(a, b float64) bool { return math.Abs(a-b) <= 1e-9*math.Max(1, math.Abs(b)) }
 
+// TestShareWithAWrongPriorByHand: term 1 and the share are only known together (their sum is 1), so that the
+// share is as uncertain as the prior of term 1, whose standard error is 1. Term 0 is known exactly. If it lies
+// five standard errors from the prior, that of term 1 counts as five times as wide.
+func TestShareWithAWrongPriorByHand(t *testing.T) {
+	const exact = 1e8
+	l := &learner{m: &model{free: []int{0, 1}, mean: []float64{0, 0}, precision: []float64{1, 0, 0, 1}}}
+	for off, wantSD := range map[float64]float64{0.5: 1, 5: 5} {
+		rows := []shareRow{
+			{weight: exact, off: off, by: []float64{1, 0}},
+			{weight: exact, off: 1, by: []float64{0, 1}, byShare: 1},
+		}
+		step, covariance := l.solveWithShare(&state{values: []float64{0, 0}}, rows)
+		if math.Abs(step[0]-off) > 1e-6 || math.Abs(step[1]) > 1e-6 || math.Abs(step[2]-1) > 1e-6 {
+			t.Errorf("term 0 at %g: got the step %v, want %g, 0 and a share of 1", off, step, off)
+		}
+		if sd := math.Sqrt(covariance[8]); math.Abs(sd/wantSD-1) > 0.01 {
+			t.Errorf("term 0 at %g: got a standard error of the share of %g, want %g", off, sd, wantSD)
+		}
+	}
+}
+
 // handModel is a model of the free columns 1 and 0 of the derivatives, in this order, with the names given.
 func handModel(names ...string) *model {
 	return &model{names: names, free: []int{1, 0}, beta: 2, sd: []float64{2, 0.5}, mean: []float64{1, 1}, precision: make([]float64, 4)}
