@@ -132,6 +132,7 @@ type Reader struct {
 	chunkSets    []chunkSet
 	requestFiles []requestFile
 	stated       []statedLoad
+	drawn        []drawnLoad
 	beside       []besideFile
 	summaries    []summaryFile
 }
@@ -193,6 +194,7 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 // Finish joins the contents of several files and looks for known errors of the tools (traps.go). It
 // must be called after all files were read.
 func (c *Reader) Finish(dep *deploy.Deployment) {
+	c.doubtDrawnAgain(dep)
 	c.joinChunks()
 	c.dropRepeatedFiles()
 	c.joinRaw()

@@ -45,7 +45,7 @@ func (d dataset) applyTo(requests []trace.ObservedRequest) {
 // data set. SGLang writes dataset_name; vLLM writes none of them by itself, but those of --metadata
 // KEY=VALUE.
 var benchKeys = []string{"dataset_name", "random_prefix_len", "sonnet_prefix_len", "prefix_repetition_prefix_len",
-	"prefix_repetition_num_prefixes"}
+	"prefix_repetition_num_prefixes", "seed"}
 
 // Lengths that vllm bench serve uses if they are not given (vllm/benchmarks/datasets.py).
 const (

@@ -93,7 +93,15 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 		}
 		c.held -= lists
 		lists = 0
-		benchDataset(result.stated, len(result.inputs)).applyTo(c.Requests[before:])
+		data := benchDataset(result.stated, len(result.inputs))
+		data.applyTo(c.Requests[before:])
+		if data.isStated {
+			drawn := drawnLoad{name: load.Name, startNs: load.StartNs, from: before, to: len(c.Requests)}
+			if seed := result.stated["seed"]; seed != nil {
+				drawn.seed = fmt.Sprint(seed)
+			}
+			c.drawn = append(c.drawn, drawn)
+		}
 		c.addLoad(load)
 		c.stated = append(c.stated, result.contradictions(load.Name))
 	}
