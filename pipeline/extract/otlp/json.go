@@ -371,6 +371,13 @@ func (r *jsonReader) stamp() int64 {
 
 // spanEvent reads one event of a span.
 func (r *jsonReader) spanEvent() {
+	if !r.quickEvent() {
+		r.anyEvent()
+	}
+}
+
+// anyEvent reads one event in any legal form.
+func (r *jsonReader) anyEvent() {
 	var name []byte
 	var wall int64
 	named := false
@@ -419,9 +426,13 @@ func (r *jsonReader) spanEvent() {
 
 // attributes reads a list of key-value pairs into a.
 func (r *jsonReader) attributes(a *attrs) {
-	if r.Null() || !r.Take('[') {
-		return
+	if !r.Null() && r.Take('[') {
+		r.pairs(a)
 	}
+}
+
+// pairs reads the key-value pairs of a list into a, up to the end of the list.
+func (r *jsonReader) pairs(a *attrs) {
 	for first := true; r.More(']', &first); {
 		if !r.quickPairs(a) {
 			r.pair(a)

@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"math"
+	"strconv"
 
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
@@ -11,7 +12,7 @@ import (
 //	[{"key":"K","value":{"intValue":"N"}},...]
 //
 // with the keys in the order of the producer. For speed, the functions of this file compare the fixed
-// text of a pair at once and parse only the value. If anything differs from this form, they leave the
+// text of a pair, or of the start of an event, at once and parse only the value. If anything differs from this form, they leave the
 // cursor where it is, and the general reader of json.go reads the text. They accept only text that the
 // general reader accepts as well.
 
@@ -23,6 +24,55 @@ var pairStart = func() (out [numSlots]string) {
 	}
 	return out
 }()
+
+// quickEvent reads an event in the form
+//
+//	{"timeUnixNano":"N","name":"S","attributes":[...]}
+//
+// and adds it. It returns false, with the cursor where it was, for any other event.
+func (r *jsonReader) quickEvent() bool {
+	const timeHead, nameHead, attrsHead = `{"timeUnixNano":"`, `","name":"`, `","attributes":[`
+	start := r.I
+	b := r.B
+	i := start + len(timeHead)
+	if i > len(b) || string(b[start:i]) != timeHead {
+		return false
+	}
+	ns, n := source.Decimal(b[i:])
+	i += n
+	nameAt := i + len(nameHead)
+	if n == 0 || nameAt > len(b) || string(b[i:nameAt]) != nameHead {
+		return false
+	}
+	n = source.PlainText(b[nameAt:])
+	if n < 0 {
+		return false
+	}
+	i = nameAt + n
+	end := i + len(attrsHead)
+	if end > len(b) || string(b[i:end]) != attrsHead {
+		return false
+	}
+	name := b[nameAt:i]
+	e, ok := r.eventOf(name)
+	if !ok {
+		return false
+	}
+	r.I = end
+	r.ev.reset(firstSlot[e])
+	r.pairs(&r.ev)
+	if r.Err != nil {
+		return true // the general reader would find the same fault
+	}
+	if r.I >= len(b) || b[r.I] != '}' {
+		r.I = start
+		return false
+	}
+	r.I++
+	r.addNamedEvent(name, r.clampNs(ns))
+	r.refuseOverBudget()
+	return true
+}
 
 // quickPairs reads consecutive pairs of known keys and leaves the cursor after the last one. It
 // reports whether there was any.
@@ -85,31 +135,31 @@ func slotAt(b []byte, i int) slot {
 // It returns -1 for a value in another form, or if the text ends with the pair.
 func (a *attrs) quickValue(s slot, b []byte, i int) int {
 	const most = 18 // digits that certainly fit 64 bits
-	closing := `"}}`
+	const afterText, afterNumber = `"}}`, "}}"
 	switch attrKeys[s].want {
 	case wantInt:
-		sign := int64(1)
-		if b[i] == '-' {
-			sign = -1
+		isNegative := b[i] == '-'
+		if isNegative {
 			i++
 		}
-		v := int64(0)
-		from := i
-		for ; i < len(b) && b[i]-'0' <= 9; i++ {
-			v = v*10 + int64(b[i]-'0')
-		}
-		if i == from || i > from+most {
+		digits, n := source.Decimal(b[i:])
+		if n == 0 || n > most {
 			return -1
 		}
-		a.num[s] = sign * v
+		v := int64(digits)
+		if isNegative {
+			v = -v
+		}
+		a.num[s] = v
+		i += n
 	case wantFloat:
 		v, n := quickDouble(b[i:])
-		if n == 0 {
+		end := i + n + len(afterNumber)
+		if n == 0 || end >= len(b) || string(b[i+n:end]) != afterNumber {
 			return -1
 		}
 		a.num[s] = int64(math.Float64bits(v))
-		i += n
-		closing = "}}"
+		return end
 	default:
 		n := source.PlainText(b[i:])
 		if n < 0 {
@@ -118,14 +168,14 @@ func (a *attrs) quickValue(s slot, b []byte, i int) int {
 		a.text[s] = b[i : i+n]
 		i += n
 	}
-	end := i + len(closing)
-	if end >= len(b) || string(b[i:end]) != closing {
+	end := i + len(afterText)
+	if end >= len(b) || string(b[i:end]) != afterText {
 		return -1
 	}
 	return end
 }
 
-// quickDouble reads a plain decimal as JSON writes it and returns its length, 0 for anything else.
+// quickDouble reads a number as JSON writes it and returns its length, 0 for anything else.
 func quickDouble(b []byte) (v float64, n int) {
 	const most = 24 // bytes
 	for n < most && n < len(b) && (b[n]-'0' <= 9 || b[n] == '.') {
@@ -134,9 +184,19 @@ func quickDouble(b []byte) (v float64, n int) {
 	if n == 0 || b[0] == '.' || n > 1 && b[0] == '0' && b[1] != '.' {
 		return 0, 0
 	}
-	v, ok := source.QuickFloat(b[:n])
+	if n == len(b) || b[n]|0x20 != 'e' {
+		if v, ok := source.QuickFloat(b[:n]); ok {
+			return v, n
+		}
+	}
+	c := source.Cursor{B: b}
+	text, ok := c.Number()
 	if !ok {
 		return 0, 0
 	}
-	return v, n
+	v, err := strconv.ParseFloat(source.Text(text), 64)
+	if err != nil {
+		return 0, 0
+	}
+	return v, len(text)
 }

@@ -144,6 +144,7 @@ func checkJSON(t *testing.T, data []byte) {
 	if err == nil && !manyValid(data) {
 		t.Errorf("%q: taken, and is not JSON", data)
 	}
+	checkSpaced(t, data, got, err)
 	want, errRef := decoded(reference, data)
 	switch {
 	case errRef != nil || !comparable(data):
@@ -151,6 +152,23 @@ func checkJSON(t *testing.T, data []byte) {
 		t.Errorf("%q:\ngot %s\nreference %s", data, render(got), render(want))
 	case err != nil && !strings.Contains(err.Msg, "want resourceSpans"):
 		t.Errorf("%q: refused (%v), the reference takes it", data, err)
+	}
+}
+
+// checkSpaced: with white space between all tokens, which the readers of the usual form refuse, the same is kept of a text,
+// or the same fault found.
+func checkSpaced(t *testing.T, data []byte, want []Span, errWant *source.Error) {
+	t.Helper()
+	var spaced bytes.Buffer
+	if json.Indent(&spaced, data, "", " ") != nil {
+		return
+	}
+	got, err := decoded(parseJSON, spaced.Bytes())
+	switch {
+	case (err == nil) != (errWant == nil) || err != nil && err.Msg != errWant.Msg:
+		t.Errorf("%q: got %v, with white space %v", data, errWant, err)
+	case err == nil && !same(got, want):
+		t.Errorf("%q:\ngot %s\nwith white space %s", data, render(want), render(got))
 	}
 }
 

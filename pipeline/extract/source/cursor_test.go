@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -176,6 +177,29 @@ func TestMessagePack(t *testing.T) {
 	} {
 		if isPack, framed := isMessagePack(c.head); isPack != c.isPack || isPack && framed != c.framed {
 			t.Errorf("% x: got %t, framed %t", c.head, isPack, framed)
+		}
+	}
+}
+
+// TestDecimal: every length of digits, at the end of a text and before any other character, is the number that strconv reads.
+func TestDecimal(t *testing.T) {
+	for n := range 22 {
+		for _, digits := range []string{strings.Repeat("9", n), strings.Repeat("0", n), "1844674407370955161512"[:n], "0102030405060708090102"[:n]} {
+			for ch := range 256 {
+				for _, rest := range []string{"", string([]byte{byte(ch)}), strings.Repeat(string([]byte{byte(ch)}), 24)} {
+					if ch >= '0' && ch <= '9' && rest != "" {
+						continue
+					}
+					want, wantN := uint64(0), 0
+					if n > 0 && n <= 19 {
+						want, _ = strconv.ParseUint(digits, 10, 64)
+						wantN = n
+					}
+					if got, gotN := Decimal([]byte(digits + rest)); got != want || gotN != wantN {
+						t.Fatalf("%q and %q: got %d of %d digits, want %d of %d", digits, rest, got, gotN, want, wantN)
+					}
+				}
+			}
 		}
 	}
 }

@@ -44,12 +44,50 @@ func PlainText(b []byte) int {
 	return -1
 }
 
+// Decimal returns the number of the decimal digits at the start of b, and how many they are. Both are 0
+// if there are more than 19, which may not fit.
+func Decimal(b []byte) (v uint64, n int) {
+	if len(b) < 24 {
+		b = append(make([]byte, 0, 24), b...)[:24]
+	}
+	v, n = digits(binary.LittleEndian.Uint64(b))
+	if n < 8 {
+		return v, n
+	}
+	more, k := digits(binary.LittleEndian.Uint64(b[8:]))
+	v = v*pow10int[k] + more
+	if k < 8 {
+		return v, 8 + k
+	}
+	more, k = digits(binary.LittleEndian.Uint64(b[16:]))
+	if k > 3 {
+		return 0, 0
+	}
+	return v*pow10int[k] + more, 16 + k
+}
+
+// digits returns the number of the decimal digits at the low end of x, which has eight characters, and
+// how many they are.
+func digits(x uint64) (v uint64, n int) {
+	// The high half of a digit is 3, also after 6 was added to it.
+	const halves = 0xf0f0f0f0f0f0f0f0
+	other := (x&halves | (x+ones*6)&halves>>4) ^ ones*0x33
+	n = bits.TrailingZeros64(other) >> 3
+	// Missing digits at the front are zeros. Digits are added up in pairs, then pairs, then fours.
+	x = x << (64 - 8*n) & (ones * 0xf)
+	x = (x*10 + x>>8) & 0x00ff00ff00ff00ff
+	x = (x*100 + x>>16) & 0x0000ffff0000ffff
+	return (x*10000 + x>>32) & 0xffffffff, n
+}
+
 // Text returns a view of bytes as a string. Callers must not keep it.
 func Text(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15, 1e16,
 	1e17, 1e18,
 	1e19, 1e20, 1e21, 1e22}
+
+var pow10int = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 
 // QuickFloat returns the value of a plain decimal whose digits fit into 53 bits. Both operands of
 // its only division are then exact, so the result is correctly rounded (Clinger 1990). It returns
