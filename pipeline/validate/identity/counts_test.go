@@ -287,6 +287,36 @@ func TestRoundingReadings(t *testing.T) {
 	if got := equal.roundedUs(); got != 0 {
 		t.Errorf("all stamps equal: got %g", got)
 	}
+	// A load that is sent at a constant rate or in equal bursts is on a grid and not rounded; bursts of other sizes, and
+	// steps that begin together, are.
+	paced := func(together ...int) roundedTimes {
+		var r roundedTimes
+		for i := range 60 {
+			for range together[i%len(together)] {
+				r.us = append(r.us, int64(i)*125_000)
+			}
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		sizes  []int
+		isStep bool
+		want   float64
+	}{
+		"a constant rate":       {[]int{1}, false, 0},
+		"bursts of 40":          {[]int{40}, false, 0},
+		"sizes of rounding":     {[]int{3, 5, 4, 4, 6}, false, 125_000},
+		"equal steps":           {[]int{1}, true, 0},
+		"two steps on each":     {[]int{2}, true, 125_000},
+		"one burst in 10 other": {[]int{4, 4, 4, 4, 4, 4, 4, 4, 4, 5}, false, 0},
+		"two in 10 other":       {[]int{4, 4, 4, 4, 4, 4, 4, 4, 6, 5}, false, 125_000},
+	} {
+		stamps := paced(c.sizes...)
+		stamps.isStep = c.isStep
+		if got := stamps.roundedUs(); got != c.want {
+			t.Errorf("%s: got %g us, want %g", name, got, c.want)
+		}
+	}
 	equal.isTime = true
 	if got := equal.roundedUs(); got != 7 {
 		t.Errorf("all times equal: got %g, want 7", got)

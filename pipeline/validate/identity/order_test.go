@@ -72,6 +72,12 @@ func TestOrderReadings(t *testing.T) {
 	steps.run.Steps[3].TsEndNs, steps.run.Steps[7].TsStartNs = 31e6, 60e6
 	steps.run.Steps[7].TsEndNs = 61e6
 	wanted{10, 1, 1e-6, true, ""}.compare(t, "a step that begins with the one before", stepStamps(steps))
+	steps.async = true
+	wanted{10, 1, 1e-6, true, ""}.compare(t, "the same step twice", stepStamps(steps))
+	for i := range steps.run.Steps {
+		steps.run.Steps[i].BlocksFree = int64(i)
+	}
+	wanted{10, 0, 0, false, ""}.compare(t, "two steps of an asynchronous engine at once", stepStamps(steps))
 	wanted{text: "no step summaries"}.compare(t, "no steps", stepStamps(emptyFacts()))
 
 	observed := func(change func(o *trace.ObservedRequest)) *facts {

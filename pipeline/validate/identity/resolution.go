@@ -5,6 +5,7 @@ package identity
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
@@ -16,6 +17,7 @@ const (
 	mostRounded   = 0.2 // of the mean time that the stamps measure
 	lostDigitsUs  = 2   // that a conversion of units or a sum of stamps is off
 	mostUnrounded = 0.05
+	leastOnGrid   = 0.9 // of the gaps between stamps, and of the numbers of equal stamps, that are alike
 )
 
 // roundedTimes are stamps or times of one stream in us.
@@ -24,6 +26,7 @@ type roundedTimes struct {
 	us     []int64
 	unitUs float64 // mean time that they measure
 	isTime bool    // not stamps: none are all equal
+	isStep bool    // of steps, of which no two begin together
 }
 
 // roundedUs returns the largest number of us of which all times, less the first, are multiples; 0 if there are few of
@@ -42,10 +45,43 @@ func (t *roundedTimes) roundedUs() float64 {
 	if divisor == 0 && t.isTime {
 		return float64(t.us[0])
 	}
+	if !t.isTime && isPaced(t.us, t.isStep) {
+		return 0
+	}
 	if divisor != 1 && divisor != -1 { // which is what they are stored in
 		return math.Abs(float64(divisor))
 	}
 	return t.nearlyRoundedUs()
+}
+
+// isPaced reports whether a load rather than rounding puts the stamps on a grid: a client that sends at a constant rate or
+// equal bursts, or clients whose equal requests take turns. Rounded stamps of other loads have gaps of different lengths,
+// or different numbers of stamps on each point of the grid. areSingle: a load puts only one stamp on each.
+func isPaced(us []int64, areSingle bool) bool {
+	sorted := slices.Sorted(slices.Values(us))
+	var gaps, sizes []float64
+	from := 0
+	for i := 1; i <= len(sorted); i++ {
+		if i < len(sorted) && sorted[i] == sorted[from] {
+			continue
+		}
+		sizes = append(sizes, float64(i-from))
+		if i < len(sorted) {
+			gaps = append(gaps, float64(sorted[i]-sorted[from]))
+		}
+		from = i
+	}
+	areAlike := func(values []float64, tolerance float64) bool {
+		typical := stat.Median(values)
+		alike := 0
+		for _, v := range values {
+			if math.Abs(v-typical) <= tolerance {
+				alike++
+			}
+		}
+		return float64(alike) >= leastOnGrid*float64(len(values))
+	}
+	return len(gaps) > 0 && areAlike(gaps, lostDigitsUs) && areAlike(sizes, 0) && (!areSingle || stat.Median(sizes) == 1)
 }
 
 // nearlyRoundedUs returns the largest of 1, 2 and 5 times a power of ten us, from 1 ms on, of which nearly all times, less the first,
@@ -104,7 +140,7 @@ func stepRounding(f *facts) reading {
 	if f.run.Aggregate != nil || len(steps) == 0 {
 		return notChecked("no step summaries")
 	}
-	stamps := roundedTimes{what: fmt.Sprintf("the stamps of %d steps", len(steps))}
+	stamps := roundedTimes{what: fmt.Sprintf("the stamps of %d steps", len(steps)), isStep: true}
 	var busyUs, busy float64
 	for i := range steps {
 		stamps.us = append(stamps.us, toUs(steps[i].TsStartNs))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -192,11 +193,15 @@ func TestWaitingHasAReason(t *testing.T) {
 func TestStepTimesAgainstTheirWork(t *testing.T) {
 	with := func(n int, of func(i int) batchTime) *facts {
 		f := emptyFacts()
+		at := int64(0)
 		for i := range n {
 			b := of(i)
 			b.at = i
 			f.batches = append(f.batches, b)
+			f.run.Steps = append(f.run.Steps, trace.Step{ID: int64(i), TsStartNs: at})
+			at += int64(1000 * b.us)
 		}
+		f.run.Steps = append(f.run.Steps, trace.Step{ID: int64(n), TsStartNs: at})
 		return f
 	}
 	// An asynchronous engine is up to two steps ahead: the longest of three neighbours counts.
@@ -211,11 +216,23 @@ func TestStepTimesAgainstTheirWork(t *testing.T) {
 	}
 	wanted{100, 0, 0.8, false, ""}.compare(t, "two in ten are short", stepFloor(short(2)))
 	wanted{100, 10, 0.8, true, "10 of 100 steps are shorter than reading their weights"}.compare(t, "three in a row are", stepFloor(short(3)))
-	five := short(0)
-	for i := 50; i < 57; i++ {
-		five.batches[i].us = 79
-	}
+	five := with(100, func(i int) batchTime {
+		if i >= 50 && i < 57 {
+			return batchTime{us: 79, floorUs: 100}
+		}
+		return batchTime{us: 80, floorUs: 100}
+	})
 	wanted{100, 5, 0.8, false, ""}.compare(t, "5 %", stepFloor(five))
+	// An asynchronous engine schedules two short steps at once and waits. The second has no known batch, so that only the
+	// recorded steps show for how long; the last two steps have not both successors.
+	pairs := with(20, func(i int) batchTime { return batchTime{us: 200 * float64(i%2), floorUs: 100} })
+	pairs.async = true
+	pairs.batches = slices.DeleteFunc(pairs.batches, func(b batchTime) bool { return b.at%2 == 1 })
+	wanted{9, 0, 2, false, ""}.compare(t, "pairs of steps", stepFloor(pairs))
+	for i := range pairs.run.Steps {
+		pairs.run.Steps[i].ID = int64(2 * i)
+	}
+	wanted{text: "no step of the asynchronous engine with its two successors"}.compare(t, "sampled steps", stepFloor(pairs))
 	wanted{text: "the datasheet has no bandwidth"}.compare(t, "no floor", stepFloor(with(5, func(int) batchTime { return batchTime{us: 1} })))
 	wanted{text: "no step with a known batch"}.compare(t, "no batch", stepFloor(emptyFacts()))
 

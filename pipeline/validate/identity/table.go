@@ -47,7 +47,7 @@ var identities = []Identity{
 	{
 		Name: "step_stamps", Kind: "order", Streams: "step summaries",
 		Holds:     "schedule() of a step begins after that of the one before, ends after it began and before the next one begins, and takes the time that is stated",
-		Tolerance: "1 % of the steps, none that begins 1 s before the one before; 1 ms for the end",
+		Tolerance: "1 % of the steps, none that begins 1 s before the one before; two different batches of an asynchronous engine may begin at once; 1 ms for the end",
 		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "step_rounding", compare: stepStamps,
 	},
 	{
@@ -323,13 +323,13 @@ var identities = []Identity{
 	{
 		Name: "request_rounding", Kind: "time", Streams: "API spans, journeys, and client timings or stock spans",
 		Holds:     "the stamps and times of requests are not rounded",
-		Tolerance: "a fifth of the mean time to the first token, for E2E of the mean E2E",
+		Tolerance: "a fifth of the mean time to the first token, for E2E of the mean E2E; not loads of a constant rate or equal bursts, whose stamps are on a grid",
 		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "client_totals", compare: requestRounding,
 	},
 	{
 		Name: "step_floor", Kind: "time", Streams: "step times and the deployment",
 		Holds:     "a step takes at least as long as its bytes and operations at the datasheet's peak",
-		Tolerance: "20 %, and 5 % of the steps",
+		Tolerance: "20 %, and 5 % of the steps; the longest of a step and the two after it",
 		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "step_rounding step_stamps stated_server", compare: stepFloor,
 	},
 	{

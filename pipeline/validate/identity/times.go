@@ -113,14 +113,19 @@ func stepFloor(f *facts) reading {
 	}
 	var r reading
 	var ratios []float64
+	hasFloor := false
 	prompts, shortPrompts := 0, 0 // few steps have prompts: they are counted apart too
 	for i := range f.batches {
 		b := &f.batches[i]
 		if !(b.floorUs > 0) {
 			continue
 		}
+		hasFloor = true
+		ratio := f.groupUs(b) / b.floorUs
+		if math.IsInf(ratio, 1) {
+			continue
+		}
 		r.checked++
-		ratio := f.groupUs(i) / b.floorUs
 		ratios = append(ratios, ratio)
 		if b.prefill {
 			prompts++
@@ -132,8 +137,11 @@ func stepFloor(f *facts) reading {
 			}
 		}
 	}
-	if r.checked == 0 {
+	if !hasFloor {
 		return notChecked("the datasheet has no bandwidth or arithmetic")
+	}
+	if r.checked == 0 {
+		return notChecked("no step of the asynchronous engine with its two successors")
 	}
 	r.largest = stat.Median(ratios)
 	r.broken = float64(r.violated) > math.Max(1, mostBelowFloor*float64(r.checked))
@@ -201,15 +209,26 @@ func stepWork(f *facts) reading {
 	return r
 }
 
-// groupUs returns the time of a step: the longest of its own interval and those after, up to two,
-// because an asynchronous engine is one or two steps ahead of the device.
-func (f *facts) groupUs(i int) float64 {
-	us := f.batches[i].us
-	for k := i + 1; k < len(f.batches) && k <= i+2 && f.batches[k].at-f.batches[i].at <= 2; k++ {
-		us = math.Max(us, f.batches[k].us)
+// groupUs returns the longest of the time from the beginning of a batch's step to that of the next one and of the two
+// after it, because an asynchronous engine is one or two steps ahead of the device. Of such an engine it is unknown,
+// infinite, where one of those steps was not recorded.
+func (f *facts) groupUs(b *batchTime) float64 {
+	steps := f.run.Steps[b.at:]
+	longest := 0.0
+	for k := range stepsAhead + 1 {
+		if k+1 >= len(steps) || steps[k+1].ID != steps[k].ID+1 {
+			if f.async {
+				return math.Inf(1)
+			}
+			break
+		}
+		longest = math.Max(longest, float64(steps[k+1].TsStartNs-steps[k].TsStartNs)/1e3)
 	}
-	return us
+	return longest
 }
+
+// stepsAhead is by how many steps an engine that schedules asynchronously is ahead of the device at most.
+const stepsAhead = 2
 
 // priorRatios returns measured over predicted step times, at the nearer end of the prediction, by
 // regime: pure decodes among similar ones, and stretches of steps whose predicted time is mostly
