@@ -39,6 +39,8 @@ type Gate struct {
 	followsGate   string
 	followsFactor float64
 
+	// The value functions: one value of the set, one of the fit, one for each configuration left out of
+	// the fit, one for each configuration, one of everything, one for each replayed run.
 	ofCoefficients func(*coeff.Set) reading
 	ofFit          func(*result.Fit) reading
 	ofLeftOut      *leftOutValue
@@ -105,7 +107,8 @@ type leftOutValue struct {
 }
 
 // replayValue is a value of each replayed run, phase and split that was held out of the fit
-// (spec#held-out-replay).
+// (spec#held-out-replay). It is an estimate with an interval, or has what chance alone reaches: without
+// either it decides nothing.
 type replayValue struct {
 	metric func(*result.Metrics) *result.Metric
 	read   func(*result.Metric) reading
