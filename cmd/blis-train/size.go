@@ -64,7 +64,7 @@ Example:
 			&cli.StringFlag{Name: "speculative-config", Destination: &q.Speculative,
 				Usage: "also compare speculative decoding: the `JSON` of vLLM's flag, with synthetic_acceptance_length (not validated)"},
 			&cli.StringFlag{Name: "vllm", Destination: &q.Server.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
-			&cli.StringFlag{Name: "vllm-version", DefaultText: "0.24.0", Usage: "`RELEASE` of vLLM"},
+			&cli.StringFlag{Name: "vllm-version", DefaultText: predict.AssumedVersion, Usage: "`RELEASE` of vLLM"},
 			&cli.StringFlag{Name: "rate", Usage: "Poisson arrivals, `RPS` requests per second in all; several after commas are answered one by one"},
 			&cli.IntFlag{Name: "concurrency", Destination: &q.Load.Clients,
 				Usage: "closed loop of `N` clients in all, each sends its next request when its last one is answered"},
