@@ -1,6 +1,7 @@
 // Package report makes everything that people read of the results: the HTML report, tables on the
 // terminal, the Markdown summary of a CI job, the JUnit form of the gates, figures as SVG. The documents of
-// package result have codes and figures; the sentences are made here.
+// package result have codes and figures, of which sentences are made here. Only what depends on the
+// recording itself, a finding, a diagnosis or a violated identity, has its sentence in the document.
 //
 // [Render] writes the HTML report from an [Input], the documents of the stages. A nil document becomes a
 // sentence with the command that would make it. The way of a figure on the page:
@@ -13,7 +14,8 @@
 //     self-contained file: it asks the network for nothing, which a content security policy enforces,
 //     prints well, follows the reader's light or dark preference and can be read on a phone.
 //
-// head.go makes the verdict at the top; lines.go has its lines on each configuration, next.go what to do next. [SummaryMarkdown] and [JUnit] show the same on CI, [Table.Terminal] on the terminal.
+// head.go makes the verdict at the top; lines.go has its lines on each configuration, next.go what to do
+// next. [SummaryMarkdown] and [JUnit] show the same on CI, [Table.Terminal] on the terminal.
 //
 // The package computes nothing but pixels, orders and counts: every number on the page is in a result
 // struct. A table or a set of panels that would make the file too large is cut, worst rows first, with a

@@ -2,8 +2,9 @@
 // inspect.json, [Fit] fit.json, [Validation] validation.json (spec#documents). Other programs read these
 // files. A key keeps its name, meaning and unit as long as [SchemaVersion] stays; new keys may be added.
 //
-// Documents hold codes and figures; package report makes the sentences about them. What is unknown is null
-// (a nil pointer or an unknown trace.Opt), never 0 or -1. The unit of a time is in its key; shares and
+// Documents hold codes and figures, of which package report makes sentences. Findings, a [Diagnosis] and an
+// [Identity] have a sentence of their own, because its words depend on the recording. What is unknown is
+// null (a nil pointer or an unknown trace.Opt), never 0 or -1. The unit of a time is in its key; shares and
 // fractions are in [0, 1].
 //
 // Every document starts with a [Header]. [Marshal] encodes it with a digest of its own text, [Read] decodes

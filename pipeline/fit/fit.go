@@ -1,7 +1,11 @@
-// Package fit fits the coefficients of a configuration to recorded engine steps. It returns the
-// document fit.json (result.Fit) and the coefficient set to be saved as a file.
+// Package fit fits the coefficients of a configuration to recordings. It returns the document fit.json
+// (result.Fit) and the coefficient set to be saved as a file.
 //
-// A fit starts from Sources, one per recorded run, and Options. For every run
+// What a fit learns from is an [Evidence]: [Steps] (traces of engine steps) or [Grams] (Gram files, the
+// sums over rows that [Save] wrote on another machine) of this package, or requests and load levels,
+// whose evidence is in package requestfit. A [Kind] lists the options that do not apply to each.
+//
+// A fit of steps starts from [Source] values, one per recorded run, and [Options]. For every run
 // it rebuilds the batch of each step (package rows), measures how many steps
 // execution lags behind scheduling, and makes rows: a feature vector, a target
 // in microseconds and labels. The rows of all runs are pooled (Pool); package
@@ -10,11 +14,6 @@
 // step time is fitted first, because it decides the smoothing factor gamma of
 // the preemption average; then the delays outside the engine; then other
 // parameterisations on the same rows, for comparison.
-//
-// Fit reads step traces. FitGrams makes the same step-time model from a Gram
-// file, the sums over rows that Save wrote on another machine. Package
-// requestfit, below this one, fits coefficients where only requests were
-// measured.
 //
 // Packages rows (what a row means) and ridge (fitting of a linear model) do not
 // depend on each other; this package connects them. The hold-out, the last share of each
