@@ -98,7 +98,7 @@ func runPreset(ctx context.Context, o IsolationOptions, in inputs) (*Document, e
 // recording.
 func (l *lab) prepare() (err error) {
 	l.preset, _ = presetOf(l.Preset)
-	if l.load, err = loadOf(l.preset.Load, l.hour); err != nil {
+	if l.load, err = loadOf(l.preset.Load, l.recorded); err != nil {
 		return err
 	}
 	if l.capacity, err = l.capacityOf(&l.plant, &l.gate); err != nil {
@@ -110,13 +110,13 @@ func (l *lab) prepare() (err error) {
 	case l.preset.Rho > 0:
 		l.rate = math.Round(l.preset.Rho * l.capacity)
 	default:
-		l.rate = l.load.hour.perSecond()
+		l.rate = l.load.recording.perSecond()
 	}
 	return nil
 }
 
 // Recorded reports whether the preset plays recorded requests and so needs a workload file.
-func (p *preset) Recorded() bool { return p.Load == recorded || p.Load == given }
+func (p *preset) Recorded() bool { return p.Load == mooncakePreset || p.Load == filePreset }
 
 // window returns the part of the simulated time whose arrivals count: from the end of the warm-up
 // to the end of the arrivals, us.

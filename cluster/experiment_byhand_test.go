@@ -195,7 +195,7 @@ func TestExperimentDocumentByHand(t *testing.T) {
 	for _, c := range d.Cells {
 		byName[c.Name] = c
 	}
-	if c := byName[robinCell]; c.SeedNumber != 5 || c.Admission != "always-admit" || c.Routing != "round-robin" || c.Scheduler != "fcfs" {
+	if c := byName[robinCell]; c.PublishedNumber != 5 || c.Admission != "always-admit" || c.Routing != "round-robin" || c.Scheduler != "fcfs" {
 		t.Errorf("got %+v", c)
 	}
 	if c := byName[matchedCell]; c.Admission != "random-matched" || c.Routing != scorersNew {
@@ -205,7 +205,7 @@ func TestExperimentDocumentByHand(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	// Published figures beside ours.
-	if p := d.Published[3]; len(d.Published) != 5 || p.Cell != gatedCell || p.SeedNumber != 2 || p.PublishedMs != 120 || p.Statistic != "critical" || *p.Rejected != 0.5 {
+	if p := d.Published[3]; len(d.Published) != 5 || p.Cell != gatedCell || p.PublishedNumber != 2 || p.PublishedMs != 120 || p.Statistic != "critical" || *p.Rejected != 0.5 {
 		t.Errorf("got %+v", d.Published)
 	} else if g := goodputIn(t, l, gatedCell); !close9(*p.CriticalMs, 200*g) || !close9(*p.PooledMs, 150*g) || !close9(*p.WorstMs, 300*g) || !close9(*p.OurRejected, 1-1.5*g) {
 		t.Errorf("got %g, %g, %g ms, %g rejected", *p.CriticalMs, *p.PooledMs, *p.WorstMs, *p.OurRejected)

@@ -63,15 +63,15 @@ type hindsightDoc struct {
 
 // cellDoc is one configuration over all seeds.
 type cellDoc struct {
-	Name       string               `json:"name"`
-	SeedNumber int                  `json:"seed_number"` // of the five configurations as published; 0: none of them
-	Role       string               `json:"role"`        // cell, extra or frontier
-	Admission  string               `json:"admission"`
-	Parameter  *float64             `json:"parameter"` // frontier: the threshold or eps
-	Routing    string               `json:"routing"`
-	Scheduler  string               `json:"scheduler"`
-	Stationary bool                 `json:"stationary"`
-	Figures    map[string]figureDoc `json:"figures"`
+	Name            string               `json:"name"`
+	PublishedNumber int                  `json:"seed_number"` // of the five configurations as published; 0: none of them
+	Role            string               `json:"role"`        // cell, extra or frontier
+	Admission       string               `json:"admission"`
+	Parameter       *float64             `json:"parameter"` // frontier: the threshold or eps
+	Routing         string               `json:"routing"`
+	Scheduler       string               `json:"scheduler"`
+	Stationary      bool                 `json:"stationary"`
+	Figures         map[string]figureDoc `json:"figures"`
 }
 
 // figureDoc is a mean over seeds with its 95 % t interval. infinite is the number of seeds without
@@ -143,15 +143,15 @@ type loadCellDoc struct {
 
 // publishedDoc compares a published P99 of TTFT with ours, ms.
 type publishedDoc struct {
-	Cell        string   `json:"cell"`        // that it was measured with
-	SeedNumber  int      `json:"seed_number"` // of that cell
-	PublishedMs float64  `json:"published_p99_ms"`
-	Statistic   string   `json:"published_statistic"` // worst_instance or critical: which of ours it compares with
-	Rejected    *float64 `json:"published_rejected"`  // share of requests; null: not published
-	CriticalMs  *float64 `json:"critical_p99_ms"`     // of class critical
-	PooledMs    *float64 `json:"pooled_p99_ms"`       // over all admitted requests
-	WorstMs     *float64 `json:"worst_instance_ms"`   // the largest P99 of an instance
-	OurRejected *float64 `json:"rejected"`            // share of requests
+	Cell            string   `json:"cell"`        // that it was measured with
+	PublishedNumber int      `json:"seed_number"` // of that cell
+	PublishedMs     float64  `json:"published_p99_ms"`
+	Statistic       string   `json:"published_statistic"` // worst_instance or critical: which of ours it compares with
+	Rejected        *float64 `json:"published_rejected"`  // share of requests; null: not published
+	CriticalMs      *float64 `json:"critical_p99_ms"`     // of class critical
+	PooledMs        *float64 `json:"pooled_p99_ms"`       // over all admitted requests
+	WorstMs         *float64 `json:"worst_instance_ms"`   // the largest P99 of an instance
+	OurRejected     *float64 `json:"rejected"`            // share of requests
 }
 
 // transientDoc is the P99 of TTFT of the always-admit cell after a given time of arrivals. It shows

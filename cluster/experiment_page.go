@@ -174,7 +174,7 @@ func cellSection(d *Document) report.Section {
 		if c.Stationary {
 			still = "yes"
 		}
-		t.Put(numberOf(c.SeedNumber), report.Cell{Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
+		t.Put(numberOf(c.PublishedNumber), report.Cell{Text: c.Name, Class: "nb"}, report.Percent(f("goodput")),
 			report.Percent(f("goodput_critical")), report.Percent(f("goodput_standard")),
 			report.Percent(f("goodput_sheddable")),
 			report.Percent(f("admitted_share")), report.Percent(f("miss_share")),
@@ -271,7 +271,7 @@ func robustSection(d *Document) report.Section {
 		if p.Statistic == criticalStatistic {
 			statistic = "class critical"
 		}
-		t.Put(report.Plain(p.Cell), numberOf(p.SeedNumber), report.Num(p.PublishedMs), report.Plain(statistic),
+		t.Put(report.Plain(p.Cell), numberOf(p.PublishedNumber), report.Num(p.PublishedMs), report.Plain(statistic),
 			report.Percent(p.Rejected), report.Number(p.CriticalMs), report.Number(p.PooledMs), report.Number(p.WorstMs),
 			report.Percent(p.OurRejected))
 	}
@@ -285,13 +285,17 @@ func robustSection(d *Document) report.Section {
 	return x
 }
 
-// loadTable returns the table of document entry i of d.Loads: each gate at another load, with its
-// difference from always-admit, the first cell.
+// quietBelow is a load, as a share of capacity, below which no gate may have an effect: of the loads of an
+// experiment quietRho alone.
+const quietBelow = 0.7
+
+// loadTable returns the table of at, entry i of d.Loads: each gate at another load, with its difference from
+// always-admit, which is the first cell.
 func loadTable(i int, at *loadDoc) *report.Table {
 	caption := fmt.Sprintf("The gates at %g of capacity, %s requests/s, arrivals from %g to %g s", at.Rho,
 		report.Short(at.RateRPS),
 		at.WindowS[0], at.WindowS[1])
-	if at.Rho < 0.7 {
+	if at.Rho < quietBelow {
 		caption += ": every effect must vanish"
 	}
 	t := report.NewTable(fmt.Sprintf("load-%d", i), caption, "Configuration", "# Goodput", "# Admitted",

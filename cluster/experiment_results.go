@@ -146,12 +146,13 @@ func (l *lab) document() (*Document, error) {
 	return d, l.rivals(d)
 }
 
-// documentOfRuns returns the part of experiment.json that the runs of the cells decide.
+// documentOfRuns returns the part of experiment.json that follows from the runs already made, those of the
+// cells; document adds what needs further runs.
 func (l *lab) documentOfRuns() *Document {
-	old := l.runsOf(oldCell)
+	old := l.runsOf(oldCell) // published configuration 1
 	d := &Document{
 		Preset:      l.preset.Name,
-		Label:       "transient",
+		Label:       "transient", // changed below if the backlog does not grow
 		Controller:  l.gate.Kind,
 		Plant:       l.plant.Name,
 		Workload:    l.load.Words(),
@@ -171,7 +172,7 @@ func (l *lab) documentOfRuns() *Document {
 		Controllers: []controllerDoc{},
 		Warnings:    append([]trace.Finding{}, l.warnings...),
 	}
-	for s := range l.seeds {
+	for s := range l.seeds { // of the first cell: all cells have the same arrivals
 		d.ArrivalDigest += l.runs[0][s].Digest[:4]
 	}
 	for i := range l.cells {
@@ -180,27 +181,8 @@ func (l *lab) documentOfRuns() *Document {
 	if l.isStationary(l.runsOf(mainCell)) && !l.preset.Transient {
 		d.Label = "stationary"
 	}
-	for _, p := range publishedP99 {
-		if l.preset.Name != "seed" {
-			break
-		}
-		mean := func(key string) *float64 { return figureOf(valuesOf(l.runsOf(p.cell), figureBy(key))).Mean }
-		one := publishedDoc{
-			Cell:        p.cell,
-			SeedNumber:  numbers[p.cell],
-			PublishedMs: p.ms,
-			Statistic:   p.statistic,
-			CriticalMs:  mean("ttft_p99_critical_ms"),
-			PooledMs:    mean("ttft_p99_admitted_ms"),
-			WorstMs:     mean("ttft_p99_worst_instance_ms"),
-		}
-		if p.rejected >= 0 {
-			one.Rejected = new(p.rejected)
-		}
-		if admitted := mean("admitted_share"); admitted != nil {
-			one.OurRejected = new(1 - *admitted)
-		}
-		d.Published = append(d.Published, one)
+	if l.preset.Name == publishedPreset {
+		d.Published = l.compareWithPublished()
 	}
 	for _, p := range l.runsOf(mainCell)[0].Points {
 		d.Scatter = append(d.Scatter, pointDoc(p))
@@ -213,6 +195,31 @@ func (l *lab) documentOfRuns() *Document {
 	l.reliability(d)
 	l.contrasts(d)
 	return d
+}
+
+// compareWithPublished returns each published P99 with the same statistic of the runs of its cell.
+func (l *lab) compareWithPublished() []publishedDoc {
+	var out []publishedDoc
+	for _, p := range publishedP99 {
+		mean := func(key string) *float64 { return figureOf(valuesOf(l.runsOf(p.cell), figureBy(key))).Mean }
+		one := publishedDoc{
+			Cell:            p.cell,
+			PublishedNumber: numbers[p.cell],
+			PublishedMs:     p.ms,
+			Statistic:       p.statistic,
+			CriticalMs:      mean("ttft_p99_critical_ms"),
+			PooledMs:        mean("ttft_p99_admitted_ms"),
+			WorstMs:         mean("ttft_p99_worst_instance_ms"),
+		}
+		if p.rejected >= 0 {
+			one.Rejected = new(p.rejected)
+		}
+		if admitted := mean("admitted_share"); admitted != nil {
+			one.OurRejected = new(1 - *admitted)
+		}
+		out = append(out, one)
+	}
+	return out
 }
 
 // reliability fills d.Reliability, by tenths of the estimated probability, from the main cell's
@@ -252,13 +259,13 @@ func (l *lab) reliability(d *Document) {
 func (l *lab) cellDoc(i int) cellDoc {
 	c := &l.cells[i]
 	out := cellDoc{
-		Name:       c.Name,
-		SeedNumber: c.Number,
-		Role:       c.Role,
-		Admission:  c.Spec.Admission.Policy,
-		Routing:    c.Spec.Routing.Scorers,
-		Scheduler:  c.Spec.Scheduler,
-		Stationary: l.isStationary(l.runs[i]),
+		Name:            c.Name,
+		PublishedNumber: c.Number,
+		Role:            c.Role,
+		Admission:       c.Spec.Admission.Policy,
+		Routing:         c.Spec.Routing.Scorers,
+		Scheduler:       c.Spec.Scheduler,
+		Stationary:      l.isStationary(l.runs[i]),
 	}
 	if c.Role == roleFrontier {
 		out.Parameter = &c.Parameter

@@ -206,7 +206,7 @@ func TestFrontiersAreCompared(t *testing.T) {
 // Arrivals, lengths, groups and classes of a request do not depend on the others.
 func TestLoadsAreKeyed(t *testing.T) {
 	for name, l := range loads {
-		if name == recorded || name == given {
+		if name == mooncakePreset || name == filePreset {
 			continue
 		}
 		long := l.Draw(7, 100, 20)
@@ -257,7 +257,7 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 			Hashes:       []uint64{1, uint64(2 + i/10)},
 		})
 	}
-	l, err := loadOf(recorded, reqs)
+	l, err := loadOf(mooncakePreset, reqs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestRecordedHourIsPlayed(t *testing.T) {
 		Hashes:       []uint64{1},
 		HashTokens:   512,
 	}}} {
-		if _, err := loadOf(recorded, bad); err == nil {
+		if _, err := loadOf(mooncakePreset, bad); err == nil {
 			t.Errorf("%v: got a workload, want an error", bad)
 		}
 	}
@@ -309,7 +309,7 @@ func TestGivenRequestsArePlayed(t *testing.T) {
 			SLOITLUs:     []int64{0, 20_000}[i%2],
 		})
 	}
-	l, err := loadOf(given, reqs)
+	l, err := loadOf(filePreset, reqs)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -334,7 +334,7 @@ func TestGivenRequestsArePlayed(t *testing.T) {
 	differs := slices.Clone(reqs)
 	waits[5].After, differs[5].SLOITLUs = 3, 10_000
 	for _, bad := range [][]sim.Request{nil, reqs[:1], waits, differs} {
-		if _, err := loadOf(given, bad); err == nil {
+		if _, err := loadOf(filePreset, bad); err == nil {
 			t.Errorf("%d requests: got a workload, want an error", len(bad))
 		}
 	}

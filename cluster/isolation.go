@@ -39,7 +39,7 @@ type IsolationOptions struct {
 
 // DefaultIsolationOptions returns the defaults of the command line, except for Out.
 func DefaultIsolationOptions() IsolationOptions {
-	return IsolationOptions{Preset: "seed", Seeds: 20, Instances: 8, Controller: kindFitted}
+	return IsolationOptions{Preset: publishedPreset, Seeds: 20, Instances: 8, Controller: kindFitted}
 }
 
 // recordingFor describes the workload file that a preset needs, for an error message.
@@ -68,11 +68,11 @@ func (o *IsolationOptions) checkPreset() error {
 
 // inputs are the engines, gates and requests of an experiment.
 type inputs struct {
-	plant  plant         // the simulated engines
-	gate   gate          // the gate of the main comparison
-	others []rival       // other gates with which the main comparison is repeated
-	hour   []sim.Request // recorded requests, if the preset uses them
-	files  []result.Input
+	plant    plant         // the simulated engines
+	gate     gate          // the gate of the main comparison
+	others   []rival       // other gates with which the main comparison is repeated
+	recorded []sim.Request // recorded requests, if the preset uses them
+	files    []result.Input
 	// warnings are about the coefficient files: changed after they were written, or made by hand.
 	warnings []trace.Finding
 	log      *runLog // nil if finished runs are not kept
@@ -158,17 +158,17 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 		l.warnings = append(l.warnings, set.FileWarnings()...)
 	}
 	if o.Workload != "" {
-		if err := l.readHour(o); err != nil {
+		if err := l.readRecorded(o); err != nil {
 			return nil, err
 		}
 	}
 	return l, l.loadGates(ctx, o)
 }
 
-// readHour reads the recorded requests of o.Workload into l.hour. It is called once because seeds
+// readRecorded reads the recorded requests of o.Workload into l.recorded. It is called once because seeds
 // differ only in where the recording starts. A recording that the preset cannot use is an error
 // here, before anything is simulated.
-func (l *inputs) readHour(o *IsolationOptions) error {
+func (l *inputs) readRecorded(o *IsolationOptions) error {
 	w, draw, inputs, err := simulate.ReadWorkload(o.Workload, o.Special)
 	if err == nil && draw != nil {
 		w, err = draw(1)
@@ -177,9 +177,9 @@ func (l *inputs) readHour(o *IsolationOptions) error {
 		return err
 	}
 	l.files = append(l.files, inputs...)
-	l.hour = w.Requests
+	l.recorded = w.Requests
 	preset, _ := presetOf(o.Preset)
-	_, err = loadOf(preset.Load, l.hour)
+	_, err = loadOf(preset.Load, l.recorded)
 	return err
 }
 

@@ -20,35 +20,39 @@ type preset struct {
 	Loads     []float64 // further loads rho at which the gates are compared
 }
 
+// publishedPreset is the name of the preset and of the workload of the publication. It is unrelated to the
+// seeds of random numbers.
+const publishedPreset = "seed"
+
 // presets are the experiments that a user can choose by name.
 var presets = []preset{
-	{Name: "seed", Load: "seed", Rate: 2000, Seconds: 1, Transient: true},
-	{Name: "sustained", Load: "seed", Rate: 2000, Seconds: 40, WarmupS: 10},
-	{Name: "sweep", Load: "seed", Rho: 1.1, Seconds: 40, WarmupS: 10, Loads: []float64{0.9, 1.1, 1.5, 2.1}},
+	{Name: publishedPreset, Load: publishedPreset, Rate: 2000, Seconds: 1, Transient: true},
+	{Name: "sustained", Load: publishedPreset, Rate: 2000, Seconds: 40, WarmupS: 10},
+	{Name: "sweep", Load: publishedPreset, Rho: 1.1, Seconds: 40, WarmupS: 10, Loads: []float64{0.9, 1.1, 1.5, 2.1}},
 	{Name: "groups", Load: "groups", Rho: 1.5, Seconds: 40, WarmupS: 10},
 	{Name: "newcomer", Load: "newcomer", Rho: 1.5, Seconds: 40, WarmupS: 10},
 	{Name: "bursty", Load: "bursty", Rho: 1.1, Seconds: 40, WarmupS: 10},
-	{Name: "mooncake", Load: recorded, Rho: 1.5, Seconds: 40, WarmupS: 10},
-	{Name: "workload", Load: given, Seconds: 40, WarmupS: 10},
+	{Name: mooncakePreset, Load: mooncakePreset, Rho: 1.5, Seconds: 40, WarmupS: 10},
+	{Name: filePreset, Load: filePreset, Seconds: 40, WarmupS: 10},
 }
 
 // loads are the workloads of the presets, by name. The publication gives the means of workload seed
 // (a prefix of 512 tokens, about 256 tokens after it, 128 output tokens); the ranges around them
 // are assumptions.
 var loads = map[string]load{
-	"seed": {
-		Name:   "seed",
+	publishedPreset: {
+		Name:   publishedPreset,
 		Groups: 1,
 		Prefix: [2]int64{512, 512},
 		Own:    [2]int64{128, 384},
 		Output: [2]int64{64, 192},
 		CV:     1,
 	},
-	"groups":   groupedLoad("groups", 1, false),
-	"newcomer": groupedLoad("newcomer", 1, true),
-	"bursty":   groupedLoad("bursty", 2, false),
-	recorded:   {Name: recorded},
-	given:      {Name: given},
+	"groups":       groupedLoad("groups", 1, false),
+	"newcomer":     groupedLoad("newcomer", 1, true),
+	"bursty":       groupedLoad("bursty", 2, false),
+	mooncakePreset: {Name: mooncakePreset},
+	filePreset:     {Name: filePreset},
 }
 
 // groupedLoad returns a load of 32 prefix groups (requests with a common prompt prefix), in which a

@@ -149,7 +149,7 @@ func TestSearchPoints(t *testing.T) {
 func TestRecordedHours(t *testing.T) {
 	requests := []sim.Request{{ArrivalUs: 0, Hashes: []uint64{1}, HashTokens: 512, PromptTokens: 1000, OutputTokens: 90}, {ArrivalUs: 3_000_000, Hashes: []uint64{1}, HashTokens: 512, PromptTokens: 5, OutputTokens: 5},
 		{ArrivalUs: 0, Hashes: []uint64{2}, HashTokens: 512, PromptTokens: 640, OutputTokens: 320}}
-	h, err := hourOf(requests)
+	h, err := mooncakeRecording(requests)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -167,10 +167,10 @@ func TestRecordedHours(t *testing.T) {
 	if got := h.words(); got != "3 requests of a file, 6 s at 0.5/s, played from a start drawn by seed" {
 		t.Errorf("got %q", got)
 	}
-	if _, err := hourOf(nil); err == nil {
+	if _, err := mooncakeRecording(nil); err == nil {
 		t.Error("an empty trace was taken")
 	}
-	if _, err := hourOf([]sim.Request{{ArrivalUs: 1}}); err == nil || !strings.Contains(err.Error(), "request 0: got no hash_ids") {
+	if _, err := mooncakeRecording([]sim.Request{{ArrivalUs: 1}}); err == nil || !strings.Contains(err.Error(), "request 0: got no hash_ids") {
 		t.Errorf("got %v", err)
 	}
 	ratio := priorQuantile(&coeff.Set{Residuals: map[string][][2]float64{"mixed": {{0.1, 0.5}, {0.9, 1.5}}, "decode": {{0.5, 9}}}})

@@ -23,24 +23,24 @@ type load struct {
 	Own       [2]int64 // tokens after the prefix, uniform
 	Unique    float64  // share of prompts without a group
 	UniqueLen [2]int64
-	Output    [2]int64 // tokens, uniform
-	CV        float64  // coefficient of variation of the gaps between arrivals; 1 for Poisson
-	Newcomer  bool     // one more group from half-time, to which a fifth of the later requests belong
-	hour      *hour    // recorded requests to play; only classes are drawn then
+	Output    [2]int64   // tokens, uniform
+	CV        float64    // coefficient of variation of the gaps between arrivals; 1 for Poisson
+	Newcomer  bool       // one more group from half-time, to which a fifth of the later requests belong
+	recording *recording // recorded requests to play; only classes are drawn then
 }
 
-// loadOf returns the workload of a name. requests are recorded ones, which the workloads `recorded`
-// and `given` play; the others draw their own.
+// loadOf returns the workload of a preset. requests are those of the user's file, which the workloads
+// mooncakePreset and filePreset play; the others draw their own.
 func loadOf(name string, requests []sim.Request) (load, error) {
 	l := loads[name]
 	var err error
 	switch name {
-	case recorded:
-		l.hour, err = hourOf(requests)
-	case given:
-		l.hour, err = givenOf(requests)
+	case mooncakePreset:
+		l.recording, err = mooncakeRecording(requests)
+	case filePreset:
+		l.recording, err = fileRecording(requests)
 	}
-	if l.hour != nil && !(l.hour.lengthUs > 0) {
+	if l.recording != nil && !(l.recording.lengthUs > 0) {
 		err = trace.Errorf(codeBadSpec, "preset %s: got requests of one moment, want arrivals over time", name)
 	}
 	return l, err
@@ -48,8 +48,8 @@ func loadOf(name string, requests []sim.Request) (load, error) {
 
 // Words describes the load in a sentence for the report.
 func (l *load) Words() string {
-	if l.hour != nil {
-		return l.hour.words()
+	if l.recording != nil {
+		return l.recording.words()
 	}
 	s := fmt.Sprintf("one prefix of %d tokens", l.Prefix[0])
 	if l.Groups > 1 {
@@ -104,8 +104,8 @@ func drawBetween(rng *rand.Rand, r [2]int64) int64 { return r[0] + rng.Int64N(r[
 func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 	s := &stream{}
 	s.rng = rand.New(&s.pcg)
-	if l.hour != nil {
-		return l.hour.draw(s, seed, rate, seconds)
+	if l.recording != nil {
+		return l.recording.draw(s, seed, rate, seconds)
 	}
 	var out []sim.Request
 	at, shape := 0.0, 1/(l.CV*l.CV)

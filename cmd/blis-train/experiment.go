@@ -87,8 +87,8 @@ func showIsolation(con *console, d *cluster.Document) {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
 		if c.Role != "frontier" {
 			no := ""
-			if c.SeedNumber > 0 {
-				no = fmt.Sprint(c.SeedNumber)
+			if c.PublishedNumber > 0 {
+				no = fmt.Sprint(c.PublishedNumber)
 			}
 			rows = append(rows,
 				cells{no, c.Name, percent(f("goodput")), percent(f("admitted_share")), percent(f("miss_share")),

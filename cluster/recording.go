@@ -13,19 +13,19 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// recorded is the name of the preset and workload of a recorded Mooncake trace.
-const recorded = "mooncake"
+// mooncakePreset is the name of the preset and workload of a recorded Mooncake trace.
+const mooncakePreset = "mooncake"
 
 // shrink divides the lengths and hash spans of the recorded trace, whose longest prompt has 126,195
 // tokens, because the engines allow 8,192. Requests that share a prefix still do.
 const shrink = 16
 
-// given is the name of the preset and workload of a file that is used unchanged.
-const given = "workload"
+// filePreset is the name of the preset and workload of a file whose requests are used unchanged.
+const filePreset = "workload"
 
-// hour is a recording of requests (about an hour in the Mooncake trace) that can be played again:
+// recording is recorded requests (about an hour of them in the Mooncake trace) that can be played again:
 // lengths, content hashes and arrivals. Times count from the first request.
-type hour struct {
+type recording struct {
 	reqs      []sim.Request
 	fromUs    []float64 // start of the interval in which each request arrives
 	widthUs   []float64 // length of that interval
@@ -33,11 +33,11 @@ type hour struct {
 	asTheyAre bool // the requests have classes; otherwise classes are drawn
 }
 
-// givenOf returns a recording whose requests are played unchanged. A class without any target gets
+// fileRecording returns a recording whose requests are played unchanged. A class without any target gets
 // the published targets. Requests that arrive only after another one, and targets that differ
 // within a class, are errors.
-func givenOf(reqs []sim.Request) (*hour, error) {
-	h := &hour{
+func fileRecording(reqs []sim.Request) (*recording, error) {
+	h := &recording{
 		reqs:      slices.Clone(reqs),
 		fromUs:    make([]float64, len(reqs)),
 		widthUs:   make([]float64, len(reqs)),
@@ -49,7 +49,7 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 		if q.After > 0 || q.Loop > 0 || q.With > 0 {
 			return nil, trace.Errorf(codeBadSpec,
 				"preset %s: request %d: got one that waits for another, want arrivals that all policies share",
-				given, i).
+				filePreset, i).
 				WithHint("give a workload of open arrivals: clients with a rate, not a concurrency")
 		}
 		if promised[q.SLOClass] == (target{}) {
@@ -57,7 +57,7 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 		} else if TargetsOf(h.reqs[i : i+1])[q.SLOClass] != promised[q.SLOClass] {
 			return nil, trace.Errorf(codeBadSpec,
 				"preset %s: request %d: got other targets than others of class %q, want one of each class",
-				given, i, q.SLOClass)
+				filePreset, i, q.SLOClass)
 		}
 	}
 	stat.SortStable(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
@@ -72,16 +72,16 @@ func givenOf(reqs []sim.Request) (*hour, error) {
 }
 
 // perSecond returns the mean rate of the recorded arrivals, requests per second.
-func (h *hour) perSecond() float64 { return float64(len(h.reqs)) / h.lengthUs * 1e6 }
+func (h *recording) perSecond() float64 { return float64(len(h.reqs)) / h.lengthUs * 1e6 }
 
-// hourOf returns a Mooncake trace as a recording, with lengths divided by shrink. Its timestamps
+// mooncakeRecording returns a Mooncake trace as a recording, with lengths divided by shrink. Its timestamps
 // are batches of requests at the same time, so each request gets an equal part of the interval up
 // to the next batch, in which its arrival is drawn.
-func hourOf(reqs []sim.Request) (*hour, error) {
+func mooncakeRecording(reqs []sim.Request) (*recording, error) {
 	if len(reqs) == 0 {
-		return nil, trace.Errorf(codeBadSpec, "preset %s: got no requests, want a Mooncake trace", recorded)
+		return nil, trace.Errorf(codeBadSpec, "preset %s: got no requests, want a Mooncake trace", mooncakePreset)
 	}
-	h := &hour{
+	h := &recording{
 		reqs:    slices.Clone(reqs),
 		fromUs:  make([]float64, len(reqs)),
 		widthUs: make([]float64, len(reqs)),
@@ -108,7 +108,7 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 		if len(q.Hashes) == 0 || q.HashTokens%shrink != 0 {
 			return nil, trace.Errorf(codeBadSpec,
 				"preset %s: request %d: got no hash_ids of spans of whole %d tokens, want a Mooncake trace",
-				recorded, i, shrink)
+				mooncakePreset, i, shrink)
 		}
 		q.PromptTokens = max(1, q.PromptTokens/shrink)
 		q.OutputTokens = max(1, q.OutputTokens/shrink)
@@ -119,7 +119,7 @@ func hourOf(reqs []sim.Request) (*hour, error) {
 }
 
 // words describes the recording in a sentence for the report.
-func (h *hour) words() string {
+func (h *recording) words() string {
 	if h.asTheyAre {
 		return fmt.Sprintf("%d requests of a file, %.3g s at %.3g/s, played from a start drawn by seed",
 			len(h.reqs), h.lengthUs/1e6,
@@ -133,7 +133,7 @@ func (h *hour) words() string {
 // some seconds, from a start that depends on the seed. Arrivals are stretched or compressed to the
 // rate. After its last request the recording begins again with other content hashes, so that a
 // second pass finds nothing cached.
-func (h *hour) draw(s *stream, seed int64, rate, seconds float64) []sim.Request {
+func (h *recording) draw(s *stream, seed int64, rate, seconds float64) []sim.Request {
 	count := len(h.reqs)
 	first := s.randFor(seed, streamGroup, 0).IntN(count)
 	speed := rate * h.lengthUs / 1e6 / float64(count)
