@@ -17,12 +17,11 @@ type replicaOptions struct {
 	ErrorLevel float64 // e: R = diag((e/t)^2 z^2), t the percentile of both
 	// Expected is z in R; 0 = the window's own observation, ms.
 	ExpectedTTFTMs, ExpectedITLMs float64
-	// Bounds clamp the state to [Low, High] times a reference: the first state and, from the second
-	// window on, the built-in defaults (workload-variant-autoscaler) or the current state
-	// (model-tuner).
+	// Bounds clamp the state to [Low, High] times a reference: in the first window the state that it
+	// starts from; from the second window on that state again if BoundsMove, otherwise defaultState.
 	Low, High   float64
-	BoundsMove  bool // the reference is the current state
-	FreeUpdates int  // accepted updates before the gate works
+	BoundsMove  bool
+	FreeUpdates int // number of accepted updates before windows are rejected for their NIS
 	// UnboundedRate is true if the queueing model answers above its capacity (queue-analysis from
 	// v0.5); that of workload-variant-autoscaler returns nil there.
 	UnboundedRate bool
@@ -65,6 +64,7 @@ var foundingTuner = replicaOptions{
 	ErrorLevel: 0.05,
 	Low:        0.1,
 	High:       10,
+	BoundsMove: true,
 }
 
 // maxNIS is the 97.5 % quantile of chi-squared with two degrees of freedom, above which the
@@ -133,26 +133,25 @@ func (o *replicaOptions) limit(x *mat.VecDense, reference []float64) {
 	}
 }
 
-// update does one cycle of the tuner on g for window w. free means that the window cannot be
-// rejected for its NIS. The caller restores g if the window is not accepted.
+// update does one cycle of the tuner (gaussian.cycle) on g for window w. The state is clamped before and
+// after it. Q comes from the state before the first clamping. free means that the window cannot be
+// rejected for its NIS (normalised innovation squared). The caller restores g if the window is not accepted.
 func (o *replicaOptions) update(g *gaussian, w *window, first, free bool) step {
-	start := g.state()
-	reference := start
-	if !first && !o.BoundsMove && o.Flavour != wvA4P {
-		reference = defaultState
+	before := g.state()
+	reference := defaultState
+	if first || o.BoundsMove {
+		reference = before
 	}
 	o.limit(g.x, reference)
-	s := step{Verdict: rejectedModel}
-	y, nis, failed := g.cycle(o.observer(w), []float64{w.TTFTMs, w.ITLMs}, o.noise(start), o.measurement(w))
-	if s.NIS = nis; y != nil {
+	y, nis, failed := g.cycle(o.observer(w), []float64{w.TTFTMs, w.ITLMs}, o.noise(before), o.measurement(w))
+	o.limit(g.x, reference)
+	s := step{NIS: nis, Verdict: accepted}
+	if y != nil {
 		s.Innovation = [2]float64{y[0], y[1]}
 	}
-	if failed != "" {
-		return s
-	}
-	o.limit(g.x, reference)
-	s.Verdict = accepted
 	switch {
+	case failed != "":
+		s.Verdict = rejectedModel
 	case !positive(g.state()):
 		s.Verdict = rejectedSign
 	case !free && nis >= maxNIS:
