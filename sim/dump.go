@@ -145,7 +145,7 @@ func (p *Dump) arrived(e *Event) {
 	id := func(salt uint64) string { return fmt.Sprintf("%016x", mix(seed^salt, i)) }
 	j := &journey{
 		apiID: p.apiID(e.Request), coreID: p.CoreID(e.Request), arrivedWall: p.wall(ns),
-		traceID: id(1) + id(2), apiSpan: id(3), coreSpan: id(4),
+		traceID: id(saltTraceHigh) + id(saltTraceLow), apiSpan: id(saltAPISpan), coreSpan: id(saltCoreSpan),
 	}
 	p.apiEvent(j, ns, "api.ARRIVED", "")
 	p.live[e.Request] = j
@@ -230,7 +230,7 @@ func maxTokens(r *Request) int64 {
 // endCore writes the core span of a request that the engine has finished.
 func (p *Dump) endCore(j *journey) {
 	var b buffer
-	spanHead(&b, j.traceID, j.coreSpan, j.apiSpan, 768, "llm_core", 1, j.queuedWall, j.finishedWall)
+	spanHead(&b, j.traceID, j.coreSpan, j.apiSpan, hasIsRemote|parentRemote, "llm_core", kindInternal, j.queuedWall, j.finishedWall)
 	b.raw(`,"attributes":[`)
 	b.text("gen_ai.request.id", j.coreID)
 	b.raw(`],"events":[`)
@@ -258,7 +258,7 @@ func (p *Dump) departed(j *journey, e *Event) {
 		p.apiEvent(j, ns, "api.ABORTED", "client_disconnect")
 	}
 	var b buffer
-	spanHead(&b, j.traceID, j.apiSpan, "", 256, "llm_request", 2, j.arrivedWall, p.wall(ns))
+	spanHead(&b, j.traceID, j.apiSpan, "", hasIsRemote, "llm_request", kindServer, j.arrivedWall, p.wall(ns))
 	b.raw(`,"attributes":[`)
 	b.text("gen_ai.request.id", j.apiID)
 	b.text("http.route", p.route())

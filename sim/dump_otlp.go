@@ -94,6 +94,30 @@ func decimal(n int64) string { return strconv.FormatInt(n, 10) }
 // parts are not joined, because the events of a step span are large.
 type span struct{ head, events, tail buffer }
 
+// Flags of a span in OTLP (SpanFlags of trace.proto). OpenTelemetry's SDK always states whether the parent is
+// in another process.
+const (
+	hasIsRemote  = 0x100
+	parentRemote = 0x200 // the parent is in another process
+)
+
+// Kinds of spans in OTLP (SpanKind of trace.proto).
+const (
+	kindInternal = 1
+	kindServer   = 2
+)
+
+// Salts of the ids of spans and traces, so that no two of them are equal. A trace id is two words.
+const (
+	saltTraceHigh = 1 + iota
+	saltTraceLow
+	saltAPISpan
+	saltCoreSpan
+	saltStepTraceHigh
+	saltStepTraceLow
+	saltStepSpan
+)
+
 // spanHead appends a span up to its attributes. start and end are wall-clock ns.
 func spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
 	b.raw(`{"traceId":"` + traceID + `","spanId":"` + spanID + `"`)

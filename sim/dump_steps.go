@@ -52,7 +52,7 @@ func (p *Dump) Step(v *StepView) {
 }
 
 // nextEvent returns the buffer for the next event of the open span. If the span has as many events
-// as its limit, its oldest event is dropped.
+// as its limit, its oldest event is dropped, as OpenTelemetry's SDK does (spec#wire-event-limit).
 func (p *Dump) nextEvent() *buffer {
 	s := &p.step
 	if len(s.starts) > 0 {
@@ -115,14 +115,16 @@ func (p *Dump) snapshots(v *StepView, at int64) {
 	}
 }
 
-// closeStepSpan ends the open step span with step last, at wall-clock time endWall, and writes it.
+// closeStepSpan ends the open step span with step last, at wall-clock time endWall (ns), and writes it in the
+// form of the tracing fork's scheduler (spec#wire-step-intervals). Each step span is a trace of its own.
 func (p *Dump) closeStepSpan(last, endWall int64) {
 	s := &p.step
 	var b buffer
 	id := func(salt uint64) string {
 		return fmt.Sprintf("%016x", mix(uint64(p.opt.Seed)^salt, uint64(s.sequence)))
 	}
-	spanHead(&b, id(5)+id(6), id(7), "", 256, "scheduler_steps_"+decimal(s.sequence), 1, s.openedWall, endWall)
+	spanHead(&b, id(saltStepTraceHigh)+id(saltStepTraceLow), id(saltStepSpan), "", hasIsRemote,
+		"scheduler_steps_"+decimal(s.sequence), kindInternal, s.openedWall, endWall)
 	b.raw(`,"attributes":[`)
 	b.int("scheduler.span_sequence", s.sequence)
 	b.int("scheduler.step_range_start", s.first)
@@ -132,6 +134,7 @@ func (p *Dump) closeStepSpan(last, endWall int64) {
 	var tail buffer
 	tail.raw(`]`)
 	spanTail(&tail, s.dropped)
-	p.steps = append(p.steps, span{b, s.events[s.starts[s.dropped]:], tail})
+	kept := s.events[s.starts[s.dropped]:] // without the oldest events, beyond the limit
+	p.steps = append(p.steps, span{b, kept, tail})
 	p.writeLine(endWall, false)
 }

@@ -46,8 +46,9 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	return w, nil, err
 }
 
-// isGeneratorJSON reports whether a file is one JSON object with the keys of a generator or a workload-spec, which
-// are read as YAML, because JSON is a part of it.
+// isGeneratorJSON reports whether a file is one JSON object with a key of a generator (arrivals, stages) or of
+// BLIS's workload-spec (version, clients). Both are YAML formats and every JSON document is YAML, so their YAML
+// readers read it; other JSON files are lists of requests, for readJSON.
 func isGeneratorJSON(data []byte) bool {
 	var keys map[string]json.RawMessage
 	if json.Unmarshal(data, &keys) != nil {

@@ -10,7 +10,8 @@ import (
 )
 
 // readAzure reads a CSV file with the columns TIMESTAMP, ContextTokens and GeneratedTokens.
-// Arrivals count from the first request.
+// Arrivals count from the first request. A request that generated 0 tokens is read as one of 1 token, the fewest
+// that a sim.Request can have.
 func readAzure(data []byte, name string) (*Workload, error) {
 	w := withRoom(data)
 	var origin time.Time

@@ -22,18 +22,21 @@ type round struct {
 	thinkUs int64
 }
 
+// isFirst reports whether the round waits for no other one.
+func (r round) isFirst() bool { return r.before == 0 }
+
 // HasSessions reports whether some request follows another one of its session.
 func (w *Workload) HasSessions() bool {
-	return slices.ContainsFunc(w.rounds, func(r round) bool { return r.before > 0 })
+	return slices.ContainsFunc(w.rounds, func(r round) bool { return !r.isFirst() })
 }
 
 // CloseSessions makes each round of a session arrive when the round before has been answered and a
 // think time has passed: think() us, or the recorded time if think is nil. First rounds arrive at
-// their recorded times; aborts count from the arrival.
+// their recorded times; aborts count from the arrival. The workload must have sessions (HasSessions).
 func (w *Workload) CloseSessions(think func() int64) {
 	releaseArrivals(w.Requests)
 	for i, r := range w.rounds[:len(w.Requests)] {
-		if r.before == 0 {
+		if r.isFirst() {
 			continue
 		}
 		q := &w.Requests[i]
@@ -46,21 +49,21 @@ func (w *Workload) CloseSessions(think func() int64) {
 	}
 }
 
-// EarlyRounds returns a function that must be called with each result in workload order. The
-// function reports whether the request is a round that arrived before the answer of the round
-// before it. Workloads with recorded arrivals can have such rounds.
+// EarlyRounds returns a function that must be called once with each result, in workload order, because it
+// counts its calls. It reports whether the request is a round that arrived before the answer of the round
+// before it. Only workloads whose rounds keep their recorded arrivals can have such rounds.
 func (w *Workload) EarlyRounds() func(*sim.RequestResult) bool {
-	var left []int64
+	var departedUs []int64 // of the requests so far
 	return func(r *sim.RequestResult) bool {
-		before := w.rounds[len(left)].before
-		left = append(left, r.DepartedUs.Or(math.MaxInt64))
-		return before > 0 && r.ArrivalUs < left[before-1]
+		own := w.rounds[len(departedUs)]
+		departedUs = append(departedUs, r.DepartedUs.Or(math.MaxInt64))
+		return !own.isFirst() && r.ArrivalUs < departedUs[own.before-1]
 	}
 }
 
-// ThinkTime returns a function that draws think times, us, for a text such as constant:value=500ms
-// or lognormal:mu=2.0,sigma=0.6,min=3s,max=30s, in which mu and sigma are of the logarithm of
-// seconds.
+// ThinkTime returns a function that draws think times, us, for a text in the form of BLIS's flag
+// --think-time-dist, such as constant:value=500ms or lognormal:mu=2.0,sigma=0.6,min=3s,max=30s. mu and sigma
+// are those of the logarithm of seconds. A time without a unit is in seconds.
 func ThinkTime(text string, seed int64) (func() int64, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	allowed := map[string][]string{"constant": {"value"}, "lognormal": {"mu", "sigma", "min", "max"}}[kind]
