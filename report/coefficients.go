@@ -1,8 +1,9 @@
 package report
 
 // This file makes the section on coefficients: values, intervals, and how well the data determine
-// them. Beta is the step-time model, alpha the delays outside the steps; VIF is the variance
-// inflation factor.
+// them; and, of fits to requests without step times (spec#request-level), which directions the data decided
+// and how well load levels are predicted. Beta is the step-time model, alpha the delays outside the steps;
+// VIF is the variance inflation factor.
 
 import (
 	"cmp"
@@ -95,7 +96,7 @@ func modelBlocks(m result.Model) []Block {
 	return append(out, folded(title, expertBlocks(m))...)
 }
 
-// expertBlocks returns how a model was selected and how well its terms are determined.
+// expertBlocks returns for experts how a model was selected and how well its terms are determined.
 func expertBlocks(m result.Model) []Block {
 	facts := knownFacts(
 		FactOf("Target", m.Target), FactOf("Penalty λ", ShortOr(m.Lambda)),
@@ -480,8 +481,9 @@ func insertSorted(list []float64, v float64) []float64 {
 	return slices.Insert(list, i, v)
 }
 
-// learnedBlocks returns, for a fit from requests or load levels, which directions the data decided
-// and how well load levels are predicted that were not fitted; nil for a fit from steps.
+// learnedBlocks returns, for a fit to requests or load levels, which directions in coefficient space
+// (combinations of terms) the data decided and which the prior, and how well load levels are predicted that
+// were not fitted; nil for a fit to steps.
 func learnedBlocks(f *result.Fit) []Block {
 	r := f.Requests
 	if r == nil {
@@ -549,10 +551,10 @@ func levelFigure(f *result.Fit) *Figure {
 	return fig
 }
 
-// levelTable returns the measured and the predicted TTFT and TPOT of load levels.
+// levelTable returns the measured and the predicted TTFT and TPOT of load levels, with the relative errors.
 func levelTable(levels []result.LevelHoldout) *Table {
 	t := levelsLayout.blank()
-	off := func(measured, predicted *float64) Cell {
+	errorCell := func(measured, predicted *float64) Cell {
 		if measured == nil || predicted == nil || *measured == 0 {
 			return Percent(nil)
 		}
@@ -560,8 +562,8 @@ func levelTable(levels []result.LevelHoldout) *Table {
 		return Cell{Text: Signed(e), Key: sortKey(e), Class: "n"}
 	}
 	for _, l := range levels {
-		t.Put(Name(l.Name), Number(l.TTFTMs), Number(l.PredictedTTFTMs), off(l.TTFTMs, l.PredictedTTFTMs), Num(l.TPOTMs),
-			Number(l.PredictedTPOTMs), off(&l.TPOTMs, l.PredictedTPOTMs))
+		t.Put(Name(l.Name), Number(l.TTFTMs), Number(l.PredictedTTFTMs), errorCell(l.TTFTMs, l.PredictedTTFTMs), Num(l.TPOTMs),
+			Number(l.PredictedTPOTMs), errorCell(&l.TPOTMs, l.PredictedTPOTMs))
 	}
 	return Capped(t, "in the order of the file", "fit.json, requests.levels")
 }

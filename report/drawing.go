@@ -205,30 +205,40 @@ func (b *svgBuf) mark(m *mark) {
 	}
 }
 
-// style writes the colours and lines of a mark: as classes on the page, as attributes in a
-// standalone file.
-func (b *svgBuf) style(m *mark) {
-	fill, stroke := "nf", ""
-	switch {
-	case b.flat && m.fill == none:
-		fill = "none"
-	case b.flat:
-		fill = paints[m.fill].Light
-	case m.fill != none:
-		fill = "f-" + paints[m.fill].Name
-	}
-	if b.flat {
-		b.printf(` fill="%s"`, fill)
-	} else {
-		if m.stroke != none {
-			stroke = " s-" + paints[m.stroke].Name
-		}
-		b.printf(` class="%s%s"`, fill, stroke)
+// colourClasses writes the colours of a mark as classes of the page's style sheet (cssMarks), which has a
+// light and a dark scheme.
+func (b *svgBuf) colourClasses(m *mark) {
+	classes := "nf" // no fill
+	if m.fill != none {
+		classes = "f-" + paints[m.fill].Name
 	}
 	if m.stroke != none {
-		if b.flat {
-			b.printf(` stroke="%s"`, paints[m.stroke].Light)
-		}
+		classes += " s-" + paints[m.stroke].Name
+	}
+	b.printf(` class="%s"`, classes)
+}
+
+// colourAttributes writes the colours of a mark as attributes, for a file of its own. It has the light
+// colours, because its ground is white.
+func (b *svgBuf) colourAttributes(m *mark) {
+	fill := "none"
+	if m.fill != none {
+		fill = paints[m.fill].Light
+	}
+	b.printf(` fill="%s"`, fill)
+	if m.stroke != none {
+		b.printf(` stroke="%s"`, paints[m.stroke].Light)
+	}
+}
+
+// style writes the colours, line and opacity of a mark.
+func (b *svgBuf) style(m *mark) {
+	if b.flat {
+		b.colourAttributes(m)
+	} else {
+		b.colourClasses(m)
+	}
+	if m.stroke != none {
 		b.printf(` stroke-width="%v"`, px(m.width))
 		if pat := dashPatterns[m.dash]; pat != nil {
 			b.printf(` stroke-dasharray="%v %v"`, px(pat[0]), px(pat[1]))

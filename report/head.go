@@ -82,7 +82,8 @@ func Decisive(v *result.Validation) []result.Gate {
 	return slices.DeleteFunc(slices.Clone(v.Gates), func(g result.Gate) bool { return !isDecisive(v, &g) })
 }
 
-// headFacts returns the models, versions and data to which the coefficients were fitted.
+// headFacts returns what the coefficients were fitted to (configurations, vLLM versions, runs) and how (the
+// feature set and recipe of the step-time model). Without a fit it returns only what made the validation.
 func headFacts(in Input) []Fact {
 	var out []Fact
 	add := func(name, value string) {

@@ -10,9 +10,10 @@ import (
 	"github.com/mattn/go-runewidth"
 )
 
-// text returns the table without columns of drawings and with units in the headings. With lines,
-// the second line of a cell becomes a line of its own.
-func (t *Table) text(lines bool) *Table {
+// withoutMarkup returns a copy of the table for output as text: without columns of drawings, with units in
+// the headings and common spaces for no-break spaces. With subLines, the remark under a cell (Sub) becomes a
+// second line of its text; otherwise it is left out.
+func (t *Table) withoutMarkup(subLines bool) *Table {
 	out := &Table{Caption: t.Caption, Rows: make([]Row, len(t.Rows))}
 	for j, c := range t.Cols {
 		if slices.ContainsFunc(t.Rows, func(r Row) bool { return j < len(r.Cells) && r.Cells[j].Mini != "" }) {
@@ -27,7 +28,7 @@ func (t *Table) text(lines bool) *Table {
 			if j < len(r.Cells) {
 				cell = r.Cells[j]
 			}
-			if lines && cell.Sub != "" {
+			if subLines && cell.Sub != "" {
 				cell.Text += "\n" + cell.Sub
 			}
 			cell.Text = strings.ReplaceAll(cell.Text, "\u00a0", " ")
@@ -40,7 +41,7 @@ func (t *Table) text(lines bool) *Table {
 // Markdown returns the table in GitHub's form. escape is applied to the texts of cells; nil means
 // that they are Markdown already.
 func (t *Table) Markdown(escape func(string) string) string {
-	t = t.text(false)
+	t = t.withoutMarkup(false)
 	var b strings.Builder
 	line := func(cells []string) { b.WriteString("| " + strings.Join(cells, " | ") + " |\n") }
 	var heads []string
@@ -69,7 +70,7 @@ func (t *Table) Markdown(escape func(string) string) string {
 // Terminal returns the table as text of at most width columns; 0 sets no limit. Long cells wrap; if
 // that is not enough, every row is written as a list.
 func (t *Table) Terminal(width int) string {
-	t = t.text(true)
+	t = t.withoutMarkup(true)
 	var b strings.Builder
 	b.WriteString(" " + t.Caption + "\n")
 	widths, longest := t.widths()
