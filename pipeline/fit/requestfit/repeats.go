@@ -20,10 +20,9 @@ import (
 // includes the correlation between requests, because requests of a simulated
 // recording share steps and queues as real ones do.
 //
-// The fit rejects the resulting step if it moves replays away from the requests
-// by more than three times and five standard deviations over twins, or if step
-// times scatter by more than a quarter. The answer then stays as it was, and the
-// square of the rejected step is added to its variance.
+// biasRemoved rejects the resulting step if replays of it are too unlike the
+// requests. The answer then stays as it was, and the square of the rejected step
+// is added to its variance.
 type repeats struct {
 	*learner
 	values  []float64     // candidate: the free coefficients

@@ -97,7 +97,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	if err != nil {
 		return nil, err
 	}
-	answer, err := l.unbiased(found, r.values, &r.scatter, found == best)
+	answer, err := l.biasRemoved(found, r.values, &r.scatter, found != best)
 	if err != nil {
 		return nil, err
 	}
@@ -117,32 +117,33 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	return out, nil
 }
 
-// A bias correction is rejected if it makes the objective larger than farther times the old one plus
-// manyTwins of its standard deviations over twins, or if step times scatter by more than mostStep:
-// simulated recordings are then no longer like the real one (spec#request-intervals).
+// Limits of a bias correction (spec#request-intervals). Beyond them, simulated recordings are not like the
+// real one, so that the bias estimated from them is not the real one either. Twins are copies of a load with
+// jittered send times (twinsOf).
 const (
-	manyTwins = 5
-	mostStep  = 0.25
-	farther   = 1.5
+	mostObjectiveRatio = 1.5  // of the corrected answer's objective to the old one
+	moreByDeviations   = 5    // standard deviations of the old objective over twins that may be added to that
+	mostStepScatter    = 0.25 // of step times, as a share
 )
 
-// unbiased returns the state of values, which are the answer corrected for the bias of the equations.
-// It returns from, the answer without that correction, if a search has changed the answer since, or if
-// the correction is rejected.
-func (l *learner) unbiased(from *state, values []float64, scatter *result.RequestScatter, unsearched bool) (*state, error) {
-	if !unsearched {
+// biasRemoved returns the answer without the bias of the equations: the state of values, the corrected
+// coefficients. It returns from, the uncorrected answer, if a search has moved it away from where the equations
+// have that bias (isSearched), or if the correction exceeds its limits.
+func (l *learner) biasRemoved(from *state, values []float64, scatter *result.RequestScatter, isSearched bool) (*state, error) {
+	if isSearched {
 		return from, nil
 	}
-	next, err := l.assess(l.loads, l.twins, values, 0, true)
+	corrected, err := l.assess(l.loads, l.twins, values, 0, true)
 	if err != nil {
 		return nil, err
 	}
-	took, answer := "bias taken off", next
-	if scatter.StepFrac > mostStep || next.objective > farther*from.objective+manyTwins*from.twins {
-		took, answer = "bias not taken off", from
+	limit := mostObjectiveRatio*from.objective + moreByDeviations*from.twins
+	if scatter.StepFrac > mostStepScatter || corrected.objective > limit {
+		l.passes = append(l.passes, result.RequestPass{Name: "bias not taken off", Objective: corrected.objective})
+		return from, nil
 	}
-	l.passes = append(l.passes, result.RequestPass{Name: took, Objective: next.objective})
-	return answer, nil
+	l.passes = append(l.passes, result.RequestPass{Name: "bias taken off", Objective: corrected.objective})
+	return corrected, nil
 }
 
 // widened returns the covariance plus the square of the bias that was left in the answer.
