@@ -167,13 +167,14 @@ func checkFeatures(s coeff.FeatureSet, v Version, beta, alpha []string) error {
 		WithHint("use the blis-train that made the file, or fit again")
 }
 
-// differences returns the names of the terms by which two lists of digests differ. names are those
-// of the file, as far as it has them.
+// differences returns a remark on each term by which the features of a file differ from this build's. names
+// are the file's terms and got their digests, in the same order; fs are the build's features and want their
+// digests. A file without names gives no remark.
 func differences(got, names, want []string, fs []Feature) []string {
 	var out []string
-	ours := Names(fs)
+	own := Names(fs)
 	for i, name := range names {
-		k := slices.Index(ours, name)
+		k := slices.Index(own, name)
 		switch {
 		case k < 0:
 			out = append(out, name+" is not in this build")
@@ -181,7 +182,7 @@ func differences(got, names, want []string, fs []Feature) []string {
 			out = append(out, name+" has another definition")
 		}
 	}
-	for _, name := range ours {
+	for _, name := range own {
 		if len(names) > 0 && !slices.Contains(names, name) {
 			out = append(out, name+" is not in the file")
 		}

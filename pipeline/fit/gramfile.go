@@ -148,9 +148,9 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *r
 		return train, hold, nil
 	}
 	p := Pooled([]*rows.Table{t}, nil)
-	hold.List = looseCells(p.Data, p.Hold, opt)
-	if len(p.Train) <= opt.Folds { // too few for the folds, as in cells.Cut
-		train.List = looseCells(p.Data, p.Train, opt)
+	hold.List = cellsOutsideFolds(p.Data, p.Hold, opt)
+	if len(p.Train) <= opt.Folds { // too few for the folds: ridge.Data.Cut would refuse them
+		train.List = cellsOutsideFolds(p.Data, p.Train, opt)
 		return train, hold, nil
 	}
 	cells, _, err := p.TrainData().Cut(opt)
@@ -161,19 +161,22 @@ func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *r
 	return train, hold, nil
 }
 
-// looseCells returns the sums of rows by regime, outside any fold.
-func looseCells(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
+// cellsOutsideFolds returns the sums over the listed rows of d, one cell for each regime. No fold trains or
+// validates on them (ridge.CellKey). Weights are not balanced, because the balance depends on the other runs of a
+// fit, and a Gram file has one run.
+func cellsOutsideFolds(d *ridge.Data, list []int32, o ridge.Options) []ridge.Cell {
 	w := d.Unbalanced(o)
 	var out []ridge.Cell
-	for r := int32(rows.Decode); r <= int32(rows.Mixed); r++ {
-		var mine []int32
+	for regime := int32(rows.Decode); regime <= int32(rows.Mixed); regime++ {
+		var own []int32
 		for _, i := range list {
-			if d.Regime[i] == r {
-				mine = append(mine, i)
+			if d.Regime[i] == regime {
+				own = append(own, i)
 			}
 		}
-		if len(mine) > 0 {
-			out = append(out, ridge.Cell{CellKey: ridge.CellKey{Regime: r, Block: -1, From: ridge.Never}, Gram: *ridge.OfRows(d, w, mine, 1)})
+		if len(own) > 0 {
+			key := ridge.CellKey{Regime: regime, Block: -1, From: ridge.Never}
+			out = append(out, ridge.Cell{CellKey: key, Gram: *ridge.OfRows(d, w, own, 1)})
 		}
 	}
 	return out

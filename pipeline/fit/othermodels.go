@@ -216,14 +216,17 @@ func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, e
 
 // otherResult returns the part of the document about another model.
 func (f *fitter) otherResult(s *Solved, m Selections, name string) (*result.Model, error) {
-	out := Model(s, m, &f.o, name, f.o.BetaTarget) // these models have no preemption average: one gamma
-	out.GammaEMA, out.Recipe = nil, Relative
+	out := Model(s, m, &f.o, name, f.o.BetaTarget)
+	out.GammaEMA = nil // these models have no preemption average
+	out.Recipe = Relative
 	s.Judge(out, false, f.o.Workers)
-	return out, f.locoOther(s, m, out)
+	return out, f.locoOther(s, out)
 }
 
-// locoOther cross-validates another model over configurations.
-func (f *fitter) locoOther(s *Solved, m Selections, out *result.Model) error {
+// locoOther cross-validates one of the other models over configurations: each is predicted by a fit of the
+// others (leave one configuration out). It is locoBeta without hardware factors and the frozen recipe, which
+// the other models do not have.
+func (f *fitter) locoOther(s *Solved, out *result.Model) error {
 	if len(s.Pool.Configs) < 2 {
 		return nil
 	}

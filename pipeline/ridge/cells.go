@@ -11,8 +11,8 @@ import (
 const Never = int32(1) << 30
 
 // CellKey identifies a cell: the rows of one regime inside one segment of one run. Fold j trains on
-// cells with From <= j and validates on those with Block = j+1; Block is -1 for runs with too few
-// rows for folds.
+// cells with From <= j and validates on those with Block = j+1. Rows outside all folds, those of runs
+// with too few rows and those of the hold-out, have Block -1 and From Never.
 type CellKey struct {
 	Config int32 `json:"config"`
 	Run    int32 `json:"run"`
