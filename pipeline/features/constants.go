@@ -1,14 +1,38 @@
 package features
 
+// This file lists the constants of a deployment that the formulas of features use (docs/spec.md, section 4), with
+// names, units and formulas as Explanation prints them. The values are computed with the Space; the functions
+// here only read them.
+
 import "slices"
 
-// constant is a number of a space: a dimension or setting of the deployment if it has no formula,
-// otherwise derived by that formula.
+// constant is a number of a space. formula is the text that derives it from others; a constant without
+// one is a dimension or setting of the deployment, or follows a rule of docs/spec.md that is no formula of
+// constants, such as a sum over the layers of a model.
 type constant struct {
 	name    string
 	unit    string
 	formula string
 	value   func(*Space) float64
+}
+
+// constants returns the numbers of the space, those of its version of the spec: dimensions and settings first,
+// then what is derived from them, in the order of docs/spec.md.
+func (s *Space) constants() []Quantity {
+	if Layered(s.version) {
+		out := s.quantities(settingConstants, constants13)
+		out = append(out, s.attentionConstants()...)
+		out = append(out, s.quantities(reduceConstants13)...)
+		return append(out, s.quantities(sharedWith13(constants11))...)
+	}
+	switch s.version.Base() {
+	case V10:
+		return s.quantities(modelConstants, settingConstants, constants10)
+	case V12:
+		return s.quantities(modelConstants, settingConstants, constants11, constants12)
+	default:
+		return s.quantities(modelConstants, settingConstants, constants11)
+	}
 }
 
 // modelConstants are the dimensions of the model.
@@ -176,13 +200,13 @@ var constants13 = []constant{
 	{"bytes_per_activation", "B", "", func(s *Space) float64 { return s.dep.Model.BytesPerActivation }},
 }
 
-// layerConstants are listed after the costs of attention in spec 1.3.
-var layerConstants = []constant{
+// reduceConstants13 are constants of spec 1.3 that are listed after those of attention.
+var reduceConstants13 = []constant{
 	{"allreduces_per_step", "1", "pos(tp - 1)*(blocks + 1)", func(s *Space) float64 { return s.allreduces }},
 }
 
-// layeredConstants names the constants of 1.1 that spec 1.3 derives in the same way.
-var layeredConstants = []string{
+// namesSharedWith13 names the constants of 1.1 that spec 1.3 derives in the same way.
+var namesSharedWith13 = []string{
 	"block_size_bytes",
 	"group_peak_flops",
 	"group_peak_bandwidth",
@@ -195,34 +219,15 @@ var layeredConstants = []string{
 	"roofline_step_time",
 }
 
-// layeredOf returns the constants that layeredConstants names.
-func layeredOf(all []constant) []constant {
+// sharedWith13 returns the constants that namesSharedWith13 names.
+func sharedWith13(all []constant) []constant {
 	var out []constant
 	for _, c := range all {
-		if slices.Contains(layeredConstants, c.name) {
+		if slices.Contains(namesSharedWith13, c.name) {
 			out = append(out, c)
 		}
 	}
 	return out
-}
-
-// constants returns the space's numbers in the order of docs/spec.md: dimensions first, then
-// everything derived.
-func (s *Space) constants() []Quantity {
-	if Layered(s.version) {
-		out := s.quantities(settingConstants, constants13)
-		out = append(out, s.attentionConstants()...)
-		out = append(out, s.quantities(layerConstants)...)
-		return append(out, s.quantities(layeredOf(constants11))...)
-	}
-	switch s.version.Base() {
-	case V10:
-		return s.quantities(modelConstants, settingConstants, constants10)
-	case V12:
-		return s.quantities(modelConstants, settingConstants, constants11, constants12)
-	default:
-		return s.quantities(modelConstants, settingConstants, constants11)
-	}
 }
 
 // quantities returns the values of groups of constants.

@@ -74,7 +74,7 @@ func pythonFormulas() ([]byte, error) {
 		V10: constants10,
 		V11: constants11,
 		V12: slices.Concat(constants11, constants12),
-		V13: slices.Concat(layerConstants, layeredOf(constants11)),
+		V13: slices.Concat(reduceConstants13, sharedWith13(constants11)),
 	} {
 		of := version{Hash: SetOf(v).Hash, Beta: list(BetaFeatures(v)), Alpha: list(AlphaFeatures(v))}
 		for _, q := range quantities {
