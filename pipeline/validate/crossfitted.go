@@ -74,8 +74,8 @@ func withValues(cs []coeff.Coefficient, values []float64) []coeff.Coefficient {
 	return out
 }
 
-// crossFitted returns a replay of a phase of a training run block by block, each with the
-// coefficients that were fitted without it; nil if the fit has no such coefficients for the phase.
+// crossFitted replays a phase of a training run again, as p did, but block by block, each with the
+// coefficients that were fitted without it. It returns nil if the fit has no such coefficients for the phase.
 func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment) (*replayedPhase, error) {
 	blocks := j.cross.fits.BlocksOf(t.id, phase.Name)
 	if !t.training || blocks == nil {
@@ -100,27 +100,28 @@ func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, d
 	return &c, nil
 }
 
-// runBlocks replays the phase once for every block, from the first request of the phase until the
-// last one of the block has left, so that the block's requests meet the queue and the cache that
-// the requests before them make. The result has each request from the replay of its own block.
+// runBlocks replays the phase once for every block (engine b has the coefficients that were fitted without
+// block b), from the first request of the phase until the last one of the block is done, so that the block's
+// requests meet the queue and the cache that the requests before them make. The result has each request from
+// the replay of its own block.
 func (p *replayedPhase) runBlocks(prepare func(sim.Config) sim.Config) (*sim.Result, error) {
-	block := make([]int, len(p.recorded))
-	left := make([]int, len(p.engines))
+	block := make([]int, len(p.recorded))    // of each request
+	remaining := make([]int, len(p.engines)) // requests of each block that are not done
 	for i := range p.recorded {
 		block[i] = p.blocks.Block(p.recorded[i].ArrivalNs)
-		left[block[i]]++
+		remaining[block[i]]++
 	}
 	out := &sim.Result{Requests: make([]sim.RequestResult, len(p.recorded))}
 	for b := range p.engines {
-		if left[b] == 0 {
+		if remaining[b] == 0 {
 			continue
 		}
 		res, err := sim.Stream(prepare(p.engines[b].Config), p.requests, nil, func(i int, r *sim.RequestResult) bool {
 			if block[i] == b {
 				out.Requests[i] = *r
-				left[b]--
+				remaining[b]--
 			}
-			return left[b] > 0
+			return remaining[b] > 0
 		})
 		if err != nil {
 			return nil, err
@@ -137,8 +138,9 @@ func (p *replayedPhase) runBlocks(prepare func(sim.Config) sim.Config) (*sim.Res
 	return out, nil
 }
 
-// timesOver returns the plain times of each request over those of another replay of the phase, by
-// metric; nil for the same replay. Times that one of them does not have count as equal.
+// timesOver returns, by metric, the ratio of each request's time in this replay to its time in another replay
+// of the phase, both without noise; nil for the same replay. Where one of them has no time, the ratio is 1.
+// withNoise multiplies the noisy times of the other replay by it, to get those of this one without more replays.
 func (p *replayedPhase) timesOver(other *replayedPhase) map[string][]float64 {
 	if p == other {
 		return nil

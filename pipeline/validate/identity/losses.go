@@ -1,6 +1,8 @@
 package identity
 
-// This file counts the records that are missing from a stream.
+// This file estimates how many records a recording lost, one identity for each stream: step summaries,
+// journeys, spans, events, snapshots, logged passes, requests of clients, KV events. Functions return
+// readings, in which `violated` is the number of lost records and `largest` their share.
 
 import (
 	"fmt"
@@ -12,14 +14,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// LossTolerance is the share of a stream that may be missing before a verdict counts it.
+// LossTolerance is the share of a stream that may be missing without breaking its identity.
 const LossTolerance = 0.02
 
 // stepLossTolerance is the tolerance for step summaries. It is larger, because each summary is exact even
 // where others are missing.
 const stepLossTolerance = 0.05
 
-// lossReading returns the reading of a share of lost records.
+// lossReading returns the reading of a stream of which records were recorded and lost. format and args make
+// the sentence on the loss.
 func lossReading(recorded, lost int, format string, args ...any) reading {
 	all := recorded + lost
 	r := reading{checked: all, violated: lost, largest: share(lost, all)}
@@ -28,8 +31,8 @@ func lossReading(recorded, lost int, format string, args ...any) reading {
 	return r
 }
 
-// filesWhole returns whether the extraction found a file that ends too early. How much such a file lacks is
-// unknown, so there is no share to compare.
+// filesWhole returns a broken reading if the extraction found a file that ends too early. How much such a
+// file lacks is unknown, so its share counts as 1.
 func filesWhole(f *facts) reading {
 	r := reading{checked: 1}
 	for _, finding := range f.Findings {
@@ -43,8 +46,15 @@ func filesWhole(f *facts) reading {
 	return r
 }
 
-// stepsComplete returns how many fewer summaries there are than the sample rate gives for the step
-// ids. A deficit of three standard deviations is allowed.
+// Standard deviations of sampling by which the number of sampled records may fall short before the rest of
+// the difference counts as lost.
+const (
+	stepDeviations     = 3
+	snapshotDeviations = 4
+)
+
+// stepsComplete counts how many fewer summaries there are than the sample rate gives for the step
+// ids, less what sampling explains.
 func stepsComplete(f *facts) reading {
 	n := len(f.run.Steps)
 	if n < 2 || f.run.Aggregate != nil {
@@ -53,7 +63,7 @@ func stepsComplete(f *facts) reading {
 	ids := float64(f.stepIDs())
 	rate := f.dep.Tracing.StepSampleRate.Or(1)
 	expected := ids * rate
-	lost := math.Max(0, expected-float64(n)-3*math.Sqrt(expected*(1-rate)))
+	lost := math.Max(0, expected-float64(n)-stepDeviations*math.Sqrt(expected*(1-rate)))
 	r := lossReading(n, int(lost), "%d of %.0f step ids have a summary, where step_tracing_sample_rate %g gives about %.0f: about %.3g %% of the "+
 		"summaries were lost", n, ids, rate, expected, 100*lost/math.Max(1, expected))
 	r.broken = r.largest > stepLossTolerance
@@ -73,8 +83,8 @@ func (f *facts) stepIDs() int64 {
 	return last - first + 1
 }
 
-// journeysComplete returns the sum, over all steps, of the running requests of which no journey is
-// known.
+// journeysComplete counts, in each step, the running requests of which no journey is known. Journeys that may
+// run in the step, and those that ended in the step before, count as known.
 func journeysComplete(f *facts) reading {
 	if len(f.run.Steps) == 0 || f.run.Aggregate != nil || len(f.run.Requests) == 0 {
 		return notChecked("no journeys beside step summaries")
@@ -97,14 +107,16 @@ func journeysComplete(f *facts) reading {
 		"journeys were lost", running, known, 100*lost/math.Max(1, running))
 }
 
-// samplingRates compares how many records there are with the sample rates that run.yaml states, and returns the reading. A rate that
-// is stated too small hides a loss, because what is missing counts as not sampled.
+// samplingRates compares the recorded share of steps, journeys and snapshots with the sample rates that
+// run.yaml states. A share above its rate means that the rate is stated too small. That hides a loss, because
+// records that are missing then count as not sampled.
 func samplingRates(f *facts) reading {
 	n := len(f.run.Steps)
 	if n < fewestOfPart || f.run.Aggregate != nil {
 		return notChecked("fewer than %d step summaries", fewestOfPart)
 	}
 	var r reading
+	// independent is the number of independent draws among all.
 	compare := func(key string, rate trace.Opt[float64], recorded, all, independent float64) {
 		if !rate.OK || rate.V >= 1 || all < fewestOfPart {
 			return
@@ -144,11 +156,13 @@ func samplingRates(f *facts) reading {
 
 // Tolerances of sample rates.
 const (
-	rateDeviations = 5
-	longerJourneys = 4 // long journeys run in many steps: so many journeys count as one that was drawn
+	rateDeviations = 5 // standard deviations of sampling
+	// A journey that runs in many steps counts in each of them, so the share of running requests with a
+	// journey scatters more than that of journeys: as if there were this many times fewer.
+	longerJourneys = 4
 )
 
-// apiSpansComplete returns the number of core spans whose API span is missing.
+// apiSpansComplete counts the core spans whose API span is missing.
 func apiSpansComplete(f *facts) reading {
 	core, lost := 0, 0
 	for i := range f.run.Requests {
@@ -170,7 +184,7 @@ func apiSpansComplete(f *facts) reading {
 	return lossReading(core-lost, lost, "%d of %d requests of the engine have no API span: their arrival and departure are not known", lost, core)
 }
 
-// coreSpansComplete returns the number of API spans whose core span is missing.
+// coreSpansComplete counts the API spans whose core span is missing.
 func coreSpansComplete(f *facts) reading {
 	api, lost := 0, 0
 	for i := range f.run.Requests {
@@ -192,7 +206,7 @@ func coreSpansComplete(f *facts) reading {
 	return lossReading(api-lost, lost, "%d of %d API spans have no core span: their journeys were lost", lost, api)
 }
 
-// eventsComplete returns the number of core spans with dropped or missing events.
+// eventsComplete counts the core spans with dropped or missing events.
 func eventsComplete(f *facts) reading {
 	core, lost := 0, 0
 	for i := range f.run.Requests {
@@ -202,6 +216,7 @@ func eventsComplete(f *facts) reading {
 		}
 		core++
 		started := q.ScheduledNs.OK || q.FirstTokenNs.OK
+		// It has an event but not one that must have come before it.
 		isHalf := q.FinishedNs.OK && q.FirstTokenNs.OK && !q.ScheduledNs.OK || started && !q.QueuedNs.OK
 		if q.DroppedEvents > 0 || isHalf {
 			lost++
@@ -213,7 +228,7 @@ func eventsComplete(f *facts) reading {
 	return lossReading(core-lost, lost, "%d of %d journeys lost events", lost, core)
 }
 
-// snapshotsComplete returns the larger of two shares: of running requests without a snapshot in the
+// snapshotsComplete takes the larger of two lost shares: of running requests without a snapshot in the
 // steps that have snapshots, and of steps that should have snapshots by the sample rate and have
 // none.
 func snapshotsComplete(f *facts) reading {
@@ -232,7 +247,7 @@ func snapshotsComplete(f *facts) reading {
 			}
 		}
 		expected := float64(busy) * rate.V
-		missing := math.Max(0, expected-float64(c.steps)-4*math.Sqrt(expected*(1-rate.V)))
+		missing := math.Max(0, expected-float64(c.steps)-snapshotDeviations*math.Sqrt(expected*(1-rate.V)))
 		lost = math.Max(lost, missing/math.Max(1, expected))
 	}
 	all := int(c.depth)
@@ -240,8 +255,7 @@ func snapshotsComplete(f *facts) reading {
 		100*lost)
 }
 
-// passesComplete returns the result of the check that the numbers of logged passes have no gaps, with
-// the number of passes missing.
+// passesComplete counts the numbers that are missing between those of logged passes.
 func passesComplete(f *facts) reading {
 	var lost, n int
 	its := f.run.Iterations
@@ -261,8 +275,8 @@ func passesComplete(f *facts) reading {
 	return lossReading(n+1, lost, "%d numbers of logged passes are missing among %d", lost, n+1+lost)
 }
 
-// clientsComplete compares the requests of the client with those of the server, looks for gaps in
-// numbered ids, and returns the reading.
+// clientsComplete estimates how many requests the clients' files lack: the largest of the gaps in
+// numbered ids, the served requests that no client has, and the share of others' requests in counters.
 func clientsComplete(f *facts) reading {
 	n := len(f.run.Observed)
 	if n == 0 {
@@ -300,8 +314,9 @@ func clientsComplete(f *facts) reading {
 // mostUnclaimed is the share of the decodes of a log that may be of no client's request: warm-ups, and loads of other days.
 const mostUnclaimed = 0.25
 
-// decodesOfOthers compares the output tokens of the clients' requests with those of a log without gaps, and returns the reading.
-// A load that ran before or after the requests of the clients changes none of them.
+// decodesOfOthers compares the output tokens of the clients' requests with those of a log without gaps. Its
+// reading names the difference and fails nothing (IdentityNamed), because a load that ran before or after the
+// requests of the clients changes none of them. It is empty if the log or the clients do not count all tokens.
 func (f *facts) decodesOfOthers() reading {
 	var outputs, generated float64
 	for i := range f.run.Observed {
@@ -373,7 +388,7 @@ func numbered(id string) (prefix string, number int, ok bool) {
 	return id[:from], number, err == nil && len(id)-from <= 9
 }
 
-// kvEventsComplete returns the number of store events whose parent block no earlier event stored.
+// kvEventsComplete counts the store events whose parent block no earlier event stored.
 // An event can store several blocks in a row; only the first has a parent that is outside the
 // event.
 func kvEventsComplete(f *facts) reading {
