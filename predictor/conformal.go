@@ -53,7 +53,8 @@ func ratiosOf(t *trainingColumns, m model, rows []int) *residualRatios {
 	return r
 }
 
-// At returns the factors of a level, one for each calibration group.
+// At returns the factors of a level, one for each calibration group: for a group of fewer than leastGroup
+// rows that of all rows.
 func (r *residualRatios) At(level float64) forest.LevelFactors {
 	f := forest.LevelFactors{Level: level}
 	for g := range f.Factors {

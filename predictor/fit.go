@@ -16,34 +16,35 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// readRuns returns the rows of every run of a document.
-func readRuns(out string, made *RowsDocument) ([]*runRows, error) {
+// readRuns returns the rows in folder rowsDir of every run of a document.
+func readRuns(rowsDir string, made *RowsDocument) ([]*runRows, error) {
 	var list []*runRows
 	for i := range made.Runs {
 		r := &made.Runs[i]
-		rows, err := readPredictorRows(out, r.ID)
+		rows, err := readPredictorRows(rowsDir, r.ID)
 		if err != nil {
 			return nil, err
 		}
 		if len(rows) != r.Rows {
 			return nil, fmt.Errorf("%s: got %d rows, %s counts %d: make them again with predictor rows",
-				table.RunDir(out, r.ID), len(rows), RowsFile, r.Rows)
+				table.RunDir(rowsDir, r.ID), len(rows), RowsFile, r.Rows)
 		}
 		list = append(list, &runRows{ID: r.ID, Config: r.Config, Rows: rows})
 	}
 	return list, nil
 }
 
-// Fit trains on the rows in out of the runs extracted to in. It returns the scores on the rows held
-// out, and the predictor. c is nil if step times cannot be predicted; o.PhysicsReason is then the
-// reason.
-func Fit(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument,
+// Fit trains predictors on the rows that predictor rows wrote to rowsDir (made describes them), for runs
+// whose extraction ext is in extractDir. It returns the scores on the rows held out, and the document of
+// the predictor. c are the coefficients that predict step times, from which physics estimates latencies;
+// nil if there are none, and o.PhysicsReason is then the reason.
+func Fit(ctx context.Context, extractDir, rowsDir string, ext *result.Extract, made *RowsDocument,
 	c *Coefficients, o TrainOptions, h result.Header) (*Scores, *Document, error) {
-	list, err := readRuns(out, made)
+	list, err := readRuns(rowsDir, made)
 	if err != nil {
 		return nil, nil, err
 	}
-	withPhysics(&o, in, ext, list, made, c)
+	withPhysics(&o, extractDir, ext, list, made, c)
 	targets, scores, err := train(ctx, list, o)
 	if err != nil {
 		return nil, nil, err
@@ -108,7 +109,7 @@ func (p *Document) setVerdict() {
 
 // withPhysics sets the columns and the targets of a training and, with coefficients, the function
 // that estimates latencies from step times (physics).
-func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRows,
+func withPhysics(o *TrainOptions, extractDir string, ext *result.Extract, list []*runRows,
 	made *RowsDocument, c *Coefficients) {
 	o.features = made.Options.Features
 	o.targets = targetsOf(made.Options.Target)
@@ -116,7 +117,7 @@ func withPhysics(o *TrainOptions, in string, ext *result.Extract, list []*runRow
 		return
 	}
 	o.isRefit = c.Fit != nil
-	o.physics = physicsOf(in, ext, list, c, made.Options.KeepSaturated, o.Workers)
+	o.physics = physicsOf(extractDir, ext, list, c, made.Options.KeepSaturated, o.Workers)
 }
 
 // optionsOf returns the options of a training as documents record them.
@@ -160,15 +161,15 @@ func FitCommand(made *RowsDocument, physics string, o TrainOptions) string {
 	return strings.Join(words, " ") + " # " + made.Command
 }
 
-// Evaluate returns the scores of a finished predictor on the rows in out, which should be of runs
-// that it was not trained on.
-func Evaluate(ctx context.Context, in, out string, ext *result.Extract, made *RowsDocument,
+// Evaluate returns the scores of a finished predictor on the rows in rowsDir, which should be of runs
+// that it was not trained on. Other arguments are those of Fit.
+func Evaluate(ctx context.Context, extractDir, rowsDir string, ext *result.Extract, made *RowsDocument,
 	p *Document, c *Coefficients, o TrainOptions, h result.Header) (*Scores, error) {
-	list, err := readRuns(out, made)
+	list, err := readRuns(rowsDir, made)
 	if err != nil {
 		return nil, err
 	}
-	withPhysics(&o, in, ext, list, made, c)
+	withPhysics(&o, extractDir, ext, list, made, c)
 	o.features = p.Options.Rows.Features
 	var physics []estimates
 	if o.physics != nil {

@@ -30,13 +30,13 @@ type Coefficients struct {
 // physicsOf returns a function that estimates the latencies of rows by the physics model. It takes
 // the coefficients of c or, if hide is not nil, refits them without the intervals in hide, so that
 // test rows do not influence them.
-func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients, keepSaturated bool,
+func physicsOf(extractDir string, ext *result.Extract, list []*runRows, c *Coefficients, keepSaturated bool,
 	workers int) estimator {
 	return func(ctx context.Context, hide []hidden) ([]estimates, error) {
 		set := c.Set
 		if hide != nil {
 			var err error
-			if set, err = refitted(ctx, in, ext, c.Fit, hide, keepSaturated, workers); err != nil {
+			if set, err = refitted(ctx, extractDir, ext, c.Fit, hide, keepSaturated, workers); err != nil {
 				return nil, err
 			}
 		}
@@ -50,7 +50,7 @@ func physicsOf(in string, ext *result.Extract, list []*runRows, c *Coefficients,
 }
 
 // refitted returns the coefficients of a fit of the same runs without the hidden intervals.
-func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit, hide []hidden,
+func refitted(ctx context.Context, extractDir string, ext *result.Extract, f *result.Fit, hide []hidden,
 	keepSaturated bool, workers int) (*coeff.Set, error) {
 	o := fit.DefaultOptions()
 	o.Spec = features.Version(f.Options.Spec)
@@ -78,7 +78,7 @@ func refitted(ctx context.Context, in string, ext *result.Extract, f *result.Fit
 			o.Without = append(o.Without, r.ID)
 		}
 	}
-	sources := pipeline.FitSources(in, ext)
+	sources := pipeline.FitSources(extractDir, ext)
 	for i := range sources {
 		judge, id := sources[i].Judge, sources[i].ID
 		sources[i].Judge = func(run *trace.Run) (string, []rows.Span) {

@@ -61,11 +61,13 @@ func (b *rowBuilder) isWarmUp(l *requestLife) bool {
 	return l.arrived.V < b.warmUpNs
 }
 
-// fillEngineState sets the columns of what the engine is doing at t (ns). It returns a reason if
-// one of them is unknown.
+// fillEngineState sets the columns of what the engine is doing at t (ns), from the journeys up to t (b.counts)
+// and the last recorded step. With --state step, the queue depths are those of the step, as a router that
+// scrapes metrics would see them. It returns a reason if a column is unknown, and counts how often steps and
+// journeys agree.
 func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 	c := b.counts
-	st, at := b.steps.lastBy(t)
+	st, stepIndex := b.steps.lastBy(t)
 	if st != nil {
 		r.StateAgeUs = trace.Some(float64(r.DecisionNs-st.TsStartNs) / 1000)
 	}
@@ -99,14 +101,14 @@ func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 	if reason := b.fillKV(r, st, tokens); reason != "" {
 		return reason
 	}
-	p := c.prefillNow(at, b.src.Deployment.Engine.MaxNumBatchedTokens)
+	p := c.prefillNow(stepIndex, b.src.Deployment.Engine.MaxNumBatchedTokens)
 	r.StepPrefillTokens = p.now
 	r.StepPrefillRequests = p.ending
 	r.NextPrefillTokens = p.next
 	r.NextPrefillRequests = p.nextEnding
 	r.TokensWaitingAhead = c.ahead + p.left
 	r.RequestsAhead = c.aheadRequests + p.leftRequests
-	if b.steps.complete {
+	if b.steps.complete { // the last recorded step is the one that runs
 		r.SinceStepUs = r.StateAgeUs
 	}
 	r.RunningInflight = c.inflight
