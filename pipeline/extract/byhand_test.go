@@ -284,7 +284,7 @@ func TestOrderOfRotatedFiles(t *testing.T) {
 		{joined(inReadingOrder(input("t.json", "t-2026-09-14T05-02-14.173.json.gz", "t-2026-09-14T05-02-14.172-size.json", "u.pb"))),
 			"t-2026-09-14T05-02-14.172-size.json +, t-2026-09-14T05-02-14.173.json.gz +, t.json, u.pb"},
 		{joined(inReadingOrder(input("t.json.gz", "t.json.1", "t.csv.1", "t.csv"))), "t.csv, t.csv.1, t.json.1 +, t.json.gz"},
-		{joined(inSegments(input("a.x.10.jsonl", "a.x.9.jsonl.gz", "a.y.1.jsonl.zst", "plain"))), "a.x.9.jsonl.gz, a.x.10.jsonl, a.y.1.jsonl.zst, plain"},
+		{joined(inSegmentOrder(input("a.x.10.jsonl", "a.x.9.jsonl.gz", "a.y.1.jsonl.zst", "plain"))), "a.x.9.jsonl.gz, a.x.10.jsonl, a.y.1.jsonl.zst, plain"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got  %s\nwant %s", c.got, c.want)
@@ -292,7 +292,7 @@ func TestOrderOfRotatedFiles(t *testing.T) {
 	}
 	in := input("a.1.jsonl")
 	in[0].Joins = true
-	if inSegments(in)[0].Joins {
+	if inSegmentOrder(in)[0].Joins {
 		t.Error("a part of a trace continues in the next")
 	}
 }

@@ -77,7 +77,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 		s.logs = append(s.logs, silent...)
 	}
 	s.logs = inReadingOrder(s.logs)
-	s.passes = inSegments(s.passes)
+	s.passes = inSegmentOrder(s.passes)
 	s.clients = inReadingOrder(s.clients)
 	return nil
 }
@@ -183,7 +183,7 @@ func (s *inputSet) sortTraces() {
 			s.traces = append(s.traces, given[i])
 		}
 	}
-	s.passes = inSegments(s.passes)
+	s.passes = inSegmentOrder(s.passes)
 }
 
 // addInput adds a file to those of its kind. It reports false for a kind that is not read.

@@ -1,6 +1,7 @@
 package extract
 
-// This file puts the files of a rotated set into the order in which they were written.
+// This file puts the files of a rotated set, and the segments of a forward-pass trace, into the order in
+// which they were written.
 
 import (
 	"cmp"
@@ -58,15 +59,17 @@ func inReadingOrder(in []source.Input) []source.Input {
 	return in
 }
 
-// segment matches the parts of a forward-pass trace: <prefix>.<producer>.<n>.jsonl.gz.
+// segment matches the files into which Dynamo's --fpm-trace divides a forward-pass trace (spec#wire-fpm):
+// <prefix>.<producer>.<n>.jsonl.gz, where n counts from file to file.
 var segment = regexp.MustCompile(`^(.*)\.(\d{1,12})\.jsonl(?:\.gz|\.zst)?$`)
 
-// inSegments returns the parts of each producer sorted by number. No record continues from part to
-// part.
-func inSegments(in []source.Input) []source.Input {
+// inSegmentOrder returns the files of forward-pass traces sorted by producer, and of each producer by segment
+// number. Joins is false for all of them, unlike in inReadingOrder, because no record continues in the next
+// segment.
+func inSegmentOrder(in []source.Input) []source.Input {
 	key := func(f *source.Input) string {
 		m := segment.FindStringSubmatch(f.Name)
-		if m == nil {
+		if m == nil { // one file that is not divided
 			return f.Name + "\x00"
 		}
 		return m[1] + "\x00" + strings.Repeat("0", 12-len(m[2])) + m[2]

@@ -8,15 +8,18 @@ import (
 )
 
 // This file writes into each request the pass that ended its prompt and its tokens from the prefix
-// cache (spec#counted-hits). Counting gives the sum of these tokens, the hits, for each chain. A
-// chain of one prompt thereby has an exact value. For a chain of several prompts, the sum bounds the
-// hits of each prompt, and splitHits guesses values within these bounds.
+// cache (spec#counted-hits). Counting gives the sum of these tokens, the hits, for each chain of
+// passes that the token budget joins (chains.go). A chain of one prompt thereby has an exact value. For a
+// chain of several prompts, the sum bounds the hits of each prompt, and splitHits guesses values within
+// these bounds.
 
 // bounds is the least and the most tokens of a prompt that may have come from the prefix cache.
 type bounds struct{ lo, hi int64 }
 
 // Fill writes into the requests the index of the pass that ended their prompt (Iteration), their
-// cached tokens with the bounds, and the source of that value (CachedSource).
+// cached tokens with the bounds, the source of that value (CachedSource), and, if the log is of several
+// engines, the number of theirs (Engine, from 1). A number of cached tokens that a request already has is
+// kept. A failed request gets neither pass nor bounds, so that the guess for it is 0 cached tokens.
 func (g *Pairing) Fill() {
 	all := make([][]bounds, len(g.chains)) // of each chain's prompts
 	for k := range g.chains {
@@ -30,7 +33,7 @@ func (g *Pairing) Fill() {
 		g.setIterations(c)
 		for i := range c.prompts {
 			r := &g.rows[c.prompts[i].row]
-			b := all[k][i]
+			b := all[k][i] // bounds of this prompt
 			if c.prompts[i].isFailed {
 				continue
 			}

@@ -76,7 +76,7 @@ type Source struct {
 	bom    bool      // a byte order mark was skipped
 	sum    hash.Hash // hash of the bytes read from R, which replaces raw.sum (sumLater)
 	Limits Limits
-	out    int64 // number of decompressed bytes so far
+	out    int64 // decompressed bytes so far, summed over the layers of a file compressed more than once
 	start  int64 // offset of the part in the file
 	close  []func()
 }
@@ -163,7 +163,8 @@ func (s *Source) wrap(r io.Reader) {
 	s.R = bufio.NewReaderSize(&expansionGuard{s: s, r: r}, 1<<18)
 }
 
-// expansionGuard returns an error if a stream expands beyond Limits.MaxExpansion.
+// expansionGuard returns an error if a stream expands beyond Limits.MaxExpansion: a small file made to
+// expand without end must not fill the memory or the disk.
 type expansionGuard struct {
 	s *Source
 	r io.Reader
