@@ -144,13 +144,13 @@ func (c *candidate) isAlike() bool {
 
 // simulate serves the load with n servers, or with one that represents n.
 func (c *candidate) simulate(n int, seed int64, measured int) (*predict.Sample, error) {
-	load, n, share := c.simulatedShare(n)
-	return c.serve(func() (*predict.Stretch, error) { return load.Stretch(seed, measured, c.warmUpS, share) }, seed, c.replicas(n))
+	load, simulated, sharing := c.simulatedPart(n)
+	return c.serve(func() (*predict.Stretch, error) { return load.Stretch(seed, measured, c.warmUpS, sharing) }, seed, c.replicas(simulated))
 }
 
-// simulatedShare returns what is simulated for n servers: a load, the servers it goes to, and how many servers
-// share the arrivals of which the load is a part.
-func (c *candidate) simulatedShare(n int) (load predict.Load, servers, share int) {
+// simulatedPart returns what is simulated for n servers: a load, the number of servers that it goes to, and
+// the number of servers that share the arrivals of which the load is a part (servers of predict.Load.Stretch).
+func (c *candidate) simulatedPart(n int) (load predict.Load, simulated, sharing int) {
 	if c.isAlike() {
 		return c.q.Load.WithAmount(c.q.Load.Amount() / float64(n)), 1, n
 	}

@@ -220,11 +220,11 @@ func TestStartOfPoolsByHand(t *testing.T) {
 // arrivals, behind another all with all.
 func TestSimulatedShareByHand(t *testing.T) {
 	c := &candidate{q: &Question{Load: predict.Load{RateRPS: 12}, Routing: cluster.RouteRoundRobin}}
-	if load, servers, share := c.simulatedShare(4); load.RateRPS != 3 || servers != 1 || share != 4 {
+	if load, servers, share := c.simulatedPart(4); load.RateRPS != 3 || servers != 1 || share != 4 {
 		t.Errorf("got %+v on %d servers, of %d", load, servers, share)
 	}
 	c.q.Routing = cluster.RouteLeastRequests
-	if load, servers, share := c.simulatedShare(4); load.RateRPS != 12 || servers != 4 || share != 1 {
+	if load, servers, share := c.simulatedPart(4); load.RateRPS != 12 || servers != 4 || share != 1 {
 		t.Errorf("got %+v on %d servers, of %d", load, servers, share)
 	}
 }

@@ -53,13 +53,16 @@ func (s *Stretch) AtMeanRate() {
 }
 
 // Stretch returns the requests of one seed: so many measured requests after warmUpS seconds of
-// load, followed by load until they are answered. Arrivals are those that one of share servers
-// behind a round-robin router gets; with share 1 all of them.
+// load, followed by load until they are answered. With servers above 1, RateRPS is the rate of one of so
+// many servers behind a round-robin router, which gets every servers-th of Poisson arrivals: their gaps
+// are gamma-distributed with a coefficient of variation of 1/sqrt(servers). A closed loop and a workload
+// do not use servers.
 //
-// A closed loop starts its clients evenly over warmUpS seconds. Started together, the first
-// requests of all clients would wait for each other, and they would be the tenth with the largest
-// TTFT. Benchmarks warm up for the same reason.
-func (l *Load) Stretch(seed int64, measured int, warmUpS float64, share int) (*Stretch, error) {
+// A closed loop has two requests of each client before the measured ones, and one and a half after them.
+// It starts its clients evenly over warmUpS seconds. Started together, the first requests of all clients
+// would wait for each other, and they would be the tenth with the largest TTFT. Benchmarks warm up for
+// the same reason.
+func (l *Load) Stretch(seed int64, measured int, warmUpS float64, servers int) (*Stretch, error) {
 	if l.IsWorkload() {
 		return l.drawWorkload(seed, measured, warmUpS)
 	}
@@ -73,7 +76,7 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, share int) (*S
 		Requests: before + measured + after,
 		Prompt:   spread(l.InputTokens),
 		Output:   spread(l.OutputTokens),
-		Arrivals: workload.ArrivalSpec{Kind: "gamma", RateRPS: l.RateRPS, CV: 1 / math.Sqrt(float64(share))},
+		Arrivals: workload.ArrivalSpec{Kind: "gamma", RateRPS: l.RateRPS, CV: 1 / math.Sqrt(float64(servers))},
 	}
 	if l.Clients > 0 {
 		g.Arrivals = workload.ArrivalSpec{Kind: "closed", Clients: l.Clients, RampS: warmUpS}
