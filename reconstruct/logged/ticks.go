@@ -1,6 +1,7 @@
 package logged
 
-// This file finds the clock of passes from stamps of whole seconds.
+// This file finds when passes ended from stamps of whole seconds, as vLLM's log lines have them
+// (spec#iteration-times). A tick is the change of the whole second between the stamps of two passes.
 
 import (
 	"math"
@@ -152,7 +153,7 @@ func (f *filler) layEndToEnd() {
 			p := &f.passes[i]
 			cycle := (p.it.ElapsedUs + p.constantUs) * 1000
 			sum += cycle
-			z.addStamp(p, sum, i > from, cycle, i)
+			z.addStamp(i, p, sum, cycle, i == from)
 		}
 		sum = 0
 		for i := from; i < to; i++ {
@@ -178,9 +179,9 @@ func (f *filler) layEndToEnd() {
 // or precise stamp gives an estimate with an error of up to one pass.
 type stretchOrigin struct {
 	lo, hi float64
-	index  []int     // of the passes with a tick
-	ticks  []float64 // the origin that follows from each
-	smooth []float64
+	index  []int     // passes with a tick or a precise stamp, ascending
+	ticks  []float64 // the origin that follows from each of them, ns
+	smooth []float64 // ticks averaged over tickWindow neighbours, ns; nil until originFor needs it
 }
 
 // tickWindow is the number of ticks on either side over which estimates are averaged, because a
@@ -188,21 +189,25 @@ type stretchOrigin struct {
 // drifts.
 const tickWindow = 8
 
-// addStamp adds the bounds and the estimate that pass i gives. sum is the time from the start of
-// the stretch to the end of the pass, cycle the elapsed time and constant of the pass, ns. inside
-// is false for the first pass of the stretch, whose tick may have come before it.
-func (z *stretchOrigin) addStamp(p *pass, sum float64, inside bool, cycle float64, i int) {
-	if p.it.StampNs.OK {
-		z.lo = math.Max(z.lo, float64(p.it.StampNs.V)-sum)
-		z.hi = math.Min(z.hi, float64(p.it.StampNs.V+p.it.StampStepNs.V)-sum)
+// addStamp adds what the stamp of p, pass i, shows about the origin. endNs is the time from the start of the
+// stretch to the end of the pass, cycleNs the elapsed time and constant of the pass. The line of a pass is
+// stamped at its end and the stamp rounded down to a multiple of StampStepNs, which bounds the origin. A
+// precise stamp also gives an estimate. A tick gives one too, as if it had happened in the middle of the
+// pass, but not in the first pass of the stretch, because it may have happened in the idle time before.
+func (z *stretchOrigin) addStamp(i int, p *pass, endNs, cycleNs float64, isFirst bool) {
+	stamp, step := p.it.StampNs, p.it.StampStepNs.V
+	if stamp.OK {
+		z.lo = math.Max(z.lo, float64(stamp.V)-endNs)
+		z.hi = math.Min(z.hi, float64(stamp.V+step)-endNs)
 	}
-	switch fine := p.it.StampNs.OK && p.it.StampStepNs.V <= preciseNs; {
-	case fine:
+	isPrecise := stamp.OK && step <= preciseNs
+	switch {
+	case isPrecise:
 		z.index = append(z.index, i)
-		z.ticks = append(z.ticks, float64(p.it.StampNs.V+p.it.StampStepNs.V/2)-sum)
-	case inside && p.tick:
+		z.ticks = append(z.ticks, float64(stamp.V+step/2)-endNs)
+	case p.tick && !isFirst:
 		z.index = append(z.index, i)
-		z.ticks = append(z.ticks, float64(p.tickNs)-(sum-cycle/2))
+		z.ticks = append(z.ticks, float64(p.tickNs)-(endNs-cycleNs/2))
 	}
 }
 
