@@ -33,7 +33,7 @@ type Hardware struct {
 	TFlopsPeak               float64 `json:"TFlopsPeak"`                  // 1e12 FLOP/s, dense 16-bit
 	TFlopsFP8                float64 `json:"TFlopsFP8"`                   // 0 = none
 	BwPeakTBs                float64 `json:"BwPeakTBs"`                   // 1e12 B/s
-	MemoryGB                 float64 `json:"memory_gb"`                   // nominal, 1e9 B
+	MemoryGB                 float64 `json:"memory_gb"`                   // nominal, as vendors print it: GiB (usableShare)
 	PCIeBandwidthGBs         float64 `json:"pcie_bandwidth_gb_s"`         // 1e9 B/s, one direction
 	PCIeEfficiency           float64 `json:"pcie_efficiency"`             // (0, 1]
 	InterconnectBandwidthGBs float64 `json:"interconnect_bandwidth_gb_s"` // 1e9 B/s, both directions

@@ -128,7 +128,9 @@ func (d *Draft) ModelOptions() model.Options {
 	return o
 }
 
-// Merge adds the values of other that d does not have, and its findings.
+// Merge adds what d does not have of other: values with their notes, findings, whether the engine runs on a
+// CPU, and the larger KV cache in tokens. What only the reader of one source needs (unknown and refused flags,
+// remarks of a log) is not merged.
 func (d *Draft) Merge(other *Draft) {
 	for _, f := range other.findings {
 		d.addFinding(f)

@@ -228,8 +228,9 @@ func (b *binder) addOperator(op Operator) {
 	b.s.Operators = append(b.s.Operators, op)
 }
 
-// addMoved adds a kernel that no table has. Its time is estimated: the bytes that it moves for the
-// tokens of the step, at usByte each, plus one launch.
+// addMoved adds a kernel that no table has, which runs `times` times in a step. The time of one run is
+// estimated: the bytes that it moves for the step's tokens, CUDA graph padding included (state.run), at
+// usByte us each, plus one launch.
 func (b *binder) addMoved(name string, times, bytesPerToken float64) {
 	if times == 0 {
 		return

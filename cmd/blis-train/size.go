@@ -181,7 +181,8 @@ func sizeLoads(c *cli.Context, load predict.Load) ([]predict.Load, error) {
 	return loads, nil
 }
 
-// completeSizeQuestion checks the flags and sets in the question what they state.
+// completeSizeQuestion checks the flags of size, stores in q those that need parsing, and reads the file of
+// --workload. Flags of single numbers and texts were stored in q when they were parsed (Destination).
 func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err error) {
 	const mostClients = 1 << 16
 	hasRate := c.IsSet("rate")
@@ -246,7 +247,8 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 	if path == "" {
 		return nil
 	}
-	q.Load.InputTokens, q.Load.OutputTokens = 0, 0
+	q.Load.InputTokens = 0 // the defaults of --input-len and --output-len: the file has the lengths
+	q.Load.OutputTokens = 0
 	if q.Load.Workload, q.Load.Draw, _, err = simulate.ReadWorkload(path, con.special); err != nil {
 		return err
 	}

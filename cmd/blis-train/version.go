@@ -34,8 +34,8 @@ func versionCommand() *cli.Command {
 	})
 }
 
-// versionText returns the version with commit, date, compiler and platform, which a bug report
-// needs.
+// versionText returns the version with commit, date, compiler, platform and the versions of the feature
+// sets (spec#spec-version), all of which a bug report needs.
 func versionText() string {
 	commit := releaseCommit
 	date := releaseDate
@@ -53,7 +53,7 @@ func versionText() string {
 				commit += ", changed"
 			}
 		}
-		if v := info.Main.Version; commit == "" && strings.HasPrefix(v, "v") { // go install PATH@VERSION
+		if v := info.Main.Version; commit == "" && strings.HasPrefix(v, "v") { // go install PATH@VERSION records no commit
 			commit = "of " + v
 		}
 	}
@@ -63,10 +63,10 @@ func versionText() string {
 	if date != "" {
 		date = ", " + date
 	}
-	var specs []string
+	var featureVersions []string
 	for _, v := range features.Versions() {
-		specs = append(specs, string(v))
+		featureVersions = append(featureVersions, string(v))
 	}
 	return fmt.Sprintf("%s (commit %s%s, %s, %s/%s, specs %s)", folder.ToolVersion, commit, date, goVersion,
-		runtime.GOOS, runtime.GOARCH, strings.Join(specs, ", "))
+		runtime.GOOS, runtime.GOARCH, strings.Join(featureVersions, ", "))
 }

@@ -123,7 +123,8 @@ func (s *Section) Sub(key string) *Section {
 	return s.reader.Section(s.Value(key), s.PathOf(key))
 }
 
-// Items returns the sections of a list of mappings under a key, with their nodes.
+// Items returns the sections of a list of mappings under a key, with their nodes, by which callers give the
+// place of a mistake in an item.
 func (s *Section) Items(key string) (items []*Section, nodes []*yaml.Node) {
 	list := s.Value(key)
 	if list == nil {

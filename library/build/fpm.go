@@ -299,12 +299,18 @@ func refinedGrid(t export.StepTimer, grid []int64) ([]int64, error) {
 	return out, failed
 }
 
-// balancedBatch returns a pass of n requests that share the new tokens and the context evenly; with
-// 0 tokens they decode.
+// balancedBatch returns a pass of n requests that share the new prompt tokens and the context evenly, as
+// AIConfigurator's partition policy balanced_v1 states of a row; the first requests have one more where n
+// does not divide a total. With 0 new prompt tokens every request decodes one.
 func balancedBatch(n, tokens, context int64) []trace.Chunk {
 	out := make([]trace.Chunk, n)
 	for i := range n {
-		part := func(total int64) int64 { return total/n + min(1, max(0, total%n-i)) }
+		part := func(total int64) int64 {
+			if i < total%n {
+				return total/n + 1
+			}
+			return total / n
+		}
 		had := part(context)
 		if tokens == 0 {
 			had = max(1, had)

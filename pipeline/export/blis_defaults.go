@@ -126,8 +126,9 @@ type blisCalib struct {
 	MemoryGiB  float64 `json:"MemoryGiB"`
 }
 
-// blisHardware returns BLIS's hardware_config.json with the peaks that the coefficients are ratios
-// of. With other peaks in BLIS every ratio would be off by the quotient of the two.
+// blisHardware returns BLIS's hardware_config.json with the peaks of the fit: a coefficient multiplies the time
+// that work takes at those peaks, so with other peaks BLIS would predict other times. The GB in which vendors
+// print the memory of a GPU are GiB (deploy.Hardware).
 func blisHardware(cfgs []result.FitConfig) ([]byte, error) {
 	doc := map[string]blisCalib{}
 	for _, c := range cfgs {
