@@ -62,8 +62,8 @@ func (b *rowBuilder) isWarmUp(l *requestLife) bool {
 }
 
 // fillEngineState sets the columns of what the engine is doing at t (ns), from the journeys up to t (b.counts)
-// and the last recorded step. With --state step, the queue depths are those of the step, as a router that
-// scrapes metrics would see them. It returns a reason if a column is unknown, and counts how often steps and
+// and the last recorded step. With --state step, the numbers of waiting and running requests are those of
+// that step. It returns a reason if a column is unknown, and counts how often steps and
 // journeys agree.
 func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 	c := b.counts

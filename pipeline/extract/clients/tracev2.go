@@ -120,8 +120,8 @@ func (c *Reader) findTraceHeader(file *clientFile) (*tracev2.Header, error) {
 // isYAML reports whether a file extension is one of YAML.
 func isYAML(ext string) bool { return ext == ".yaml" || ext == ".yml" }
 
-// traceRequest returns the request of a row as its client saw it (spec#wire-tracev2). A stamp of 0 us is
-// unknown, and so is every column that the file does not have.
+// traceRequest returns the request of a row as its client saw it (spec#wire-tracev2). A stamp of 0 us and a
+// column that the file does not have are unknown.
 func traceRequest(rec *tracev2.Record, rd *tracev2.Reader) trace.ObservedRequest {
 	column := func(name string, v int64) trace.Opt[int64] { return trace.Opt[int64]{V: v, OK: rd.Has(name)} }
 	stamp := func(us int64) trace.Opt[int64] { return trace.Opt[int64]{V: us * 1000, OK: us > 0} }
