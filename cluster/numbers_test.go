@@ -244,7 +244,7 @@ func TestInputsOfAnExperiment(t *testing.T) {
 		d.Model.NumHeads != want.Model.NumHeads || d.Model.NumKVHeads != want.Model.NumKVHeads || d.Model.IntermediateSize != want.Model.IntermediateSize || d.Model.VocabSize != want.Model.VocabSize || d.Engine.IsAsync() != want.Engine.IsAsync() {
 		t.Errorf("got %+v, want %+v, %v", d, want, err)
 	}
-	if l, err = load(func(o *IsolationOptions) { o.Preset, o.Workload = "workload", filepath.Join(dir, "w.csv") }); err != nil || len(l.hour) != 3 || !slices.Equal(names(l), []string{"w.csv"}) {
+	if l, err = load(func(o *IsolationOptions) { o.Preset, o.Workload = "workload", filepath.Join(dir, "w.csv") }); err != nil || len(l.recorded) != 3 || !slices.Equal(names(l), []string{"w.csv"}) {
 		t.Errorf("a workload: got %+v, %v", l, err)
 	}
 	for name, change := range map[string]func(o *IsolationOptions){
