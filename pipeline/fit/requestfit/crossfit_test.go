@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -89,16 +90,26 @@ func distance(t *testing.T, f *result.CrossFit, of *Learned) float64 {
 // mostDistance is how near a fit of simulated recordings, which scatter, comes to itself without the bias of simulated recordings.
 const mostDistance = 0.75
 
-// TestCrossFitsEqualWholeFits: a fit without a block, which makes no simulated recordings, is the whole fit of the
-// same requests, and predicts the same of the block's requests. So does a fit that ends as early as its objective
-// is settled, and one that goes on until steps gain less than 1 %.
-func TestCrossFitsEqualWholeFits(t *testing.T) {
+// TestCrossFits makes the fits without each block of two loads once, and compares them with whole fits of the same
+// requests and with the fits of loads in which one block is slow.
+func TestCrossFits(t *testing.T) {
 	prior, loads := crossLoads(t, 150)
 	o := DefaultOptions()
 	o.Search = SearchNone
 	cross := crossed(t, prior, loads, o)
-	for _, block := range []int{0, 3} {
-		whole := wholeFit(t, prior, loads, cross, block, o)
+	wholes := map[int]*Learned{}
+	for _, block := range []int{0, slowBlock} {
+		wholes[block] = wholeFit(t, prior, loads, cross, block, o)
+	}
+	t.Run("equal whole fits", func(t *testing.T) { checkEqualWholeFits(t, prior, loads, cross, wholes, o) })
+	t.Run("never saw their block", func(t *testing.T) { checkNeverSawTheirBlock(t, prior, loads, cross, wholes[slowBlock], o) })
+}
+
+// checkEqualWholeFits: a fit without a block, which makes no simulated recordings, is the whole fit of the
+// same requests, and predicts the same of the block's requests. So does a fit that ends as early as its objective
+// is settled, and one that goes on until steps gain less than 1 %.
+func checkEqualWholeFits(t *testing.T, prior *Prior, loads []*Load, cross *result.CrossFits, wholes map[int]*Learned, o Options) {
+	for block, whole := range wholes {
 		if d := distance(t, &cross.Fits[block], whole); d > mostDistance {
 			t.Errorf("block %d: the cross-fit is %.2f standard errors from the whole fit, want at most %.2f", block, d, mostDistance)
 		}
@@ -160,27 +171,26 @@ func wholeFit(t *testing.T, prior *Prior, loads []*Load, cross *result.CrossFits
 	return whole
 }
 
-// TestCrossFitsNeverSawTheirBlock: a server that takes half as long again in one block moves the answer and the fits
+// slowBlock is the block in which checkNeverSawTheirBlock makes the server slow.
+const slowBlock = 2
+
+// checkNeverSawTheirBlock: a server that takes half as long again in one block moves the answer and the fits
 // without the other blocks. The fit without that block is the same to the last bit.
-func TestCrossFitsNeverSawTheirBlock(t *testing.T) {
-	const block = 2
-	prior, loads := crossLoads(t, 150)
-	o := DefaultOptions()
-	o.Search = SearchNone
-	before := crossed(t, prior, loads, o)
-	whole := wholeFit(t, prior, loads, before, block, o)
+func checkNeverSawTheirBlock(t *testing.T, prior *Prior, loads []*Load, before *result.CrossFits, whole *Learned, o Options) {
 	for i, l := range loads {
-		for q := range l.Seen {
-			if before.Blocks[i].Block(l.OriginNs+1000*l.sent(q)) == block {
-				l.Seen[q].TTFTUs *= 1.5
-				l.Seen[q].SpanUs *= 1.5
-				l.Seen[q].E2EUs *= 1.5
+		seen := slices.Clone(l.Seen)
+		for q := range seen {
+			if before.Blocks[i].Block(l.OriginNs+1000*l.sent(q)) == slowBlock {
+				seen[q].TTFTUs *= 1.5
+				seen[q].SpanUs *= 1.5
+				seen[q].E2EUs *= 1.5
 			}
 		}
+		l.Seen = seen
 	}
 	after := crossed(t, prior, loads, o)
-	if !reflect.DeepEqual(after.Fits[block], before.Fits[block]) {
-		t.Errorf("the fit without the slow block is %+v, and was %+v", after.Fits[block], before.Fits[block])
+	if !reflect.DeepEqual(after.Fits[slowBlock], before.Fits[slowBlock]) {
+		t.Errorf("the fit without the slow block is %+v, and was %+v", after.Fits[slowBlock], before.Fits[slowBlock])
 	}
 	if d := distance(t, &after.Fits[0], whole); d < 2*mostDistance {
 		t.Errorf("a fit with the slow block is %.2f standard errors from the one without, want more", d)

@@ -296,7 +296,7 @@ func TestSearches(t *testing.T) {
 	held := planted(t, loads[0].Deployment, truth, 6, 40, 7)
 	var few []*Load
 	for _, l := range loads {
-		few = append(few, l.Before(0.08))
+		few = append(few, l.Before(0.05))
 	}
 	for _, method := range []string{SearchNone, SearchNelderMead, SearchSPSA, SearchCMAES} {
 		var first *Learned

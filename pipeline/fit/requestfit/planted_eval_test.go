@@ -173,13 +173,23 @@ func statedPrior(t *testing.T, d *deploy.Deployment) *coeff.Set {
 
 // TestShortBusyLoads: requests that end long after the first half of a busy recording teach what they would in the company they
 // had: a prior that is right stays so.
-func TestShortBusyLoads(t *testing.T) {
+func TestShortBusyLoads(t *testing.T) { testShortBusyLoads(t, 400) }
+
+// TestEvalShortBusyLoads: the same of twice as many recordings.
+func TestEvalShortBusyLoads(t *testing.T) {
+	repo.NeedEval(t)
+	testShortBusyLoads(t, 800)
+}
+
+// testShortBusyLoads makes about so many requests of each length of a recording.
+func testShortBusyLoads(t *testing.T, requests int) {
+	t.Helper()
 	d := h100(t)
 	set := statedPrior(t, d)
 	for _, n := range []int{40, 80, 160} {
 		var all [3][]float64
 		// One recording's error is chance, half of which comes and goes with its arrivals; of a long one it is less.
-		for seed := range min(10, 800/n) {
+		for seed := range min(10, requests/n) {
 			c := plantedCase{shape: "high", n: n, seed: uint64(n + seed)}
 			l := &Load{Name: "planted", Deployment: d, Requests: c.requests()}
 			l.experience(t, set, 0, 1)
