@@ -5,6 +5,7 @@ package stat
 import (
 	"cmp"
 	"math"
+	"slices"
 )
 
 // Quantile returns the p-quantile, p in [0, 1], of a sorted sample: linear between the order
@@ -84,7 +85,7 @@ func Order[V cmp.Ordered](v []V) []int {
 	for i := range order {
 		order[i] = i
 	}
-	SortStable(order, func(a, b int) int { return cmp.Compare(v[a], v[b]) })
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(v[a], v[b]), a-b) })
 	return order
 }
 

@@ -439,20 +439,44 @@ func honestRuns(t *testing.T, kind string, in ...string) []*honest {
 			isGPU:    isGPU,
 			dep:      r.Deployment,
 			findings: r,
-			load: func() *trace.Run {
-				run, err := table.ReadLean(table.RunDir(o.Out, r.ID))
-				if err != nil {
-					t.Fatal(err)
-				}
-				if err := run.EachSnapshot(func(s *trace.Snapshot) { run.Snapshots = append(run.Snapshots, *s) }); err != nil {
-					t.Fatal(err)
-				}
-				run.Stored = nil
-				return run
-			},
+			load:     func() *trace.Run { return readAll(t, table.RunDir(o.Out, r.ID)) },
 		})
 	}
 	return out
+}
+
+// readAll returns the run of a folder with its snapshots.
+func readAll(t *testing.T, dir string) *trace.Run {
+	t.Helper()
+	run, err := table.ReadLean(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := run.EachSnapshot(func(s *trace.Snapshot) { run.Snapshots = append(run.Snapshots, *s) }); err != nil {
+		t.Fatal(err)
+	}
+	run.Stored = nil
+	return run
+}
+
+// copied returns a copy of a run that shares no list with it.
+func copied(r *trace.Run) *trace.Run {
+	run := *r
+	run.Requests = slices.Clone(r.Requests)
+	run.Events = slices.Clone(r.Events)
+	run.Steps = slices.Clone(r.Steps)
+	run.Snapshots = slices.Clone(r.Snapshots)
+	run.KVEvents = slices.Clone(r.KVEvents)
+	for i := range run.KVEvents {
+		run.KVEvents[i].Hashes = slices.Clone(run.KVEvents[i].Hashes)
+	}
+	run.Observed = slices.Clone(r.Observed)
+	for i := range run.Observed {
+		run.Observed[i].ChunkGapsUs = slices.Clone(run.Observed[i].ChunkGapsUs)
+	}
+	run.Iterations = slices.Clone(r.Iterations)
+	run.Points = slices.Clone(r.Points)
+	return &run
 }
 
 // honestLevels are the levels of a table at one prompt and output length, with rate, E2E and clients as tools
@@ -488,16 +512,27 @@ func honestLevels(t *testing.T, path string, dep *deploy.Deployment, keep func(*
 	return h
 }
 
-// bundled are the recordings of the repository.
+// bundledRecordings has what bundled returns, once a test has asked for it.
+var bundledRecordings []*honest
+
+// bundled are the recordings of the repository, which are extracted and read once for all tests.
 func bundled(t *testing.T) []*honest {
 	t.Helper()
+	if bundledRecordings != nil {
+		return slices.Clone(bundledRecordings)
+	}
 	traces := filepath.Join(repo.Root(t), "testdata", "traces")
 	all := honestRuns(t, traced, filepath.Join(traces, "demo", "b200-llama-3.1-8b-tp1"))
 	all = append(all, honestRuns(t, traced+client, filepath.Join(traces, "real", "gqa-low"))...)
 	all = append(all, honestRuns(t, stock, filepath.Join(traces, "stock"))...)
+	for _, h := range all {
+		whole := h.load()
+		h.load = func() *trace.Run { return copied(whole) }
+	}
 	dep := testkit.Llama8B()
 	dep.Hardware, _ = deploy.Datasheet("H100")
-	return append(all, honestLevels(t, filepath.Join(repo.Root(t), "testdata", "sweeps", "llama-3.1-8b.csv"), dep, nil))
+	bundledRecordings = append(all, honestLevels(t, filepath.Join(repo.Root(t), "testdata", "sweeps", "llama-3.1-8b.csv"), dep, nil))
+	return slices.Clone(bundledRecordings)
 }
 
 // violations are the names of the violated identities.
