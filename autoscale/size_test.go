@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -192,12 +193,21 @@ func recording(t *testing.T, rng *rand.Rand, p params, v Limits, n, requests int
 	return out
 }
 
-// TestBatchFitAgainstReplica: on 20 simulated recordings the batch fit predicts the last 30 %
+// TestBatchFitAgainstReplica: on simulated recordings the batch fit predicts the last 30 %
 // of the windows no worse than the autoscalers' tuners that have seen the first 70 %.
-func TestBatchFitAgainstReplica(t *testing.T) {
+func TestBatchFitAgainstReplica(t *testing.T) { fitAgainstReplica(t, 8, 7) }
+
+// TestEvalBatchFitAgainstReplica: the same of 20 recordings.
+func TestEvalBatchFitAgainstReplica(t *testing.T) {
+	repo.NeedEval(t)
+	fitAgainstReplica(t, 20, 18)
+}
+
+func fitAgainstReplica(t *testing.T, recordings, least int) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(22, 30))
 	wins := map[string]int{}
-	for range 20 {
+	for range recordings {
 		p, v := drawn(rng)
 		w := recording(t, rng, p, v, 20, 200)
 		train, held := w[:14], w[14:]
@@ -215,10 +225,10 @@ func TestBatchFitAgainstReplica(t *testing.T) {
 			}
 		}
 	}
-	t.Logf("batch fit no worse than the replica on the hold-out: %d of 20 (wva), %d of 20 (model-tuner)", wins["wva"], wins["model-tuner"])
-	for name, n := range wins {
-		if n < 18 {
-			t.Errorf("%s: %d of 20, want 18", name, n)
+	t.Logf("batch fit no worse than the replica on the hold-out: %d of %d (wva), %d (model-tuner)", wins["wva"], recordings, wins["model-tuner"])
+	for _, name := range []string{wvaTuner.Name, modelTuner.Name} {
+		if wins[name] < least {
+			t.Errorf("%s: %d of %d, want %d", name, wins[name], recordings, least)
 		}
 	}
 }

@@ -149,11 +149,21 @@ func TestObservedClocks(t *testing.T) {
 // recordings become operating points. Means and counts are those of the clients and
 // of the server's spans, medians lie in their bucket, and the points are fitted as
 // those of a sweep are.
-func TestMetricsArePoints(t *testing.T) {
-	parent := repo.Shared(t, "data", "real_vllm_stock")
+func TestMetricsArePoints(t *testing.T) { metricsArePoints(t, "gqa-a") }
+
+// TestEvalMetricsArePoints: the same of both recordings.
+func TestEvalMetricsArePoints(t *testing.T) {
+	repo.NeedEval(t)
+	metricsArePoints(t, "gqa-a")
+	metricsArePoints(t, "mha-core")
+}
+
+func metricsArePoints(t *testing.T, name string) {
+	t.Helper()
+	dir := repo.Shared(t, "data", "real_vllm_stock", name)
 	o := pipeline.DefaultExtractOptions()
 	o.Out, o.Batches = t.TempDir(), nil
-	ext, err := pipeline.Extract(context.Background(), []string{parent}, o)
+	ext, err := pipeline.Extract(context.Background(), []string{dir}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +173,6 @@ func TestMetricsArePoints(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := &ext.Runs[i]
-		dir := filepath.Join(parent, r.Folder)
 		out := t.TempDir()
 		phases := metricsOf(t, dir, out, r.Deployment.Workload)
 		qo := DefaultOptions()

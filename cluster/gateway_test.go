@@ -402,7 +402,7 @@ func TestSeatsUnderPriority(t *testing.T) {
 // as many or not on both sides, in lockstep or not; on each rank of one in lockstep the passes are the same.
 func TestDisaggregatedRequestsLeave(t *testing.T) {
 	for seed := range uint64(200) {
-		reqs := mixture(seed, 200, 30)
+		reqs := mixture(seed, 100, 30)
 		for i := range reqs {
 			if i%9 == 4 {
 				reqs[i].AbortAfterUs = trace.Some(int64(3000 * (i % 7)))

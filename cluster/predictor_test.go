@@ -100,8 +100,17 @@ func TestPredictionOnOneEngine(t *testing.T) {
 // 87 to 93 % of admitted requests. The published estimate stands beside it, with this
 // engine's own prefill times. Shadows are printed: a bound that was learned from admitted
 // requests promises nothing about those whose estimates were too long.
-func TestPredictionOnEightEngines(t *testing.T) {
-	for _, rate := range []float64{100, 240, 360, 440, 520} {
+func TestPredictionOnEightEngines(t *testing.T) { predictionOnEightEngines(t, 100, 520) }
+
+// TestEvalPredictionOnEightEngines: the same at rates between them too.
+func TestEvalPredictionOnEightEngines(t *testing.T) {
+	repo.NeedEval(t)
+	predictionOnEightEngines(t, 100, 240, 360, 440, 520)
+}
+
+func predictionOnEightEngines(t *testing.T, rates ...float64) {
+	t.Helper()
+	for _, rate := range rates {
 		cfg := physical(t, func(e *vllm.Engine) { e.SchedulingPolicy = "priority" })
 		cfg.Noise = noisy()
 		c := plain(several(8, cfg))

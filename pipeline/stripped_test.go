@@ -18,7 +18,16 @@ import (
 // TestStrippedRecordings: a recording of shared prefixes that keeps only a part of what it had. Without any source the replay
 // is not judged, and terminal and verdict say what would tell; counters and logged hit rates tell the sum, and that no single
 // prompt's is known; little of a cache needs no more than that.
-func TestStrippedRecordings(t *testing.T) {
+func TestStrippedRecordings(t *testing.T) { strippedRecordings(t, "prefix-growth") }
+
+// TestEvalStrippedRecordings: the last of it takes a recording of 929 requests.
+func TestEvalStrippedRecordings(t *testing.T) {
+	repo.NeedEval(t)
+	strippedRecordings(t, "gqa-a")
+}
+
+func strippedRecordings(t *testing.T, name string) {
+	t.Helper()
 	for _, c := range []struct {
 		set, name, keeps, drops string // files; lines of the log
 		said                    string
@@ -34,6 +43,9 @@ func TestStrippedRecordings(t *testing.T) {
 			false},
 		{"real_vllm_stock", "gqa-a", `^(bench|server)`, `Iteration\(`, "(from the log's hit rates, for all prompts together", 0.004, true},
 	} {
+		if c.name != name {
+			continue
+		}
 		t.Run(c.name+" "+c.keeps+c.drops, func(t *testing.T) {
 			from := repo.Shared(t, "data", c.set, c.name)
 			dir := t.TempDir()

@@ -11,10 +11,20 @@ import (
 // TestStockRecordings: the logs of two unmodified vLLM versions are fitted near the
 // machine's own scatter, their requests are replayed on the clock of the clients,
 // and the audit says what the times were taken for.
-func TestStockRecordings(t *testing.T) {
+func TestStockRecordings(t *testing.T) { stockSteps(t, "gqa-a") }
+
+// TestEvalStockRecordings: the same of both recordings.
+func TestEvalStockRecordings(t *testing.T) {
+	repo.NeedEval(t)
+	stockSteps(t, "gqa-a")
+	stockSteps(t, "mha-core")
+}
+
+func stockSteps(t *testing.T, name string) {
+	t.Helper()
 	o := DefaultExtractOptions()
 	o.Out, o.Batches = t.TempDir(), nil
-	ext, err := Extract(context.Background(), []string{repo.Shared(t, "data", "real_vllm_stock")}, o)
+	ext, err := Extract(context.Background(), []string{repo.Shared(t, "data", "real_vllm_stock", name)}, o)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,7 +150,7 @@ func noisy(rng *rand.Rand, n, p int) (columns [][]float64, y, w []float64) {
 // A quantile forest leaves its share of rows below, in every leaf's region.
 func TestPinballCoverage(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1))
-	n := 8_000
+	n := 4_000
 	columns := columnsOf(rng, n, 2)
 	y := make([]float64, n)
 	for i := range y {

@@ -81,7 +81,7 @@ func isMonotone(t *testing.T, n int) {
 }
 
 // TestMonotone asks ten questions, TestEvalMonotone forty.
-func TestMonotone(t *testing.T) { isMonotone(t, 10) }
+func TestMonotone(t *testing.T) { isMonotone(t, 6) }
 
 func TestEvalMonotone(t *testing.T) {
 	repo.NeedEval(t)

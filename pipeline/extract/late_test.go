@@ -191,7 +191,7 @@ func TestLateExports(t *testing.T) {
 	sparse := append(append([]string{}, one[:7]...), one[19:]...)
 	for name, lines := range map[string][]string{"one life": one, "two lives": two, "lost spans": sparse} {
 		want := withoutPlaces(readText(t, lines...))
-		for seed := range uint64(8) {
+		for seed := range uint64(3) {
 			for _, window := range []int{2, 10, len(lines)} {
 				if name == "two lives" && window > 30 {
 					continue // nobody says which life a span is of when both are in pieces
@@ -290,14 +290,28 @@ func TestSiblingsWithLostSpans(t *testing.T) {
 // TestCachedTokens: on recordings of unmodified vLLM, what the passes tell of each request is
 // what the server's usage said: equal where it is called exact, else within its bounds; and
 // the hits of each phase are the server's counters, to the token.
-func TestCachedTokens(t *testing.T) {
+func TestCachedTokens(t *testing.T) { cachedTokens(t, false) }
+
+// TestEvalCachedTokens: the same of all recordings with counters.
+func TestEvalCachedTokens(t *testing.T) {
+	repo.NeedEval(t)
+	cachedTokens(t, true)
+}
+
+func cachedTokens(t *testing.T, slow bool) {
+	t.Helper()
 	for _, c := range []struct {
 		set, name         string
 		exact, of, engine int
 	}{
 		{"real_vllm_stock2", "prefix-growth", 230, 296, 1}, {"real_vllm_stock2", "spec-ngram", 268, 268, 1},
-		{"real_vllm_stock", "gqa-a", 927, 929, 1}, {"real_vllm_stock", "mha-core", 988, 990, 1}, {"real_vllm_stock2", "dp2", 156, 156, 2},
+		{"real_vllm_stock2", "dp2", 156, 156, 2},
+		// With slow evaluations also recordings in which the cache gave little.
+		{"real_vllm_stock", "gqa-a", 927, 929, 1}, {"real_vllm_stock", "mha-core", 988, 990, 1},
 	} {
+		if c.set == "real_vllm_stock" && !slow {
+			continue
+		}
 		t.Run(c.name, func(t *testing.T) {
 			dir := repo.Shared(t, "data", c.set, c.name)
 			doc, out := byDefault(t, testkit.WithoutUsage(t, dir))
@@ -447,7 +461,7 @@ func TestEvalEveryRecording(t *testing.T) {
 func TestOtherCounters(t *testing.T) {
 	from := testkit.WithoutUsage(t, repo.Shared(t, "data", "real_vllm_stock2", "prefix-growth"))
 	hits := regexp.MustCompile(`(prefix_cache_hits_total\{.*\} )(\S+)`)
-	for _, off := range []float64{1, 32, -32} {
+	for _, off := range []float64{1, -32} { // no whole block more, blocks fewer
 		dir := t.TempDir()
 		if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 			t.Fatal(err)

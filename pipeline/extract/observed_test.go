@@ -444,8 +444,25 @@ func TestBenchBesideLog(t *testing.T) {
 
 // TestStockRecordings: what unmodified vLLM wrote is read whole, and its totals are
 // those of the clients.
-func TestStockRecordings(t *testing.T) {
-	out := extractTo(t, repo.Shared(t, "data", "real_vllm_stock"), nil)
+func TestStockRecordings(t *testing.T) { stockRecordings(t, "gqa-a") }
+
+// TestEvalStockRecordings: the same of both recordings.
+func TestEvalStockRecordings(t *testing.T) {
+	repo.NeedEval(t)
+	stockRecordings(t, "gqa-a", "mha-core")
+}
+
+func stockRecordings(t *testing.T, names ...string) {
+	t.Helper()
+	for _, name := range names {
+		checkStock(t, repo.Shared(t, "data", "real_vllm_stock", name))
+	}
+}
+
+// checkStock compares what is read of a recording with what its client sent and got.
+func checkStock(t *testing.T, dir string) {
+	t.Helper()
+	out := extractTo(t, dir, nil)
 	runs, err := readAll(out)
 	if err != nil {
 		t.Fatal(err)
