@@ -54,12 +54,14 @@ func blocksOfContext(f *facts) reading {
 
 // usedBlocks compares the blocks that a step has in use with those of its requests, and returns the
 // reading.
+//
+// With a CPU tier finished requests hold their blocks until these are copied, so that more may be in use.
 func usedBlocks(f *facts) reading {
 	if f.run.Aggregate != nil || len(f.run.Steps) == 0 {
 		return notChecked("no step summaries")
 	}
 	mostBlocks := int64(0) // of a request; 0: not known
-	if most := f.dep.MaxModelLen(); most.OK && f.hasPlainBlocks() {
+	if most := f.dep.MaxModelLen(); most.OK && f.hasPlainBlocks() && !f.dep.Engine.CPUOffloading {
 		mostBlocks = most.V/f.dep.Engine.BlockSize + f.lookaheadBlocks() + blockSlack
 	}
 	var r reading

@@ -71,7 +71,7 @@ func (f *facts) countSnapshots() error {
 		switch {
 		case used < largest: // shared blocks are counted once; each request has its own at least
 			off = float64(largest - used)
-		case used > allocated+blockSlack*rows+blockSlack:
+		case !f.dep.Engine.CPUOffloading && used > allocated+blockSlack*rows+blockSlack:
 			off = float64(used - allocated)
 		case !f.dep.Engine.PrefixCaching && used < allocated-blockSlack*rows-blockSlack:
 			off = float64(allocated - used)

@@ -520,6 +520,9 @@ func TestMemoryReadings(t *testing.T) {
 		pool.run.Steps[i].WaitingDepth = 4
 	}
 	wanted{3, 1, 32, true, "more blocks are in use than requests of max_model_len tokens take"}.compare(t, "more blocks than requests take", usedBlocks(pool))
+	pool.dep.Engine.CPUOffloading = true
+	wanted{3, 0, 0, false, ""}.compare(t, "blocks that are being copied to the CPU", usedBlocks(pool))
+	pool.dep.Engine.CPUOffloading = false
 	pool.dep.Engine.MaxModelLen = some(8192)
 	pool.run.Steps[0].KVUsage += 0.0101
 	wanted{3, 1, 0.9999, true, "kv_usage_ratio is not 1 - free / total"}.compare(t, "another usage", usedBlocks(pool))

@@ -275,7 +275,7 @@ var identities = []Identity{
 	{
 		Name: "used_blocks", Kind: "blocks", Streams: "step summaries and snapshots",
 		Holds:     "used plus free blocks are the total, and used blocks are those of the running requests less what they share",
-		Tolerance: "2 blocks a request, and 2 % of the steps",
+		Tolerance: "2 blocks a request, and 2 % of the steps; more with a CPU tier, to which finished requests copy theirs",
 		Effect:    result.IdentityFails, Harms: replayAndWaits, Causes: "model_len journey_tokens", compare: usedBlocks,
 	},
 	{
