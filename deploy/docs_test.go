@@ -140,10 +140,12 @@ func keptFlags() []vllm.Flag {
 	return slices.DeleteFunc(slices.Clone(vllm.AllFlags()), func(f vllm.Flag) bool { return hasField(f.Name) })
 }
 
-// knobTable says of each what becomes of it, as the code decides it.
+// knobTable lists the knobs by what becomes of them, as the code decides it.
 func knobTable(t *testing.T) string {
 	var b strings.Builder
-	b.WriteString("| knob | vLLM | what becomes of it |\n|---|---|---|\n")
+	b.WriteString("| what becomes of it | knobs, with the releases of vLLM that have them |\n|---|---|\n")
+	var fates []string
+	knobs := map[string][]string{}
 	effects := flagEffects(t)
 	var more []string
 	for _, f := range keptFlags() {
@@ -166,7 +168,7 @@ func knobTable(t *testing.T) string {
 			if l.Refused {
 				how = "refused"
 			}
-			words = append(words, fmt.Sprintf("%s `%s`: %s", how, l.Code(), l.What))
+			words = append(words, fmt.Sprintf("%s `%s`: %s", how, l.Code(), strings.TrimSuffix(l.What, ",")))
 		}
 		switch {
 		case key == "kv_offloading_size":
@@ -184,7 +186,19 @@ func knobTable(t *testing.T) string {
 				span = flagSpan(f)
 			}
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", key, span, strings.Join(words, "; "))
+		fate := strings.Join(words, "; ")
+		if knobs[fate] == nil {
+			fates = append(fates, fate)
+		}
+		knob := "`" + key + "`"
+		if span != "" {
+			knob += " (" + span + ")"
+		}
+		knobs[fate] = append(knobs[fate], knob)
+	}
+	slices.Sort(fates)
+	for _, fate := range fates {
+		fmt.Fprintf(&b, "| %s | %s |\n", fate, strings.Join(knobs[fate], ", "))
 	}
 	return b.String()
 }

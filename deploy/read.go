@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -128,10 +129,17 @@ func (d *document) finishModel(f *runFile, s *files.Section) {
 	d.require(f.config != "" || f.configIsBuiltIn, "model.config")
 }
 
+// severalDevices matches a name with a number of devices, such as 2xH100 or "2 H100".
+var severalDevices = regexp.MustCompile(`^[0-9]+ ?[xX*]? ?[A-Za-z]{1,4}[0-9]{1,4}`)
+
 // finishHardware fails on an unknown device without rates, and names an unnamed one.
 func (d *document) finishHardware(h *Hardware, s *files.Section) {
 	if h.TFlopsPeak == 0 && h.BwPeakTBs == 0 && h.Name != "" && d.Err == nil {
-		d.Fail(s.Value("name"), unknownHardware, "known: "+datasheetNames(),
+		hint := "known: " + datasheetNames()
+		if severalDevices.MatchString(h.Name) {
+			hint = "name one device, and give their number as the tensor-parallel size: --tp, or tensor_parallel_size in run.yaml"
+		}
+		d.Fail(s.Value("name"), unknownHardware, hint,
 			"hardware.name: got %q, want a built-in datasheet, or TFlopsPeak and BwPeakTBs beside it", h.Name)
 	}
 	d.require(h.TFlopsPeak != 0 || h.Name != "", "hardware.name (or hardware.TFlopsPeak)")

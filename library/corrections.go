@@ -183,13 +183,13 @@ func (c *Corrections) Sentence(s *Step) string { return c.SentenceFor(s, &Asked{
 func (c *Corrections) SentenceFor(s *Step, a *Asked) string {
 	j, why := c.JudgedAs(s)
 	i, outside := c.IntervalsOf(s, a)
-	wide := fmt.Sprintf("expect TPOT within %.0f %%, TTFT within %.0f %% and throughput within %.0f %%, which held for nine in ten servers of families held out of the fit",
+	wide := fmt.Sprintf("expect TPOT within %.0f %%, TTFT within %.0f %% and throughput within %.0f %%; nine in ten servers of model families unknown to the fit were that close",
 		100*i.ITL, 100*i.TTFT, 100*i.Throughput)
 	switch {
 	case j == nil:
 		return fmt.Sprintf("not validated (%s): %s", why, wide)
 	case len(outside) > 0:
-		return fmt.Sprintf("not validated here, because the measured servers of %s differ (%s): %s", j.Model, strings.Join(outside, "; "), wide)
+		return fmt.Sprintf("not validated here: servers of %s were measured under other conditions (%s): %s", j.Model, strings.Join(outside, "; "), wide)
 	}
 	of := strings.Join(append([]string{j.Model}, j.Flags...), " with ")
 	if j.Unknown {

@@ -46,9 +46,9 @@ func (o *FitOptions) LearningFlags() []cli.Flag {
 			Usage: "fit to `EVIDENCE`: steps, requests (of clients, without step traces) or points (CSV tables of load levels) " +
 				"(default: steps where any are traced, else requests)"}),
 		option.RecordedUnless(requestfit.SearchNone, &cli.StringFlag{Name: "search", Destination: &o.Search, Value: o.Search,
-			Usage: "`SEARCH` that follows the passes of a fit from requests: none, nelder-mead, spsa or cmaes"}),
+			Usage: "of a fit from requests: refine its result by a `SEARCH`: none, nelder-mead, spsa or cmaes"}),
 		option.Recorded(&cli.GenericFlag{Name: "holdout", Value: option.List(&o.Holdout),
-			Usage: "hold out the run of this `ID` of a fit from requests, and validate with it (repeatable)"}),
+			Usage: "of a fit from requests: leave out the run with this `ID`, and validate on it (repeatable)"}),
 		option.RecordedUnless(FormPhysics, &cli.StringFlag{Name: "form", Destination: &o.Form, Value: o.Form,
 			Usage: "`FORM` of the result of a fit from requests: physics, or trained-physics, which also writes BLIS's 3+11 coefficients"}),
 		option.Recorded(&cli.StringFlag{Name: "budget", Destination: &o.Budget, Value: o.Budget,

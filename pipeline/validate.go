@@ -221,11 +221,11 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 	}) {
 		o.IdleDelays = true
 		return []trace.Finding{trace.Findingf(validate.ReplayAssumes,
-			"there are no overhead coefficients: replays use the overhead of requests that found the server idle (--idle-delays)")}, nil
+			"no overhead was fitted, because logs do not show it: every request is replayed with the overhead of those that found the server idle")}, nil
 	}
 	o.StepsOnly = true
 	return []trace.Finding{trace.Findingf(validate.NoReplay,
-		"no overhead coefficients: the replays are skipped; --overhead-us or --idle-delays replays without them")}, nil
+		"no overhead was fitted, so nothing is replayed; validate --overhead-us or --idle-delays replays with a constant one")}, nil
 }
 
 // ValidateTables returns the validation of a fit on the runs of an output folder. It writes

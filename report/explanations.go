@@ -60,7 +60,7 @@ var Explanations = map[string]Explanation{
 		What: "The recording contradicts itself or run.yaml",
 		Means: "streams of one run, or the recording and run.yaml, cannot both be right: the sentence gives the " +
 			"comparison with its figures",
-		Do: "correct run.yaml, or record again, where the sentence points; blis-train inspect lists every comparison",
+		Do: "correct run.yaml, or record again, where the sentence points; blis-train inspect -v lists every comparison",
 	},
 	"unknown": {
 		What:  "Unknown",

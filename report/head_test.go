@@ -28,7 +28,7 @@ func TestFailedNameTheWorstValue(t *testing.T) {
 		gateOf("ks_ttft", "all", "<", 0.3, 0.15),
 	})
 	want := []string{"beta_mape 41.0 %, want < 15 %: the mean error of a simulated step", "beta_skill 0.1, want > 0.5: most of",
-		"ks_itl 0.200, ks_ttft 0.300, want < 0.15: recorded and simulated distribution differ"}
+		"ks_itl 0.200, ks_ttft 0.300, want < 0.15: recorded and simulated distributions differ"}
 	if len(got) != len(want) {
 		t.Fatalf("got %q, want %d sentences", got, len(want))
 	}

@@ -185,7 +185,7 @@ var (
 		},
 	}
 	identitiesLayout = Table{
-		ID:      "identities",
+		ID:      IdentitiesTable,
 		Caption: "What must hold between the streams",
 		Cols: []Column{
 			{Head: "Identity"},

@@ -23,6 +23,9 @@ type Head struct {
 // The types below are what page.html shows. Strings are plain text, which the template
 // escapes. The only template.HTML is what inline and proseHTML return.
 
+// IdentitiesTable is the ID of the table with every comparison between streams.
+const IdentitiesTable = "identities"
+
 // Section is one section of the page.
 type Section struct {
 	ID, Nav, Title, Lead string

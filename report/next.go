@@ -151,6 +151,24 @@ func isComposed(f *result.Fit, run string) bool {
 	})
 }
 
+// NextForWaits returns what would decide the verdict for waits of the configurations that have too few
+// windows of queueing delays; "" if there is none.
+func NextForWaits(v *result.Validation) string {
+	fewest := gate.FewestValues
+	for i := range v.Configs {
+		c := &v.Configs[i]
+		undecided := v.VerdictFor(coeff.PurposeWaits, c.Scope).Verdict == coeff.VerdictInsufficient
+		if undecided && c.Alpha != nil && c.Alpha.Admission != nil {
+			fewest = min(fewest, max(1, c.Alpha.Admission.Windows))
+		}
+	}
+	if fewest == gate.FewestValues {
+		return ""
+	}
+	return fmt.Sprintf("Record about %d times as long to decide waits (%d of %d held-out windows).",
+		(gate.FewestValues+fewest-1)/fewest, fewest, gate.FewestValues)
+}
+
 // shortOfData returns the numbers of required gates without a result: those that more data would
 // decide, and those that no recording of reasonable length would.
 func shortOfData(gates []result.Gate) (short, outOfReach int) {

@@ -79,7 +79,11 @@ func (s *Simulation) bind() error {
 		}
 		s.LatencyModel = ModelRoofline
 		s.Trust = &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
-		s.Trust.Sentence = "not validated: no measured kernels (" + err.Error() + "); steps take the datasheet's roofline, which no server reaches"
+		why := "no measured kernels (" + err.Error() + ")"
+		if code == library.NoTables {
+			why = "no kernel of " + d.Hardware.Name + " was measured"
+		}
+		s.Trust.Sentence = "not validated: " + why + "; steps take the datasheet's roofline, which no server reaches"
 		s.logSentence("step times: roofline; " + s.Trust.Sentence)
 		return nil
 	}

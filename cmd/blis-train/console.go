@@ -37,6 +37,7 @@ type console struct {
 	width    int             // of err, in columns; 100 where it is no terminal
 	outWidth int             // of text, in columns; 0 where it is no terminal
 	brief    bool            // short form
+	leftOut  string          // ID of a table that is not printed
 	deferred []trace.Finding // warnings that deferWarnings keeps for flushWarnings
 	changes  *result.Changes // since --baseline
 	summary  bool            // stdout has the summary of --summary only
@@ -313,8 +314,7 @@ func (o *output) isUsed() bool {
 	return o.used
 }
 
-// failure returns the first write error. It returns nil if the reader closed the pipe, as head
-// does.
+// failure returns the first write error, also if the reader closed the pipe, as head does.
 func (o *output) failure() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -273,7 +273,7 @@ func showFit(con *console, doc *result.Fit) {
 			used++
 		}
 	}
-	con.infof("fit: %s%d of %d runs, %d %s, %slambda %s, gamma %s",
+	con.infof("fit: %s%d of %d runs, %d %s, %slambda %s%s",
 		specWords(doc), used, len(doc.Runs), len(doc.Configs), plural(len(doc.Configs), "configuration",
 			"configurations"),
 		priorWords(doc), optional(doc.Beta.Lambda, 1, "%.2g"), gammaWords(&doc.Beta))
@@ -296,7 +296,7 @@ func recipeWords(doc *result.Fit) string {
 	}
 	for _, r := range doc.Recipes {
 		if r.Uncalibrated != nil {
-			uncalibrated = optional(r.Uncalibrated, 100, "; uncalibrated, the library alone: %.3g %%")
+			uncalibrated = optional(r.Uncalibrated, 100, "; the library alone, uncalibrated: %.3g %%")
 		}
 		recipe, other := "spec "+r.Spec+" without a prior", "spec "+r.Spec+" without it"
 		if r.Prior == fit.PriorLibrary {
@@ -304,12 +304,12 @@ func recipeWords(doc *result.Fit) string {
 		}
 		errorWords := optional(r.RelErr, 100, "%.3g %%")
 		if r.Chosen {
-			chosen = fmt.Sprintf("%s, %s error held out", recipe, errorWords)
+			chosen = fmt.Sprintf("%s, held-out error %s", recipe, errorWords)
 			continue
 		}
 		words := fmt.Sprintf("%s: %s", other, errorWords)
 		if least != nil && r.RelErr != nil && *r.RelErr < *least {
-			words += ", not enough better to give up what the prior knows of other loads"
+			words += ", too small a gain to give up what the prior knows of other loads"
 		}
 		others = append(others, words)
 	}
@@ -335,20 +335,28 @@ func specWords(doc *result.Fit) string {
 	return "spec " + doc.Beta.SpecVersion + "; "
 }
 
-// gammaWords returns gamma, or "default" if the measurements do not identify it.
+// gammaWords returns gamma; "" if the measurements do not identify it, so that it is the default.
 func gammaWords(m *result.Model) string {
-	if m.GammaIdentified != nil && !*m.GammaIdentified {
-		return "default"
+	if m.GammaEMA == nil || m.GammaIdentified != nil && !*m.GammaIdentified {
+		return ""
 	}
-	return number(m.GammaEMA)
+	return ", gamma " + number(m.GammaEMA)
 }
 
-// priorWords returns the name of a prior that is a coefficient set; "" for other priors.
+// priorWords returns the name of a prior that is a coefficient set, or the specification of a fit
+// without a prior; "" for others.
 func priorWords(doc *result.Fit) string {
-	if p := doc.Options.Prior; p != fit.PriorZero && p != fit.PriorRoofline {
+	switch p := doc.Options.Prior; p {
+	case fit.PriorRoofline:
+		return ""
+	case fit.PriorZero:
+		if features.Layered(features.Version(doc.Beta.SpecVersion)) {
+			return "" // specWords has it
+		}
+		return "spec " + doc.Beta.SpecVersion + " without a prior, "
+	default:
 		return "prior " + filepath.Base(p) + ", "
 	}
-	return ""
 }
 
 // warnAll prints the warnings of the runs and of every model, each once.

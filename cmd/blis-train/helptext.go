@@ -19,11 +19,14 @@ func init() { cli.FlagStringer = flagLine }
 // default: "...; 0: every core (default: 0)".
 var unsetValue = regexp.MustCompile(`; (0|-1): ([^;()]+?) \(default: (0|-1)\)`)
 
+// repeatedFlag finds the second naming of a flag that takes several values: "--price X [ --price X ]".
+var repeatedFlag = regexp.MustCompile(` \[ --[^\t]* \]\t`)
+
 // flagLine prints a flag for help, the man page and docs/commands.md. A default of zero that means
 // "not set" is replaced by what happens then; one whose text gives it no meaning is omitted, as are
 // switches that are off.
 func flagLine(f cli.Flag) string {
-	line := libraryFlagLine(f)
+	line := repeatedFlag.ReplaceAllString(libraryFlagLine(f), "\t")
 	if m := unsetValue.FindStringSubmatch(line); m != nil && m[1] == m[3] {
 		return strings.Replace(line, m[0], fmt.Sprintf(" (default: %s)", m[2]), 1)
 	}

@@ -38,6 +38,7 @@ Example:
 				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Extract.Out,
 					Usage: "`FOLDER` of inspect.json (default: none is written)"},
 				configFlag(),
+				verboseFlag(),
 			},
 			groups[0].options,
 			[]cli.Flag{
@@ -74,7 +75,7 @@ func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error 
 	if err != nil {
 		return err
 	}
-	showInspect(con, doc)
+	con.showInspect(doc, c.Bool("verbose"))
 	if err := con.document(doc); err != nil {
 		return err
 	}
@@ -97,8 +98,13 @@ func unfitError(con *console, doc *result.Inspect) error {
 	return gatef("%s", strings.Join(reasons, "; "))
 }
 
-// showInspect prints the document of inspect.
-func showInspect(con *console, doc *result.Inspect) {
+// showInspect prints the document of inspect. Only long prints the statement of every comparison
+// between streams, which fills several screens; those that are violated are always printed.
+func (con *console) showInspect(doc *result.Inspect, long bool) {
+	con.brief = false
+	if !long {
+		con.leftOut = report.IdentitiesTable
+	}
 	con.showSections(report.Input{Inspect: doc}, "data", "audit")
 	for i := range doc.Runs {
 		showUsable(con, &doc.Runs[i])
@@ -136,7 +142,7 @@ func showUsable(con *console, r *result.InspectRun) {
 			refused = append(refused, fmt.Sprintf("%s %s (%s)", use.Purpose, use.Status, strings.Join(use.Because, ", ")))
 		}
 	}
-	line := fmt.Sprintf("%s: of %d comparisons between its streams %d hold", r.ID, holds+violated, holds)
+	line := fmt.Sprintf("%s: %d of %d comparisons between its streams hold (-v lists them)", r.ID, holds, holds+violated)
 	if len(allowed) > 0 {
 		line += "; usable for " + strings.Join(allowed, ", ")
 	}

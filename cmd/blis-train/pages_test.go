@@ -142,8 +142,9 @@ func TestPagesAreGenerated(t *testing.T) {
 
 const generatedBelow = "<!-- generated below this line: go generate ./cmd/blis-train -->\n"
 
-// commandsPage is the page with its generated part made anew. Flags that `several` commands or more have alike stand in
-// one table, and by name alone under their commands.
+// commandsPage is the page with its generated part made anew. A flag is described once: those that nearly every command
+// has, and those that several commands have, in tables of their own; one that another command has described before is
+// named there. A command's own table has the others.
 func commandsPage(old string) string {
 	before, _, _ := strings.Cut(old, generatedBelow)
 	var b strings.Builder
@@ -160,31 +161,72 @@ func commandsPage(old string) string {
 			}
 		}
 	}
-	shared := report.NewTable("", "", "flag", "default", "meaning")
-	for _, name := range slices.Sorted(maps.Keys(common)) {
-		shared.Add(strings.Split(common[name], "\t")...)
+	// Flags of every command that has flags but these: their names are not repeated.
+	without := map[string][]string{}
+	for _, l := range leaves() {
+		for name, row := range common {
+			has := slices.ContainsFunc(l.Flags, func(f cli.Flag) bool { return strings.Join(flagRow(f), "\t") == row })
+			if !has {
+				without[name] = append(without[name], "`"+l.name+"`")
+			}
+		}
 	}
-	b.WriteString("\n## Flags of several commands\n\n" + shared.Markdown(cell))
+	const few = 3
+	everywhere := func(name string) bool { return len(without[name]) <= few }
+	for _, of := range []struct {
+		title string
+		has   func(name string) bool
+	}{
+		{"Flags of every command", everywhere},
+		{"Flags of several commands", func(name string) bool { return !everywhere(name) }},
+	} {
+		t := report.NewTable("", "", "flag", "default", "meaning")
+		for _, name := range slices.Sorted(maps.Keys(common)) {
+			if row := strings.Split(common[name], "\t"); of.has(name) {
+				if lack := without[name]; everywhere(name) && len(lack) > 0 {
+					row[2] += "; not of " + strings.Join(lack, ", ")
+				}
+				t.Add(row...)
+			}
+		}
+		b.WriteString("\n## " + of.title + "\n\n" + t.Markdown(cell))
+	}
+	describedBy := map[string]string{} // rows of tables of single commands
 	for _, l := range leaves() {
 		fmt.Fprintf(&b, "\n## %s\n\n%s. `%s`\n\n", l.name, sentence(l.Usage)[:len(sentence(l.Usage))-1],
 			strings.TrimSpace("blis-train "+l.name+" "+strings.TrimSpace(l.ArgsUsage)))
 		t := report.NewTable("", "", "flag", "default", "meaning")
-		also := []string{}
+		also := map[string][]string{}
+		var places []string
 		for _, f := range l.Flags {
-			if row := flagRow(f); common[row[0]] != strings.Join(row, "\t") {
+			row := flagRow(f)
+			key := strings.Join(row, "\t")
+			place := ""
+			switch {
+			case common[row[0]] == key && everywhere(row[0]):
+				continue
+			case common[row[0]] == key:
+				place = "[Shared](#flags-of-several-commands)"
+			case describedBy[key] != "":
+				place = "As of [" + describedBy[key] + "](#" + strings.ReplaceAll(describedBy[key], " ", "-") + ")"
+			default:
+				describedBy[key] = l.name
 				t.Add(row...)
-			} else {
-				also = append(also, row[0])
+				continue
 			}
+			if also[place] == nil {
+				places = append(places, place)
+			}
+			also[place] = append(also[place], row[0])
 		}
 		if len(t.Rows) > 0 {
 			b.WriteString(t.Markdown(cell))
 		}
-		if len(also) > 0 {
-			if len(t.Rows) > 0 {
+		for i, place := range places {
+			if i > 0 || len(t.Rows) > 0 {
 				b.WriteString("\n")
 			}
-			b.WriteString("[Shared](#flags-of-several-commands): " + strings.Join(also, ", ") + "\n")
+			b.WriteString(place + ": " + strings.Join(also[place], ", ") + "\n")
 		}
 	}
 	b.WriteString("\nRead next: [pipeline.yaml](pipeline-yaml.md), [terms](terms.md).\n")

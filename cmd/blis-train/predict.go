@@ -5,6 +5,7 @@ package main
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -507,6 +508,21 @@ type libraryGPU struct {
 	VLLM     []string `json:"vllm_versions"`
 }
 
+// printModels prints the built-in models, those of each publisher together; nothing with --json or --quiet.
+func (con *console) printModels(names []string) {
+	byPublisher := map[string][]string{}
+	for _, name := range names {
+		publisher, short, _ := strings.Cut(name, "/")
+		byPublisher[publisher] = append(byPublisher[publisher], short)
+	}
+	con.printText(func() string {
+		return fmt.Sprintf("%d built-in models (--model PUBLISHER/NAME, or NAME alone):", len(names))
+	})
+	for _, publisher := range slices.Sorted(maps.Keys(byPublisher)) {
+		con.printWrapped("  " + publisher + "/ " + strings.Join(byPublisher[publisher], ", "))
+	}
+}
+
 // showLibrary prints the built-in models, the embedded kernel tables, and the families of
 // deployments whose predictions were compared with servers.
 func showLibrary(con *console) error {
@@ -529,7 +545,7 @@ func showLibrary(con *console) error {
 				percent(&j.TTFTMedian)})
 	}
 	if !con.json && !con.quiet {
-		fmt.Fprintf(con.text, "models: %s\n", strings.Join(doc.Models, " "))
+		con.printModels(doc.Models)
 	}
 	con.table("kernel tables "+doc.Version, cells{"GPU", "tables", "rows", "kernels of vLLM"}, rows)
 	con.table("compared with servers, held out of the fit of the corrections; every other family is not validated",

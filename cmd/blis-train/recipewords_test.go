@@ -16,10 +16,10 @@ func TestRecipeWords(t *testing.T) {
 		return result.RecipeScore{Spec: "1.1", Prior: fit.PriorZero, RelErr: &err, Chosen: chosen}
 	}
 	for want, recipes := range map[string][]result.RecipeScore{
-		"library's prior, 3 % error held out (spec 1.1 without it: 5 %)": {prior(0.03, true), plain(0.05, false)},
-		"library's prior, 3 % error held out (spec 1.1 without it: 2.9 %, not enough better to give up what the prior knows of other loads)": {
+		"library's prior, held-out error 3 % (spec 1.1 without it: 5 %)": {prior(0.03, true), plain(0.05, false)},
+		"library's prior, held-out error 3 % (spec 1.1 without it: 2.9 %, too small a gain to give up what the prior knows of other loads)": {
 			prior(0.03, true), plain(0.029, false)},
-		"spec 1.1 without a prior, 3 % error held out (with the library's prior: 9 %)": {prior(0.09, false), plain(0.03, true)},
+		"spec 1.1 without a prior, held-out error 3 % (with the library's prior: 9 %)": {prior(0.09, false), plain(0.03, true)},
 		"": nil,
 	} {
 		if got := recipeWords(&result.Fit{Recipes: recipes}); got != want {

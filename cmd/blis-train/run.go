@@ -22,11 +22,14 @@ func runCommand() *cli.Command {
 		Name:      "run",
 		ArgsUsage: "RUNDIR|PARENT...",
 		Usage:     "extract, fit, validate and export in one go",
-		Description: `Writes tables, extract.json, fit.json, validation.json, coefficients.yaml and report.html
-to the output folder. Exit status 3 when a gate fails; every file is still written.
+		Description: `Reads recordings (traces, a server's log, results of benchmarks), fits coefficients to them, simulates the
+recorded requests with these coefficients, and compares. Writes coefficients.yaml, report.html, tables,
+extract.json, fit.json and validation.json to the output folder. Exits 3 when the verdict is no pass; all
+files are written all the same.
 
 Example:
-   blis-train run testdata/traces/demo -o out`,
+   blis-train run testdata/traces/demo -o out
+   blis-train run run1 --hardware H100 -o out`,
 		Flags: slices.Concat(
 			[]cli.Flag{
 				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Extract.Out,

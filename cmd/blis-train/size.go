@@ -40,7 +40,7 @@ func sizeCommand() *cli.Command {
 		Aliases: []string{"recommend"},
 		Usage:   "how many GPUs serve a load within latency targets",
 		Description: `Finds for each GPU and tensor-parallel size the fewest servers behind a router that meet the targets, by
-simulating them, and prints one line a deployment, the smallest or cheapest first. Exits 3 when
+simulating them, and prints a line for each deployment, the smallest or cheapest first. Exits 3 when
 none meets the targets.
 
 A target is METRIC.STATISTIC=TIME: ttft, tpot (a request's mean time per output token), itl (every gap between

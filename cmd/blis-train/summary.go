@@ -40,8 +40,19 @@ func (con *console) deferWarnings(findings []trace.Finding) {
 // flushWarnings prints what deferWarnings kept: a few in full, more as the number of each code.
 func (con *console) flushWarnings() { con.flushWarningsBeside("") }
 
-// flushWarningsBeside does what flushWarnings does for warnings printed with a verdict: after a
-// pass the line of codes states that none of them touches it.
+// touchVerdict are the codes of warnings about what a verdict depends on: what the fit and the
+// replays were given, and how the gates were decided. The others are about single coefficients, or
+// about files that were read all the same.
+var touchVerdict = []trace.Code{
+	"async_assumed", "capped_client", "client_load", "client_sample", "client_totals", "clipped_predictions",
+	"clock_offset_spread", "document_changed", "full_attention_assumed", "gate_loosened", "incomplete_trace",
+	"judged_on_training", "lag_uncertain", "machine_drift", "no_gain", "not_held_out", "not_the_fits_coefficients",
+	"replay_unlike", "run_contradicted", "sharing_contradicted", "version_assumed", "workload_incomplete",
+	"workload_prefix_unknown",
+}
+
+// flushWarningsBeside does what flushWarnings does for warnings printed with a verdict: none of them
+// touches a pass. For other verdicts, the codes that may be a reason come first.
 func (con *console) flushWarningsBeside(verdict string) {
 	var ofFiles, held []trace.Finding
 	for _, f := range con.deferred {
@@ -72,11 +83,28 @@ func (con *console) flushWarningsBeside(verdict string) {
 			codes[i] = fmt.Sprintf("%s (%d)", c, n)
 		}
 	}
-	touching := ""
 	if verdict == coeff.VerdictPass {
-		touching = ", none touches the verdict"
+		con.printWrappedAlways(fmt.Sprintf("%d warnings, none touches the verdict (-v prints them)", len(held)))
+		return
 	}
-	con.printWrappedAlways(fmt.Sprintf("%d warnings%s; in full with -v: %s", len(held), touching, strings.Join(codes, ", ")))
+	words := strings.Join(codes, ", ")
+	if verdict != "" {
+		touches := func(code string) bool {
+			name, _, _ := strings.Cut(code, " ")
+			return slices.Contains(touchVerdict, trace.Code(name))
+		}
+		touching := slices.DeleteFunc(slices.Clone(codes), func(code string) bool { return !touches(code) })
+		if len(touching) > 0 {
+			others := slices.DeleteFunc(codes, touches)
+			words = strings.Join(touching, ", ") + " may be a reason for the verdict"
+			if len(others) > 0 {
+				words += "; the others are not: " + strings.Join(others, ", ")
+			}
+		} else {
+			words = "none is a reason for the verdict: " + words
+		}
+	}
+	con.printWrappedAlways(fmt.Sprintf("%d warnings, in full with -v: %s", len(held), words))
 }
 
 // printWrappedAlways prints a line on stderr, wrapped, also with --quiet.
@@ -207,15 +235,16 @@ func (con *console) showValidation(val *result.Validation, f *result.Fit, out st
 	for _, s := range diagnosisLines(val) {
 		con.note("why: " + s)
 	}
-	// After a pass the configurations' lines already say which other purposes lack data.
-	most := 2
+	// After a pass, the first action is to use the coefficients. What would decide other purposes is
+	// printed if it can be stated in one line.
+	next := report.Next(in)
 	if val.Verdict == coeff.VerdictPass {
-		most = 1
-	}
-	for i, s := range report.Next(in) {
-		if i == most {
-			break
+		next = next[:1]
+		if s := report.NextForWaits(val); s != "" {
+			next = append(next, s)
 		}
+	}
+	for _, s := range next[:min(2, len(next))] {
 		con.note("next: " + nextWords(s, out))
 	}
 	con.infof("report: %s", filepath.Join(out, folder.ReportFile))

@@ -43,7 +43,7 @@ func (con *console) showTables(sections []report.Section, ids ...string) {
 			if b.Fold != nil {
 				visit(b.Fold.Blocks, all)
 			}
-			if b.Table != nil && (all || slices.Contains(ids, b.Table.ID)) {
+			if b.Table != nil && b.Table.ID != con.leftOut && (all || slices.Contains(ids, b.Table.ID)) {
 				con.printTable(b.Table)
 			}
 		}

@@ -57,6 +57,9 @@ func unknownFlagHint(c *cli.Context, name string, groups []group) string {
 	for _, g := range groups {
 		known = append(known, flagNames(g.options)...)
 	}
+	if own := otherNames[name]; slices.Contains(known, own) {
+		return fmt.Sprintf("did you mean --%s?", own)
+	}
 	near := files.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(soughtFlags))))
 	path := deploy.ServePath(name)
 	key := keyHint(c.Command, groups, near)
@@ -116,6 +119,25 @@ var soughtFlags = map[string]string{
 	"hardware": "run.yaml has it; --set hardware.name=H100 overrides it where a command has --set",
 	"lambda":   "fit chooses it by cross-validation; -v prints it, and fit.json has it",
 	"output":   "-o names the output",
+}
+
+// otherNames are the names that other tools have for our flags.
+var otherNames = map[string]string{
+	"clients":              "concurrency",
+	"device":               "hardware",
+	"gpu":                  "hardware",
+	"gpus":                 "hardware",
+	"isl":                  "input-len",
+	"num-prompts":          "requests",
+	"osl":                  "output-len",
+	"qps":                  "rate",
+	"request-rate":         "rate",
+	"rps":                  "rate",
+	"sla":                  "slo",
+	"target":               "slo",
+	"tensor-parallel-size": "tp",
+	"tp-size":              "tp",
+	"users":                "concurrency",
 }
 
 // didYouMean returns a hint with the legal word nearest to word; "" if none is near.

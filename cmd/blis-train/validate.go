@@ -63,9 +63,9 @@ func validateCommand() *cli.Command {
 		Name:      "validate",
 		ArgsUsage: "OUT",
 		Usage:     "replay the traces with fitted coefficients and compare",
-		Description: `Compares predicted steps with recorded ones and replays every phase through the simulator
-three times: plain, which decides the gates; with noise; and corrected for drift. Runs that the fit did not use are test runs.
-Writes validation.json and report.html; exit status 3 when a gate fails.
+		Description: `Compares predicted step times with recorded ones, and simulates the recorded requests of every phase three
+times: plain, which decides the gates; with noise; and following the machine's drift in speed. Runs that the
+fit did not use are test runs. Writes validation.json and report.html; exits 3 when the verdict is no pass.
 
 Example:
    blis-train validate --fit out/fit.json out`,

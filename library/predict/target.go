@@ -74,8 +74,11 @@ func ParseTargets(text string) (Targets, error) {
 		quantile, known := parseFigure(figure)
 		limit, err := time.ParseDuration(value)
 		if err != nil || limit <= 0 || !known || !slices.Contains(Metrics, metric) {
-			return out, option.Misusef("--slo: got %q, want ttft, tpot, itl or e2e, a statistic (mean, p50, p95 ...) and a time, "+
-				"as in ttft.p95=1s", word)
+			return out, &option.Misuse{
+				Msg: fmt.Sprintf("--slo: got %q, want ttft, tpot, itl or e2e, a statistic (mean, p50, p95 ...) and a time, "+
+					"as in ttft.p95=1s", word),
+				Hint: targetHint(name, value),
+			}
 		}
 		if hasFigure {
 			figured = cmp.Or(figured, word)
@@ -91,6 +94,18 @@ func ParseTargets(text string) (Targets, error) {
 		return out, option.Misusef("--slo: got itl with goodput, want tpot: a request has many gaps and one mean")
 	}
 	return out, nil
+}
+
+// targetHint returns the hint for a target that cannot be read: with a unit if the time has none,
+// else an example of the form.
+func targetHint(name, value string) string {
+	metric, figure, _ := strings.Cut(name, ".")
+	_, knownFigure := parseFigure(figure)
+	number, err := strconv.ParseFloat(value, 64)
+	if err == nil && number > 0 && knownFigure && slices.Contains(Metrics, metric) {
+		return fmt.Sprintf("give the unit: %s=%sms, or %s=%ss", name, value, name, value)
+	}
+	return "write METRIC.STATISTIC=TIME with commas between: ttft.p95=1s,tpot.mean=40ms"
 }
 
 // parseFigure returns the quantile of a percentile; 0 for mean. "" is the default figure.

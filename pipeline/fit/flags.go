@@ -34,8 +34,9 @@ func (o *Options) Flags() []cli.Flag {
 		option.Recorded(&cli.GenericFlag{Name: "lag", Value: &lagValue{&o.Lag},
 			Usage: "`STEPS` between schedule() and execution: 0, 1 or 2; -1 measures it for each run"}),
 		option.Recorded(&cli.StringFlag{Name: "prior", Destination: &o.Prior, Value: o.Prior,
-			Usage: "`PRIOR` of the step-time coefficients: zero, roofline, library or a coefficient file; the last two need spec 1.2 or 1.3 " +
-				"(default: cross-validation chooses library or zero for dense models on GPUs with kernel tables; zero for others)"}),
+			Usage: "what the step-time coefficients are drawn to, `PRIOR`: library (measured kernels), roofline, zero, or a coefficient " +
+				"file; library and files need spec 1.2 or 1.3 (default: library or zero, whichever predicts held-out steps " +
+				"better, for dense models on GPUs with kernel tables; zero for others)"}),
 		option.Recorded(&cli.IntFlag{Name: "bootstraps", Destination: &o.Bootstraps, Value: o.Bootstraps,
 			Usage: "`DRAWS` of the block bootstrap that gives the intervals, at least 50"}),
 		option.Recorded(&cli.Int64Flag{Name: "seed", Destination: &o.Seed, Value: o.Seed,
@@ -43,7 +44,7 @@ func (o *Options) Flags() []cli.Flag {
 		option.Recorded(&cli.BoolFlag{Name: "refit-all", Destination: &o.RefitAll, Value: o.RefitAll,
 			Usage: "fit all measurements again with the chosen lambda, gamma and lag"}),
 		option.Recorded(&cli.GenericFlag{Name: "model", Value: option.List(&o.Models),
-			Usage: "also fit this parameterisation to the same measurements, `NAME`: blackbox, trained-physics, roofline or linear3 " +
+			Usage: "for comparison, also fit the step-time model of this `NAME`: blackbox, trained-physics, roofline or linear3 " +
 				"(repeatable; default: the first three)"}),
 		option.Recorded(&cli.GenericFlag{Name: "without", Value: option.List(&o.Without),
 			Usage: "hold out the run of this `ID` (repeatable)"}),

@@ -37,7 +37,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 				stated, t.Blocks)
 			return diagnosis
 		}
-		tried = append(tried, "the size of the KV cache is the recorded one")
+		tried = append(tried, "the KV cache has the recorded size")
 	}
 	// Other batches than the recorded ones.
 	if t.Identical != nil {
@@ -45,7 +45,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 			j.blameScheduling(&diagnosis, t)
 			return diagnosis
 		}
-		tried = append(tried, fmt.Sprintf("%.0f %% of the batches are reproduced", 100**t.Identical))
+		tried = append(tried, fmt.Sprintf("%.0f %% of the simulated batches are the recorded ones", 100**t.Identical))
 	}
 	// A machine whose speed changed.
 	if !t.Deployment.IsComposed() {
@@ -66,7 +66,7 @@ func (j *job) diagnoseReplay(v *result.Validation, t *judgedRun, scopeName strin
 		steps.Sentence = "step times pass their gates, but " + steps.Sentence
 		return steps
 	}
-	diagnosis.Sentence = "no gate on step times fails, and no single change explains the error of the replay; " + strings.Join(tried, "; ")
+	diagnosis.Sentence = "step times pass their gates, and no single change explains the error of the replay: " + strings.Join(tried, "; ")
 	return diagnosis
 }
 

@@ -14,14 +14,14 @@ import (
 )
 
 // SharedPrefixUsage describes the option that states what prompts share.
-const SharedPrefixUsage = "`TOKENS` with which all prompts begin, 0 if they share nothing; used where neither the " +
+const SharedPrefixUsage = "number of `TOKENS` that all prompts have in common at their start, 0 for none; used where neither the " +
 	"server nor the client's file states it (default: shared_prefix_tokens of run.yaml, else not known)"
 
 // Flags returns the options of a validation as flags; validation.json records those that can change it.
 func (o *Options) Flags() []cli.Flag {
 	return []cli.Flag{
 		option.Recorded(&cli.BoolFlag{Name: "steps-only", Destination: &o.StepsOnly, Value: o.StepsOnly,
-			Usage: "compare step times alone (teacher-forced), replay nothing"}),
+			Usage: "compare step times alone, replay nothing"}),
 		option.RecordedUnless("residual", &cli.StringFlag{Name: "noise", Destination: &o.Noise, Value: o.Noise,
 			Usage: "`KIND` of the additional noisy replays: residual (step times with the fit's residuals) or none"}),
 		option.Recorded(&cli.GenericFlag{Name: "overhead-us", Value: option.Optional(&o.OverheadUs),
@@ -29,7 +29,7 @@ func (o *Options) Flags() []cli.Flag {
 		option.Recorded(&cli.GenericFlag{Name: "egress-us", Value: option.Optional(&o.EgressUs),
 			Usage: "constant egress delay of a request in `US` in place of the egress coefficients; -1: the coefficients"}),
 		option.Recorded(&cli.BoolFlag{Name: "idle-delays", Destination: &o.IdleDelays, Value: o.IdleDelays,
-			Usage: "measure constant overhead and egress on requests that found an idle server"}),
+			Usage: "replay with the constant overhead and egress of requests that found the server idle"}),
 		option.Recorded(&cli.GenericFlag{Name: "shared-prefix-tokens", Value: option.Count(&o.SharedPrefix), Usage: SharedPrefixUsage}),
 		option.RecordedUnless("physics", &cli.StringFlag{Name: "latency", Destination: &o.Latency, Value: o.Latency,
 			Usage: "step-time `MODEL` of the replay: physics (the coefficients) or roofline"}),
@@ -62,7 +62,7 @@ func (v *gateValue) Set(text string) error {
 	name, number, ok := strings.Cut(text, "=")
 	limit, err := strconv.ParseFloat(number, 64)
 	if !ok || err != nil {
-		return errors.New("want NAME=VALUE")
+		return errors.New("want NAME=VALUE with a number, as in ks_ttft=0.2; list prints every gate")
 	}
 	v.o.SetThreshold(name, limit, "--gate")
 	return nil

@@ -25,6 +25,7 @@ const (
 	noteInsufficient  = InsufficientData + ": chance alone reaches %.3g with %d %s, want below %g: %s"
 	noteWideInterval  = InsufficientData + ": between %s and %s %%, want within %s %%, with %d compared: %s"
 	noteFewValues     = InsufficientData + ": %d compared, want at least %d"
+	noteFewWindows    = InsufficientData + ": %d held-out windows of 10 s compared, want at least %d"
 	noteFewInFolds    = InsufficientData + ": %s has %d rows in %d folds, want at least %d in each"
 	noteNoDelays      = InsufficientData + ": no such request, want at least %d"
 	noteFewLevels     = InsufficientData + ": five load levels at least decide"
@@ -145,6 +146,7 @@ func (r *Rules) leftOutOf(model string, leftOut []result.Loco, configs []result.
 			read := reading{value: g.ofLeftOut.value(&leftOut[k]), size: leftOut[k].Rows, missing: noteNoRows}
 			if g.ofLeftOut.ofWindows {
 				read.size = max(1, leftOut[k].Windows)
+				read.windows = true
 			}
 			gates = append(gates, r.apply(g, leftOutScope(&leftOut[k], configs), read))
 		}

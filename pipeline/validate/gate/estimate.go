@@ -15,8 +15,8 @@ import (
 
 // Judging estimates (spec#sampling-error), by what planted servers showed (spec#planted).
 const (
-	// fewestValues is how many rows or requests decide at least.
-	fewestValues = 20
+	// FewestValues is how many rows or requests decide at least.
+	FewestValues = 20
 	// worstPassing is how many thresholds away the far end of a passing estimate's interval may be.
 	worstPassing = 2
 	// surelyDecides is the chance to decide that a stated number of requests or rows gives.
@@ -39,7 +39,7 @@ func judgeEstimate(out *result.Gate, in reading) {
 	size := *in.value
 	if in.interval == nil {
 		out.Pass = nil
-		out.Note = fmt.Sprintf(noteFewValues, in.size, fewestValues)
+		out.Note = fmt.Sprintf(noteFewValues, in.size, FewestValues)
 		return
 	}
 	lo, hi := in.interval[0], in.interval[1]

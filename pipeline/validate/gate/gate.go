@@ -91,8 +91,9 @@ type reading struct {
 	chance   *float64    // what chance alone reaches; nil: unknown
 	estimate bool        // the value is an estimate that is judged with its interval
 	interval *[2]float64 // 95 %, of the signed value of an estimate; nil: too few values for one
-	size     int         // values that the value is made of; fewer than fewestValues decide nothing; 0: not counted
+	size     int         // values that the value is made of; fewer than FewestValues decide nothing; 0: not counted
 	rows     bool        // the values are rows, not requests
+	windows  bool        // the values are means over windows of ten seconds
 	few      string      // why the value decides nothing; empty: it decides
 	missing  string      // note of a gate without a value
 	remark   string      // added to the note of a gate with a value

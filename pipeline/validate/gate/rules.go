@@ -119,9 +119,12 @@ func (r *Rules) apply(g *Gate, scope string, in reading) result.Gate {
 	case in.few != "":
 		out.Pass = nil
 		out.Note = in.few
-	case in.size > 0 && in.size < fewestValues:
+	case in.size > 0 && in.size < FewestValues:
 		out.Pass = nil
-		out.Note = fmt.Sprintf(noteFewValues, in.size, fewestValues)
+		out.Note = fmt.Sprintf(noteFewValues, in.size, FewestValues)
+		if in.windows {
+			out.Note = fmt.Sprintf(noteFewWindows, in.size, FewestValues)
+		}
 	case in.estimate:
 		judgeEstimate(&out, in)
 	}

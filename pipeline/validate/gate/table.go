@@ -17,8 +17,8 @@ var (
 
 // Words that the gates of the three replayed times share.
 const (
-	distributionsDiffer = "recorded and simulated distribution differ by this much beyond 5 % of the times: " +
-		"do not trust simulated percentiles"
+	distributionsDiffer = "recorded and simulated distributions differ by this much, where differences of up to 5 % of a " +
+		"time do not count: do not trust simulated percentiles"
 	seeECDF       = "see the ECDF in the report and the cause below"
 	timesAreOff   = "simulated times of the same requests are too long or too short by this much"
 	medianDiffers = "the simulated mean of a typical load level is wrong by this much"
@@ -29,7 +29,7 @@ const (
 var table = withClauses([]Gate{
 	{
 		Name: BetaMAPE, Op: "<", Threshold: 0.15, Purposes: forStepsAndReplay, Prints: Percent,
-		Reason:   "what capacity planning needs inside a configuration",
+		Reason:   "the error that capacity planning can bear, recorded configuration",
 		Compares: "step-time MAPE of each configuration, hold-out rows",
 		ofConfig: stepMAPE(func(c *result.ConfigErrors) bool { return !isUnseen(c) }),
 		Words: Words{
@@ -41,7 +41,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "beta_mape_loco", Op: "<", Threshold: 0.25, Purposes: forTransfer, Prints: Percent,
-		Reason: "what capacity planning needs on an unseen configuration",
+		Reason: "the error that capacity planning can bear, configuration that was not recorded",
 		Compares: "step-time MAPE of each configuration when it is left out of the fit, or of a test " +
 			"run of an unseen one",
 		ofLeftOut: &leftOutValue{model: "beta", value: func(l *result.Loco) *float64 { return l.MAPE }},
@@ -54,7 +54,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "bias_loco", Op: "<", Threshold: 0.1, Purposes: forTransfer, Prints: Percent,
-		Reason: "what is used are sums of steps, unseen configuration",
+		Reason: "latencies are sums of steps, so a bias adds up; configuration that was not recorded",
 		Compares: "size of sum(prediction - target) / sum(target) of each configuration when it is " +
 			"left out of the fit, or of a test run of an unseen one",
 		ofLeftOut: &leftOutValue{model: "beta", value: func(l *result.Loco) *float64 { return absolute(l.Bias) }},
@@ -66,7 +66,7 @@ var table = withClauses([]Gate{
 		},
 		Words: Words{
 			What: "total bias of the step time, configuration left out of the fit",
-			Means: "on a model or GPU that was not recorded, simulated time runs too fast or too slow " +
+			Means: "on a model or GPU that was not recorded, all simulated times are too short or too long " +
 				"by this much, and capacity is misjudged by as much",
 			Do: "record the configuration itself, or scale the simulated times by one measured load",
 		},
@@ -113,7 +113,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: BetaSkill, Op: ">", Threshold: 0.5, Purposes: forStepsAndReplay,
-		Reason:   "nearer to the noise floor than to a constant",
+		Reason:   "the error must be nearer to the noise floor than to that of a constant",
 		Compares: "1 - (MAPE - floor)/(constant - floor)",
 		ofConfig: ofSteps(func(c *result.ConfigErrors) reading {
 			return reading{value: c.Steps.Skill, missing: noteNoFloor}
@@ -127,7 +127,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: Bias, Op: "<", Threshold: 0.04, Purposes: forStepsAndReplay, Prints: Percent,
-		Reason: "what is used are sums of steps; planted servers: right within 3 %, wrong from 10 %",
+		Reason: "latencies are sums of steps, so a bias adds up; on simulated servers, right coefficients are within 3 %, wrong ones 10 % off or more",
 		Compares: "size of sum(prediction - target) / sum(target), hold-out rows of each configuration, and of all " +
 			"where there are several; judged with its interval",
 		ofConfig: func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
@@ -139,14 +139,14 @@ var table = withClauses([]Gate{
 		ofAll: pooledBias,
 		Words: Words{
 			What: "total bias of the step time",
-			Means: "simulated time runs too fast or too slow by this much at every load, and capacity " +
+			Means: "all simulated times are too short or too long by this much, at every load, and capacity " +
 				"is misjudged by as much",
 			Do: "repeat the recording on a quiet machine, and compare the drift curve in the report",
 		},
 	},
 	{
 		Name: "bound_hits", Op: "<=", Threshold: 0.01, Purposes: forStepsAndReplay, Prints: Percent,
-		Reason:   "a feature at its bound says nothing",
+		Reason:   "a feature at its upper bound no longer grows with the work",
 		Compares: "largest share of rows whose feature hit its bound",
 		ofConfig: ofSteps(func(c *result.ConfigErrors) reading {
 			return reading{value: c.BoundHits, missing: noteNoRows}
@@ -160,7 +160,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: certificate, Op: ">=", Threshold: 1, Purposes: forStepsAndReplay,
-		Reason:   "the solver proves its answer",
+		Reason:   "the solver must have reached the optimum",
 		Compares: "1 when the solver's certificate holds for every model",
 		ofFit:    certified,
 		Words: Words{
@@ -171,7 +171,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "folds_distinct", Op: "<=", Threshold: 0, Purposes: forStepsAndReplay,
-		Reason:   "folds that agree to the bit validate nothing",
+		Reason:   "folds with equal coefficients compare a model with itself",
 		Compares: "folds that repeat the coefficients of another",
 		ofFit:    repeatedFolds,
 		Words: Words{
@@ -197,7 +197,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "worst_configuration", Op: "<", Threshold: 0.3, Purposes: forStepsAndReplay, Prints: Percent,
-		Reason:      "no configuration may pay for the others",
+		Reason:      "a good mean must not hide a bad configuration",
 		Compares:    "largest step-time MAPE over the configurations; twice the beta_mape threshold",
 		followsGate: BetaMAPE, followsFactor: 2,
 		ofAll: worstMAPE,
@@ -209,7 +209,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "overhead_inside_loco", Op: ">=", Threshold: 0.85, Purposes: forTransfer, Prints: Percent,
-		Reason:    "an overhead must lie in its interval, unseen configuration",
+		Reason:    "overheads must lie in their interval, configuration that was not recorded",
 		Compares:  "share of non-exact intervals that hold the predicted overhead, configuration left out",
 		ofLeftOut: &leftOutValue{model: "overhead", value: func(l *result.Loco) *float64 { return l.InsideShare }},
 		Words: Words{
@@ -221,7 +221,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "admission_window_mape", Op: "<", Threshold: 0.25, Purposes: forWaits, Prints: Percent,
-		Reason:   "an admission controller sees window means",
+		Reason:   "an admission controller acts on means over ten seconds",
 		Compares: "MAPE of 10-second window means of the wait before scheduling",
 		ofConfig: ofWindows(func(a *result.TargetErrors) reading {
 			return reading{value: a.MAPEWindow10s, missing: noteNoRows}
@@ -235,12 +235,12 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "admission_window_mape_loco", Op: "<", Threshold: 0.4, Purposes: forWaits, Prints: Percent,
-		Reason:    "an admission controller sees window means, unseen configuration",
+		Reason:    "an admission controller acts on means over ten seconds, configuration that was not recorded",
 		Compares:  "MAPE of 10-second window means of the wait before scheduling, configuration left out",
 		ofLeftOut: &leftOutValue{model: "admission", ofWindows: true, value: func(l *result.Loco) *float64 { return l.MAPEWindow10s }},
 		Words: Words{
 			What: "error of 10-second means of the queueing delay, configuration left out of the fit (MAPE)",
-			Means: "on a configuration that was not recorded, the closed form of the queueing delay " +
+			Means: "on a configuration that was not recorded, the formula for the queueing delay " +
 				"has an error of this size",
 			Do: "use replay for queueing delays",
 		},
@@ -252,7 +252,7 @@ var table = withClauses([]Gate{
 		ofConfig: ofWindows(largestDelayError),
 		Words: Words{
 			What:  "largest error of a 10-second mean of the queueing delay over the median one",
-			Means: "in at least one window the closed form of the queueing delay is far off",
+			Means: "in at least one window the formula for the queueing delay is far off",
 			Do:    "use replay for queueing delays; look up that window in the report",
 		},
 	},
@@ -265,7 +265,7 @@ var table = withClauses([]Gate{
 		}),
 		Words: Words{
 			What:  "queueing-delay error over that of the best constant",
-			Means: "one mean queueing delay would serve as well as the closed form",
+			Means: "one mean queueing delay would serve as well as the formula",
 			Do:    "use replay for queueing delays, or record a wider range of loads",
 		},
 	},
@@ -276,7 +276,7 @@ var table = withClauses([]Gate{
 		ofConfig: ofWaits(longDelays, func(e *result.RegimeErrors) *float64 { return e.MAPE }),
 		Words: Words{
 			What:  "error of the queueing delay of requests held up for a second or longer (MAPE)",
-			Means: "the closed form predicts long queueing delays with an error of this size",
+			Means: "the formula predicts long queueing delays with an error of this size",
 			Do:    "use replay for queueing delays, or record a wider range of loads",
 		},
 	},
@@ -288,7 +288,7 @@ var table = withClauses([]Gate{
 		ofConfig: ofWaits(instantDelays, aboveFloor),
 		Words: Words{
 			What: "error of the delay of requests that are served at once (MAPE), less that of their noise",
-			Means: "the closed form predicts instant delays worse by this much than the median of like " +
+			Means: "the formula predicts instant delays worse by this much than the median of like " +
 				"requests; an instant admission is the rest of the running step, of which a model knows the mean alone",
 			Do: "use the median and the distribution of instant delays, or replay",
 		},
@@ -302,19 +302,19 @@ var table = withClauses([]Gate{
 		}),
 		Words: Words{
 			What: "error of the queueing delay per request (MAPE)",
-			Means: "the closed form of specification 1.0 predicts single queueing delays with an error " +
+			Means: "the formula of specification 1.0 predicts single queueing delays with an error " +
 				"of this size",
 			Do: "use replay for queueing delays",
 		},
 	},
 	{
 		Name: "queue_mape_loco", Op: "<", Threshold: 0.4, Purposes: forWaits, Prints: Percent,
-		Reason:    "what specification 1.0 asks on an unseen configuration",
+		Reason:    "what specification 1.0 asks, configuration that was not recorded",
 		Compares:  "per-request MAPE of SCHEDULED - QUEUED, configuration left out; frozen recipe only",
 		ofLeftOut: &leftOutValue{model: "queue", value: func(l *result.Loco) *float64 { return l.MAPE }},
 		Words: Words{
 			What: "error of the queueing delay per request, configuration left out of the fit (MAPE)",
-			Means: "on a configuration that was not recorded, the closed form of specification 1.0 " +
+			Means: "on a configuration that was not recorded, the formula of specification 1.0 " +
 				"predicts single queueing delays with an error of this size",
 			Do: "use replay for queueing delays",
 		},
@@ -326,7 +326,7 @@ var table = withClauses([]Gate{
 		ofConfig: ofQueue(largestDelayError),
 		Words: Words{
 			What:  "largest error of a queueing delay over the median queueing delay",
-			Means: "at least one queueing delay is far from the closed form of specification 1.0",
+			Means: "at least one queueing delay is far from the formula of specification 1.0",
 			Do:    "use replay for queueing delays",
 		},
 	},
@@ -339,13 +339,13 @@ var table = withClauses([]Gate{
 		}),
 		Words: Words{
 			What:  "queueing-delay error over that of the best constant",
-			Means: "one mean queueing delay would serve as well as the closed form of specification 1.0",
+			Means: "one mean queueing delay would serve as well as the formula of specification 1.0",
 			Do:    "use replay for queueing delays",
 		},
 	},
 	{
 		Name: "overhead_of_ttft", Op: "<", Threshold: 0.02, Purposes: forReplay,
-		Reason:   "a delay counts by the error it causes where it is used",
+		Reason:   "a delay matters by its share of the latency that it is a part of",
 		Compares: "mean absolute error of the overhead / median TTFT of the replayed requests",
 		ofConfig: func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {
 			if c.Alpha == nil || c.Alpha.Overhead == nil {
@@ -355,13 +355,13 @@ var table = withClauses([]Gate{
 		},
 		Words: Words{
 			What:  "error of the overhead as a share of TTFT",
-			Means: "the error of the delay before the engine is this share of TTFT",
-			Do:    "record arrivals and queue stamps of more requests at low load",
+			Means: "the delay before a request reaches the engine is predicted wrong by this share of TTFT",
+			Do:    "record more requests at low load, with their arrivals and the times at which the engine queued them",
 		},
 	},
 	{
 		Name: "egress_of_e2e", Op: "<", Threshold: 0.01, Purposes: forReplay,
-		Reason:   "a delay counts by the error it causes where it is used",
+		Reason:   "a delay matters by its share of the latency that it is a part of",
 		Compares: "mean absolute error of the egress / median E2E of the replayed requests",
 		ofConfig: func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {
 			if c.Alpha == nil || c.Alpha.Egress == nil {
@@ -371,13 +371,13 @@ var table = withClauses([]Gate{
 		},
 		Words: Words{
 			What:  "error of the egress as a share of E2E",
-			Means: "the error of the delay after the engine is this share of E2E",
+			Means: "the delay after a request's last step is predicted wrong by this share of E2E",
 			Do:    "export the API server's spans, so that departures are recorded",
 		},
 	},
 	{
 		Name: "paired_err_ttft", Op: "<", Threshold: 0.05, Purposes: forReplay, Prints: Percent,
-		Reason: "planted servers: right within 3 %, wrong from 10 %",
+		Reason: "on simulated servers, right coefficients are within 3 %, wrong ones 10 % off or more",
 		Compares: "size of the signed error of TTFT, trimmed mean over the same requests, plain replay, " +
 			"requests that the fit never saw; judged with its interval",
 		ofReplay: &replayValue{metric: ttftOf, read: pairedErrorOf, notOfLoops: true},
@@ -389,7 +389,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "ks_ttft", Op: "<", Threshold: 0.15, Purposes: forReplay, Prints: Statistic,
-		Reason: "near enough to plan with",
+		Reason: "close enough to plan with",
 		Compares: "distance of the distributions of TTFT beyond a tolerance of 5 % of the times, the server's " +
 			"noise in the replay, requests that the fit never saw",
 		ofReplay: &replayValue{metric: ttftOf, read: beyondOf, notOfLoops: true},
@@ -401,7 +401,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "paired_err_itl", Op: "<", Threshold: 0.05, Purposes: forReplay, Prints: Percent,
-		Reason: "planted servers: right within 3 %, wrong from 10 %",
+		Reason: "on simulated servers, right coefficients are within 3 %, wrong ones 10 % off or more",
 		Compares: "size of the signed error of ITL, trimmed mean over the same requests, plain replay, " +
 			"requests that the fit never saw; judged with its interval",
 		ofReplay: &replayValue{metric: itlOf, read: pairedErrorOf},
@@ -413,7 +413,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "ks_itl", Op: "<", Threshold: 0.15, Purposes: forReplay, Prints: Statistic,
-		Reason: "near enough to plan with",
+		Reason: "close enough to plan with",
 		Compares: "distance of the distributions of ITL beyond a tolerance of 5 % of the times, the server's " +
 			"noise in the replay, requests that the fit never saw",
 		ofReplay: &replayValue{metric: itlOf, read: beyondOf},
@@ -425,7 +425,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "paired_err_e2e", Op: "<", Threshold: 0.05, Purposes: forReplay, Prints: Percent,
-		Reason: "planted servers: right within 3 %, wrong from 10 %",
+		Reason: "on simulated servers, right coefficients are within 3 %, wrong ones 10 % off or more",
 		Compares: "size of the signed error of E2E, trimmed mean over the same requests, plain replay, " +
 			"requests that the fit never saw; judged with its interval",
 		ofReplay: &replayValue{metric: e2eOf, read: pairedErrorOf},
@@ -437,7 +437,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "ks_e2e", Op: "<", Threshold: 0.15, Purposes: forReplay, Prints: Statistic,
-		Reason: "near enough to plan with",
+		Reason: "close enough to plan with",
 		Compares: "distance of the distributions of E2E beyond a tolerance of 5 % of the times, the server's " +
 			"noise in the replay, requests that the fit never saw",
 		ofReplay: &replayValue{metric: e2eOf, read: beyondOf},
@@ -454,13 +454,13 @@ var table = withClauses([]Gate{
 		ofReplay: &replayValue{ofLoop: capacityErrorOf},
 		Words: Words{
 			What:  "throughput of a closed loop, signed error",
-			Means: "the simulated server answers too many or too few requests at this number in flight by this much, and capacity is misjudged by as much",
+			Means: "with as many requests in flight as were recorded, the simulated throughput is too high or too low by this much",
 			Do:    stepsFirst,
 		},
 	},
 	{
 		Name: "median_rel_err_ttft", Op: "<", Threshold: 0.2, Purposes: forReplay, Prints: Percent,
-		Reason:   "a typical load level within a fifth",
+		Reason:   "half of the load levels within 20 %",
 		Compares: "median over load levels of the relative error of TTFT, levels that the fit never saw",
 		ofReplay: &replayValue{metric: ttftOf, read: medianErrorOf, ofLevels: true},
 		Words: Words{
@@ -471,7 +471,7 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: "median_rel_err_itl", Op: "<", Threshold: 0.2, Purposes: forReplay, Prints: Percent,
-		Reason:   "a typical load level within a fifth",
+		Reason:   "half of the load levels within 20 %",
 		Compares: "median over load levels of the relative error of ITL, levels that the fit never saw",
 		ofReplay: &replayValue{metric: itlOf, read: medianErrorOf, ofLevels: true},
 		Words: Words{
@@ -482,46 +482,46 @@ var table = withClauses([]Gate{
 	},
 	{
 		Name: contradictionsSteps, Op: "<=", Threshold: 0, Purposes: forStepsAndReplay,
-		Reason:   "streams of one run cannot contradict each other",
+		Reason:   "the records of one run must agree with each other",
 		Compares: "violated [identities](#identities) that make step times unusable; no value where they leave it undecided",
 		ofConfig: violatedIdentities(coeff.PurposeSteps),
 		Words: Words{
 			What:  "violated identities between the streams of the recording",
 			Means: "step times and batches, or run.yaml, contradict each other",
-			Do:    "correct what the cause below names; `blis-train inspect` lists every comparison",
+			Do:    "correct what the cause below names; `blis-train inspect -v` lists every comparison",
 		},
 	},
 	{
 		Name: contradictionsReplay, Op: "<=", Threshold: 0, Purposes: forReplay,
-		Reason:   "streams of one run cannot contradict each other",
+		Reason:   "the records of one run must agree with each other",
 		Compares: "the same for replays",
 		ofConfig: violatedIdentities(coeff.PurposeReplay),
 		Words: Words{
 			What:  "violated identities between the streams of the recording",
 			Means: "requests, or run.yaml, contradict each other",
-			Do:    "correct what the cause below names; `blis-train inspect` lists every comparison",
+			Do:    "correct what the cause below names; `blis-train inspect -v` lists every comparison",
 		},
 	},
 	{
 		Name: contradictionsWaits, Op: "<=", Threshold: 0, Purposes: forWaits,
-		Reason:   "streams of one run cannot contradict each other",
+		Reason:   "the records of one run must agree with each other",
 		Compares: "the same for queueing delays",
 		ofConfig: violatedIdentities(coeff.PurposeWaits),
 		Words: Words{
 			What:  "violated identities between the streams of the recording",
 			Means: "the recorded queue is not the one that the requests waited in",
-			Do:    "correct what the cause below names; `blis-train inspect` lists every comparison",
+			Do:    "correct what the cause below names; `blis-train inspect -v` lists every comparison",
 		},
 	},
 	{
 		Name: contradictionsTransfer, Op: "<=", Threshold: 0, Purposes: forTransfer,
-		Reason:   "streams of one run cannot contradict each other",
+		Reason:   "the records of one run must agree with each other",
 		Compares: "the same for other configurations, of fits of several",
 		ofConfig: violatedBetween(coeff.PurposeTransfer),
 		Words: Words{
 			What:  "violated identities between the streams of the recording",
-			Means: "a configuration is not what run.yaml says of it",
-			Do:    "correct what the cause below names; `blis-train inspect` lists every comparison",
+			Means: "the configuration is not the one that run.yaml describes",
+			Do:    "correct what the cause below names; `blis-train inspect -v` lists every comparison",
 		},
 	},
 })

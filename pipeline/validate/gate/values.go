@@ -66,6 +66,7 @@ func ofWindows(value func(*result.TargetErrors) reading) func(*result.ConfigErro
 		}
 		r := value(c.Alpha.Admission)
 		r.size = max(1, c.Alpha.Admission.Windows)
+		r.windows = true
 		return r, true
 	}
 }
@@ -93,7 +94,7 @@ func ofWaits(part func(*result.TargetErrors) *result.RegimeErrors, value func(*r
 		}
 		requests := part(cmp.Or(c.Alpha.Queue, c.Alpha.Admission))
 		if requests == nil {
-			return reading{missing: fmt.Sprintf(noteNoDelays, fewestValues)}, true
+			return reading{missing: fmt.Sprintf(noteNoDelays, FewestValues)}, true
 		}
 		return reading{value: value(requests), size: requests.Rows, missing: noteNoFloor}, true
 	}
@@ -256,8 +257,8 @@ func repeatedFolds(fit *result.Fit) reading {
 		}
 		repeated += ofModel
 		rows := m.Rows.Kept - m.Rows.Holdout
-		if ofModel > 0 && rows > 0 && rows < fewestValues*len(m.FoldFingerprints) {
-			r.few = fmt.Sprintf(noteFewInFolds, m.Name, rows, len(m.FoldFingerprints), fewestValues)
+		if ofModel > 0 && rows > 0 && rows < FewestValues*len(m.FoldFingerprints) {
+			r.few = fmt.Sprintf(noteFewInFolds, m.Name, rows, len(m.FoldFingerprints), FewestValues)
 		}
 	}
 	n := float64(repeated)
