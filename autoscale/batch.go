@@ -88,7 +88,7 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 	}
 	if len(windows) == 0 {
 		return nil, trace.Errorf(noWindows,
-			"windows: got none").WithHint("shorter --window or smaller --min-requests, if the drops say so")
+			"windows: got none").WithHint("use a shorter --window or fewer --min-requests")
 	}
 	p := newProblem(windows, &o)
 	f := &fitted{Evaluated: p.identify(p.nominal())}

@@ -275,7 +275,7 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 		of.Output = output
 	}
 	if of.Output == 0 {
-		return model{}, trace.Errorf(badModel, "server %q: no window says how long its requests are",
+		return model{}, trace.Errorf(badModel, "server %q: the mean lengths of its requests are unknown, because no window was recorded",
 			s.ID).WithHint("give --prompt-tokens and --output-tokens")
 	}
 	return New(f, fromVector(valuesOf(params)), of, s.Limits)

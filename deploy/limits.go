@@ -43,7 +43,7 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 			"rules are taken", d.Name, d.Engine.VLLMVersion, newestCompared))
 	}
 	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
-		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %s KV blocks estimated from memory", d.Name, trace.Thousands(n)))
+		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %s KV blocks estimated from memory (vllm.kv_blocks_total_gpu is not stated)", d.Name, trace.Thousands(n)))
 	}
 	return out
 }

@@ -70,7 +70,7 @@ var (
 	coverageCaption = Figure{
 		ID:    "coverage",
 		Title: "What the recordings cover",
-		Note: "Share of the steps of a run in each bin; darker is more. Loads without colour were " +
+		Note: "Share of the steps of a run in each bin; a stronger colour is more. Loads without colour were " +
 			"never recorded. Bad: prefill steps in the first bin only, so that the cost of prefill " +
 			"cannot be fitted.",
 	}
@@ -109,8 +109,8 @@ var (
 	errorCellsCaption = Figure{
 		ID:    "error-cells",
 		Title: "Step-time error by run and regime (MAPE, held-out steps)",
-		Note: "Darker is worse. Good: one shade everywhere. Bad: a dark column (the model is wrong " +
-			"for that kind of step) or a dark row (the machine or the deployment of that run " +
+		Note: "A stronger colour is worse. Good: one shade everywhere. Bad: a strong column (the model is wrong " +
+			"for that kind of step) or a strong row (the machine or the deployment of that run " +
 			"differs from the others).",
 	}
 	locoCaption = Figure{

@@ -66,7 +66,7 @@ func recipeBlocks(f *result.Fit) []Block {
 			list = append(list, "uncalibrated, the library alone: "+Pct(*r.Uncalibrated)+" on the same steps, which it never saw")
 		}
 	}
-	return []Block{{Text: "Recipes compared by cross-validation; the hold-out takes part in neither:"}, {List: list}}
+	return []Block{{Text: "Recipes, compared by cross-validation on the training part:"}, {List: list}}
 }
 
 // formsText returns the forms of the step time that were compared with their cross-validated

@@ -82,6 +82,9 @@ func Next(in Input) []string {
 	}
 	if v.Verdict == coeff.VerdictPass {
 		out = append(out, "Use `coefficients.yaml`, or `blis-train export` for BLIS and autoscalers.")
+		if s := NextForWaits(v); s != "" {
+			out = append(out, s)
+		}
 	}
 	// Gates without a result: those that more data would decide, and those that no recording would.
 	short, outOfReach := shortOfData(v.Gates)
@@ -90,7 +93,7 @@ func Next(in Input) []string {
 		if in.Fit != nil && in.Fit.Requests != nil && len(in.Fit.Requests.Levels) > 0 {
 			do, want = "Measure more load levels", "levels"
 		}
-		out = append(out, fmt.Sprintf("%s: %s because there are too few %s; the note of each says how many would decide it.", do,
+		out = append(out, fmt.Sprintf("%s: %s because there are too few %s; the note of each states how many would decide it.", do,
 			pluralVerb(short, "gate has no verdict", "gates have no verdict"), want))
 	}
 	if outOfReach > 0 {

@@ -58,7 +58,7 @@ func cardBlocks(in Input) []Block {
 		// The error of each metric: of paired requests in a replay or, without one, of load levels.
 		for _, m := range []string{"ttft", "itl", "e2e"} {
 			g, ok := worstGate(v.Gates, "paired_err_"+m)
-			name := "Replay, error of "
+			name := "Replay, signed error of "
 			if !ok {
 				g, ok = worstGate(v.Gates, "median_rel_err_"+m)
 				name = "Load levels, median error of "

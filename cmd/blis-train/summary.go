@@ -238,13 +238,11 @@ func (con *console) showValidation(val *result.Validation, f *result.Fit, out st
 	// After a pass, the first action is to use the coefficients. What would decide other purposes is
 	// printed if it can be stated in one line.
 	next := report.Next(in)
-	if val.Verdict == coeff.VerdictPass {
-		next = next[:1]
-		if s := report.NextForWaits(val); s != "" {
-			next = append(next, s)
-		}
+	most := 2
+	if val.Verdict == coeff.VerdictPass && report.NextForWaits(val) == "" {
+		most = 1
 	}
-	for _, s := range next[:min(2, len(next))] {
+	for _, s := range next[:min(most, len(next))] {
 		con.note("next: " + nextWords(s, out))
 	}
 	con.infof("report: %s", filepath.Join(out, folder.ReportFile))

@@ -32,6 +32,10 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	case IsTraceV2(data):
 	case isLengthTable(first):
 		read = readLengthTable
+	case isOtherTable(first):
+		return nil, nil, &trace.SyntaxError{File: name, Line: 1, Code: codeBadWorkload,
+			Msg:  "columns: got " + first + ", want prompt and output (tokens), and arrival (seconds) if requests do not come all at once",
+			Hint: "name the columns so in the first line; those of Azure's and Vidur's files are known too"}
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, nil, &trace.SyntaxError{File: name, Code: codeBadWorkload,
 			Msg: "workload: got an empty file, want requests"}

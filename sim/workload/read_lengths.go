@@ -26,6 +26,12 @@ func isLengthTable(header string) bool {
 	return column(names, promptColumns) != "" && column(names, outputColumns) != ""
 }
 
+// isOtherTable reports whether a line is the header of a CSV table with columns that are not known.
+// A line of YAML or JSON has a colon.
+func isOtherTable(header string) bool {
+	return strings.Contains(header, ",") && !strings.ContainsAny(header, ":{}[]#\"")
+}
+
 // columnNames returns the names of a header line.
 func columnNames(header string) []string {
 	var names []string

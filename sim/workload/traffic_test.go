@@ -3,6 +3,7 @@ package workload
 import (
 	"errors"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/testkit"
@@ -197,5 +198,13 @@ func TestSpecRanges(t *testing.T) {
 				t.Errorf("arrival.%s %g: got %v", c.name, v, err)
 			}
 		}
+	}
+}
+
+// TestTableOfUnknownColumns: a CSV with other columns is not read as a generator in YAML.
+func TestTableOfUnknownColumns(t *testing.T) {
+	_, _, err := Read([]byte("time,in,out\n0,100,20\n"), "t.csv")
+	if err == nil || !strings.Contains(err.Error(), "columns: got time,in,out, want prompt and output") {
+		t.Errorf("got %v, want an error about the columns", err)
 	}
 }
