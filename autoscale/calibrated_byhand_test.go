@@ -354,7 +354,7 @@ func TestIterationOfARun(t *testing.T) {
 		p.Prompt != 100 || p.Output != 40 || p.Errors != it.Model.Holdout || p.steps != it {
 		t.Errorf("got %+v", p)
 	}
-	if len(s.Findings) != 2 || s.Findings[0].Code != "first" || s.Findings[1].Code != heldParameter || s.Findings[1].Message != "s: "+corrected.Parameters()[1]+" is not shown by the steps; the hardware's 0.06 ms stands in" {
+	if len(s.Findings) != 2 || s.Findings[0].Code != "first" || s.Findings[1].Code != heldParameter || s.Findings[1].Message != "s: "+corrected.Parameters()[1]+" is not shown by the steps; the hardware's 0.06 ms is used" {
 		t.Errorf("got %v", s.Findings)
 	}
 	s = &Server{ID: "s"}

@@ -141,7 +141,7 @@ func infernoEntry(
 	case it.least > 1:
 		warn = append(warn, trace.Findingf(narrowLine,
 			"%s: the iteration line holds from %d requests in a batch on, within %.0f %% of the physics model; "+
-				"with fewer it says up to %.0f %% more", c.Label, it.least, 100*it.maxErr, 100*it.above))
+				"with fewer it predicts up to %.0f %% more", c.Label, it.least, 100*it.maxErr, 100*it.above))
 	}
 	m := modelEntry{
 		Name:         llm.Name(d.Model.ID),

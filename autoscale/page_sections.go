@@ -252,7 +252,7 @@ func planSection(q *Queue) report.Section {
 		ID:    "plan",
 		Nav:   "Plan",
 		Title: "Allocation",
-		Lead: "By priority, largest regret first, as the autoscalers do; the optimum stands beside it for up to " +
+		Lead: "By priority, largest regret first, as the autoscalers do; the optimum is shown for up to " +
 			"ten servers.",
 	}
 	for _, p := range []struct {
@@ -348,7 +348,7 @@ func scoreFigure(q *Queue, id, metric string) *report.Figure {
 		ID:    "errors-" + id,
 		Title: metric + ": WAPE by server and estimator",
 		Note: "Stronger colour is worse. Windows of a validation, else of the hold-out, else the fitted ones; the " +
-			"table says which. A dash is an estimator without an answer.",
+			"table states which. A dash is an estimator without an answer.",
 		Panels: report.BothWidths("matrix of "+metric+" errors by server and estimator; the table below holds the "+
 			"numbers", h.Draw),
 	}

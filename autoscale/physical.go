@@ -61,7 +61,7 @@ func (s *Server) takeIteration(it *fit.Iteration) {
 		p.Bound[i] = true
 		p.CI95[i] = nil
 		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
-			"%s: %s is not shown by the steps; the hardware's %.3g ms stands in", s.ID, names[i], p.Floor[i]))
+			"%s: %s is not shown by the steps; the hardware's %.3g ms is used", s.ID, names[i], p.Floor[i]))
 	}
 	p.Params = params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
 	if it.Lengths[0] != nil {
@@ -81,7 +81,7 @@ func (s *Server) interval(name string, value float64, us *[2]float64) *[2]float6
 	out := &[2]float64{us[0] / 1000, us[1] / 1000}
 	if value < out[0] || value > out[1] {
 		s.Findings = append(s.Findings, trace.Findingf(heldParameter,
-			"%s: %s of %.4g ms stood outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name,
+			"%s: %s of %.4g ms was outside %.4g to %.4g ms, the interval of the fit without penalty", s.ID, name,
 			value, out[0], out[1]))
 		out[0] = math.Min(out[0], value)
 		out[1] = math.Max(out[1], value)

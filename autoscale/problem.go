@@ -100,7 +100,7 @@ func byDevice[V int | float64](what string, of map[string]V) (map[string]V, erro
 			return nil, err
 		}
 		if _, ok := out[deviceName(typ)]; ok {
-			return nil, trace.Errorf(badModel, "%s: got %q, which stands there under another name", what, typ)
+			return nil, trace.Errorf(badModel, "%s: got %q, which is there under another name", what, typ)
 		}
 		out[deviceName(typ)] = of[typ]
 	}

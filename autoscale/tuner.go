@@ -67,7 +67,7 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 	} else {
 		warnings = append(warnings,
 			trace.Findingf(export.AssumedValue,
-				"%s: no sliding refit says how fast the parameters drift; percentChange is the tuner's %g", s.ID,
+				"%s: how fast the parameters drift is not known without a sliding refit; percentChange is the tuner's %g", s.ID,
 				tunerChange))
 	}
 	for i, x := range s.x {

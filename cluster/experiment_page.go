@@ -205,7 +205,7 @@ func predictionSection(d *Document) report.Section {
 		Nav:   "Predictions",
 		Title: "Predicted and observed TTFT",
 		Lead: "Of admitted requests, and of a sample of rejected ones that a copy of their engine served: a gate " +
-			"that is never told about what it rejects can be wrong for ever. The copy goes on receiving what the " +
+			"that never learns what it rejects can be wrong for ever. The copy goes on receiving what the " +
 			"engine is sent; a request is followed for four times its target. Bounds are learned from admitted " +
 			"requests: for rejected ones none is promised.",
 	}
@@ -239,7 +239,7 @@ func robustSection(d *Document) report.Section {
 		ID:    "robust",
 		Nav:   "Sensitivity",
 		Title: "How far it carries",
-		Lead: "The same with other coefficients in the gate; at a load where nobody needs rejecting; and the " +
+		Lead: "The same with other coefficients in the gate; at a load where no request needs to be rejected; and the " +
 			"published figures beside ours.",
 	}
 	t := report.NewTable("controllers", "Predictive against always-admit, by the gate's coefficients", "Gate", "Label",
@@ -331,7 +331,7 @@ func frontierSection(d *Document) report.Section {
 // newcomerSection returns how soon a prefix group that appears during the run is admitted as often
 // as established ones.
 func newcomerSection(d *Document) report.Section {
-	x := report.Section{ID: "newcomer", Nav: "Newcomer", Title: "A group that nobody knows"}
+	x := report.Section{ID: "newcomer", Nav: "Newcomer", Title: "A group that the gateway has not seen"}
 	t := report.NewTable("reached", "First second at 0.8 of the others' admission", "Configuration", "# Second")
 	for _, c := range d.Newcomer {
 		t.Put(report.Plain(c.Cell), report.Number(c.ReachedS))

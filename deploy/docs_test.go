@@ -22,7 +22,6 @@ func TestRunYAMLDocIsGenerated(t *testing.T) {
 	text := repo.Read(t, runYAMLDoc)
 	want := replaceBetween(t, string(text), "hardware", hardwareTable())
 	want = replaceBetween(t, want, "knobs", knobTable(t))
-	want = replaceBetween(t, want, "flags", flagsTable(flagEffects(t)))
 	if *update {
 		repo.Write(t, want, runYAMLDoc)
 		return
@@ -213,21 +212,6 @@ func flagSpan(f vllm.Flag) string {
 		return "to " + f.Until.String()
 	}
 	return ""
-}
-
-func flagsTable(effects map[string]string) string {
-	var items []string
-	for _, f := range keptFlags() {
-		if effects[f.Name] != "none" {
-			continue
-		}
-		item := "`" + f.Name + "`"
-		if span := flagSpan(f); span != "" {
-			item += " (" + span + ")"
-		}
-		items = append(items, item)
-	}
-	return strings.Join(items, ",\n") + ".\n"
 }
 
 func TestServeFlagsAreSortedAndDistinctFromOurs(t *testing.T) {

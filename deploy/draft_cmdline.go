@@ -68,7 +68,7 @@ func (d *Draft) readConfigFile(version string, read func(name string) ([]byte, e
 	delete(d.values, "vllm.config")
 	text, err := read(name)
 	if err != nil {
-		d.addFinding(trace.Findingf(UnknownFlag, "--config %s: %v; what it says is missing here", name, err))
+		d.addFinding(trace.Findingf(UnknownFlag, "--config %s: %v; what it states is missing here", name, err))
 		return nil
 	}
 	node, err := files.ParseYAML(text, name)

@@ -34,7 +34,7 @@ func applySettings(root *yaml.Node, set []string) error {
 // setPath sets the value under a path of keys, and adds the mappings that are missing.
 func setPath(node *yaml.Node, keys []string, value *yaml.Node) error {
 	if node.Kind != yaml.MappingNode {
-		return fmt.Errorf("%q stands below a value, want a mapping", keys[0])
+		return fmt.Errorf("%q is below a value, want a mapping", keys[0])
 	}
 	for i := 0; i < len(node.Content); i += 2 {
 		if node.Content[i].Value != keys[0] {

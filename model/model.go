@@ -164,7 +164,7 @@ func RefusedModel(err error) []trace.Finding {
 // NotModelled returns warnings about parts of the model that step times do not cover.
 func (m *Model) NotModelled() (out []trace.Finding) {
 	if len(m.Encoders) > 0 {
-		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the encoder's time for images, video and audio is not told apart; use "+
+		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the encoder's time for images, video and audio is a part of the other terms; use "+
 			"recordings of text requests alone", strings.Join(m.Encoders, ", ")))
 	}
 	if len(m.UnknownKeys) > 0 {

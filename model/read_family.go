@@ -75,7 +75,7 @@ func (d *Decoder) defaulted(what string) {
 func (c *hfConfig) warnings(r *layerReader, raw map[string]any) {
 	warn := func(format string, args ...any) { r.d.Warnings = append(r.d.Warnings, fmt.Sprintf(format, args...)) }
 	if r.q.def == nil && len(r.q.named) == 0 && quantizedName.MatchString(c.file) {
-		warn("the name says quantized, but neither a quantization_config nor an hf_quant_config.json beside it does: weights are taken "+
+		warn("the name states a quantization, but neither a quantization_config nor an hf_quant_config.json beside it does: weights are taken "+
 			"at %g bytes", r.d.DTypeBytes)
 	}
 	if r.q.modelOpt && !r.q.listed {

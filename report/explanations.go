@@ -156,7 +156,7 @@ var Explanations = map[string]Explanation{
 	"over_threshold": {
 		Of:    "cluster",
 		What:  "Refused: signal over its threshold",
-		Means: "the policy's load signal stood above its threshold",
+		Means: "the policy's load signal was above its threshold",
 		Do:    "raise the threshold, or add instances",
 	},
 	"predicted_miss": {
@@ -351,7 +351,7 @@ var Explanations = map[string]Explanation{
 		Of:    "predictor",
 		What:  "Coverage of the P90 below 90 %",
 		Means: "fewer held-out rows are below the predicted P90 than 90 %",
-		Do:    "record more requests: a P90 is calibrated on rows of its own",
+		Do:    "record more requests: a P90 is calibrated on rows that the trees were not fitted to",
 	},
 	"pass": {
 		What:  "Verdict: pass",

@@ -181,7 +181,7 @@ var (
 			{Head: "Effect", Help: "fails: the purposes fail; insufficient: they do not pass; named: a warning"},
 			{Head: "Violated", Num: true},
 			{Head: "Checked", Num: true},
-			{Head: "What it says"},
+			{Head: "What contradicts what"},
 		},
 	}
 	identitiesLayout = Table{

@@ -31,7 +31,7 @@ func Next(in Input) []string {
 	}
 	if slices.ContainsFunc(v.Gates, func(g result.Gate) bool { return g.Name == gate.TargetFloor && gateRank(g) == rankFailed }) {
 		out = append(out, "The measured step time is shorter than reading the weights takes, so it cannot be right: correct what "+
-			"run.yaml says of the hardware, or, of step traces fitted on duration, fit with the key `beta-target: cadence`. Do this first.")
+			"run.yaml states of the hardware, or, of step traces fitted on duration, fit with the key `beta-target: cadence`. Do this first.")
 	}
 	isUndecided := func(r result.ValidationRun) bool { return r.Undecided != "" }
 	if i := slices.IndexFunc(v.Runs, isUndecided); i >= 0 && v.Verdict != coeff.VerdictInsufficient {
@@ -60,7 +60,7 @@ func Next(in Input) []string {
 	}{
 		{by[result.CauseSaturated], "Lower the load of %s: its latencies grow with the length of the recording.", diagnosedScope},
 		{by[result.CauseUnseenRegime], "Record loads like that of the failing steps, %s: the fit contains none.", diagnosedTerm},
-		{by[result.CauseModelError], "Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml says of " +
+		{by[result.CauseModelError], "Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml states of " +
 			"the hardware.", diagnosedTerm},
 		{by[result.CauseLag], "Fit %s again: its steps show another lag than the one used.", diagnosedScope},
 		{slices.Concat(by[result.CauseHardware], by[result.CauseScheduler]),

@@ -161,7 +161,7 @@ var limits = []Limit{
 	{
 		Key:     "quantization_config",
 		Refused: true,
-		What:    "weights quantized at load as the command line says",
+		What:    "weights quantized at load as the command line states",
 		Next:    "serve a checkpoint that holds its quantization, or give --quantization fp8",
 		Given:   []string{"quantization_config"},
 	},
@@ -201,7 +201,7 @@ var limits = []Limit{
 	},
 	{
 		Key:   "limit_mm_per_prompt",
-		What:  "images, video and audio: the encoder's time is not told apart",
+		What:  "images, video and audio: the encoder's time is a part of the other terms",
 		Next:  "use recordings of text requests alone",
 		Given: []string{"limit_mm_per_prompt"},
 	},
@@ -225,7 +225,7 @@ var limits = []Limit{
 	},
 	{
 		Key:  "hf_overrides",
-		What: "a model that is not what its config.json says",
+		What: "a model that differs from its config.json",
 		Next: "write the overridden values into the config.json beside run.yaml",
 		Given: []string{
 			"hf_overrides", "hf_config_path", "model_class_overrides", "rope_scaling",

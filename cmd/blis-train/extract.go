@@ -90,7 +90,7 @@ func (con *console) extractReporter() func(*result.Extract) {
 		}
 		for _, name := range doc.Left {
 			con.warn([]trace.Finding{trace.Findingf(extract.CodeNotOurs,
-				"%s was left alone: this program did not write it as it stands", name)})
+				"%s was left alone: it is not as this program wrote it", name)})
 		}
 		seconds := time.Since(start).Seconds()
 		memory := ""

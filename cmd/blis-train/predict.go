@@ -79,7 +79,7 @@ Example:
 				Usage: "closed loop of `N` clients, each sends its next request when its last one is answered"},
 			&cli.StringFlag{Name: "rate", Usage: "Poisson arrivals, `RPS` requests per second"},
 			&cli.StringFlag{Name: "slo",
-				Usage: "check these `TARGETS` and find the highest load that meets them: ttft.p95=1s,tpot.mean=40ms (P90 unless named) or " +
+				Usage: "check these `TARGETS` and find the highest load that meets them: ttft.p95=1s,tpot.mean=40ms (P90 where no statistic is named), or " +
 					"ttft=1s,tpot=40ms,goodput=95%"},
 			&cli.BoolFlag{Name: "start", Destination: &q.Start, Usage: "also print the latencies of the first requests after an idle time"},
 			&cli.StringFlag{Name: "sweep",
@@ -89,7 +89,7 @@ Example:
 					"CONTEXT tokens each, prompt chunks of N tokens after CACHED tokens"},
 			&cli.StringFlag{Name: "library",
 				Usage: "use the kernel tables in `FILE`, written by library build, in place of the built-in ones"},
-			outFlag("of a sweep: picture of latency against throughput, an SVG `FILE`"),
+			outFlag("of a sweep: draw latency against throughput into `FILE`, an SVG"),
 			workersFlag(), verboseFlag(),
 		},
 	}, nil, func(c *cli.Context, con *console) error { return runPredict(c, con, q) })

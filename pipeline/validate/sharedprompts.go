@@ -315,7 +315,7 @@ func (s *Shared) whyUndecided(requests []Request, p *deploy.Phase) string {
 	if float64(unknown) <= trace.MostGuessed*float64(all) {
 		return ""
 	}
-	why := fmt.Sprintf("nobody recorded what %d of %d prompts found in the prefix cache", unknown, all)
+	why := fmt.Sprintf("it was not recorded what %d of %d prompts found in the prefix cache", unknown, all)
 	if s.estimate != nil {
 		why += fmt.Sprintf(" (%s)", s.estimate)
 	}
@@ -341,7 +341,7 @@ func whyUncounted(a *trace.Aggregate, requests []Request, p *deploy.Phase) strin
 	}
 	switch {
 	case float64(uncounted) > trace.MostGuessed*float64(all):
-		return fmt.Sprintf("%d of %d requests have several answers or were left early, and nothing says when the engine ran them: let clients "+
+		return fmt.Sprintf("%d of %d requests have several answers or were left early, and it is not known when the engine ran them: let clients "+
 			"ask for one answer each, to its end", uncounted, all)
 	case a.Others > trace.MostGuessed:
 		return fmt.Sprintf("no client's result shows %.0f %% of the decodes that ran: keep the results of every client", 100*a.Others)

@@ -39,7 +39,7 @@ func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
 	}
 	if known == 0 {
 		p.notes = append(p.notes, trace.Findingf(CodePrefixUnknown,
-			"prefix caching is on and no snapshot, KV event or client file says what was shared"))
+			"prefix caching is on and no snapshot, KV event or client file states what was shared"))
 	}
 	return p
 }

@@ -66,7 +66,7 @@ func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, e
 	}
 	if guessed > 0 {
 		w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
-			"%d requests without ARRIVED: QUEUED less %d us stands for it", guessed, opt.MissingArrivalUs))
+			"%d requests without ARRIVED: QUEUED less %d us is used", guessed, opt.MissingArrivalUs))
 	}
 	if len(w.Requests) == 0 {
 		return nil, trace.Errorf(codeBadWorkload,

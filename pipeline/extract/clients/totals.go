@@ -437,7 +437,7 @@ func (c *Reader) reportStated(dep *deploy.Deployment) {
 			c.addFinding(source.CodeClientLoad, "%s: %s: the file was put together from several, its requests were changed, or the client could not "+
 				"send as it was asked", l.name, strings.Join(l.load, "; "))
 		case len(l.placeholders) > 0:
-			c.addFinding(source.CodeClientSummary, "%s: %s: whoever wrote the file did not compute these, and they are not used", l.name,
+			c.addFinding(source.CodeClientSummary, "%s: %s: the program that wrote the file did not compute these, and they are not used", l.name,
 				strings.Join(l.placeholders, "; "))
 		}
 		if namesOtherModel(l.model, dep.Model.ID) {

@@ -283,7 +283,7 @@ var table = withClauses([]Gate{
 	{
 		Name: "instant_delays_mape", Op: "<", Threshold: 0.25, Purposes: forWaits, Prints: Percent,
 		Reason: "what specification 1.0 asks of requests that are served at once, beyond their noise",
-		Compares: "per-request MAPE of requests that found nobody waiting, at least 20, less its noise floor: " +
+		Compares: "per-request MAPE of requests that found no other one waiting, at least 20, less its noise floor: " +
 			"queue, else admission",
 		ofConfig: ofWaits(instantDelays, aboveFloor),
 		Words: Words{

@@ -422,7 +422,7 @@ var identities = []Identity{
 	},
 	{
 		Name: "levels_differ", Kind: "load", Streams: "load levels",
-		Holds:     "no load level stands in the data twice",
+		Holds:     "no load level is in the data twice",
 		Tolerance: "5 digits",
 		Effect:    result.IdentityUndecided, Harms: stepsAndReplay, compare: levelsDiffer,
 	},
