@@ -56,6 +56,7 @@ Example:
 // runInspect prints what the recordings or extracted folders in the arguments can be used for, and
 // with --model the sizes of a model.
 func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error {
+	con.brief = false // without -v, only one table is left out
 	if c.IsSet("model") {
 		return inspectModel(c, con)
 	}
@@ -101,7 +102,6 @@ func unfitError(con *console, doc *result.Inspect) error {
 // showInspect prints the document of inspect. Only long prints the statement of every comparison
 // between streams, which fills several screens; those that are violated are always printed.
 func (con *console) showInspect(doc *result.Inspect, long bool) {
-	con.brief = false
 	if !long {
 		con.leftOut = report.IdentitiesTable
 	}
