@@ -17,7 +17,7 @@ import (
 // steps, with the figures figs.
 func accuracySection(in Input, figs []*Figure) Section {
 	s := Section{ID: "fit", Nav: "Accuracy", Title: "Step-time accuracy",
-		Lead: "Predictions from recorded batches (teacher-forced): no simulator, no queue, only the step-time model."}
+		Lead: "Predictions from recorded batches: no simulator, no queue, only the step-time model."}
 	if in.Fit == nil && in.Validation == nil {
 		s.Missing = "No fit.json: run `blis-train fit OUT`."
 		return s

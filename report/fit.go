@@ -26,7 +26,7 @@ func fitFigures(in Input) []*Figure {
 		out = append(out, cellFigure(f), locoFigure(f), biasFigure(f))
 	}
 	if v := in.Validation; v != nil {
-		out = append(out, stepFigures(v.Figures, "test-", "teacher-forced steps of the validation")...)
+		out = append(out, stepFigures(v.Figures, "test-", "steps of the validation")...)
 	}
 	return withPanels(out...)
 }

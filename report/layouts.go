@@ -181,7 +181,7 @@ var (
 			{Head: "Effect", Help: "fails: the purposes fail; insufficient: they do not pass; named: a warning"},
 			{Head: "Violated", Num: true},
 			{Head: "Checked", Num: true},
-			{Head: "What contradicts what"},
+			{Head: "Contradiction"},
 		},
 	}
 	identitiesLayout = Table{
@@ -445,7 +445,7 @@ var (
 	}
 	testStepsLayout = Table{
 		ID:      "test-steps",
-		Caption: "Validation: step time of each run, teacher-forced",
+		Caption: "Validation: step time of each run, predicted from its recorded batches",
 		Cols: slices.Concat([]Column{
 			{Head: "Run"},
 			{Head: "Compared"},

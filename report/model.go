@@ -1,12 +1,13 @@
 package report
 
 // This file has the parts of a page: sections, blocks, tables and cells. Strings are plain text,
-// which the template escapes; only inline and proseHTML make template.HTML.
+// which the template escapes; only inline, proseHTML and Cell.HTML make template.HTML.
 
 import (
 	"fmt"
 	"html/template"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -21,7 +22,7 @@ type Head struct {
 }
 
 // The types below are what page.html shows. Strings are plain text, which the template
-// escapes. The only template.HTML is what inline and proseHTML return.
+// escapes. The only template.HTML is what inline, proseHTML and Cell.HTML return.
 
 // IdentitiesTable is the ID of the table with every comparison between streams.
 const IdentitiesTable = "identities"
@@ -115,6 +116,16 @@ type Cell struct {
 	Text, Sub, Key, Class string
 	Href                  string // where Text leads
 	Mini                  template.HTML
+}
+
+// HTML returns the text, escaped. A name may be broken after its underscores, and nowhere else if it
+// fits, so that no word is cut in print.
+func (c Cell) HTML() template.HTML {
+	text := template.HTMLEscapeString(c.Text)
+	if c.Class == "id" {
+		text = strings.ReplaceAll(text, "_", "_<wbr>")
+	}
+	return template.HTML(text)
 }
 
 // FigureBlocks returns the figures that have panels as blocks.

@@ -110,7 +110,7 @@ func TestVerdictFirst(t *testing.T) {
 		at = i
 	}
 	gates := page[strings.Index(page, `id="gates"`):strings.Index(page, `id="data"`)]
-	if !strings.Contains(gates, `<a href="`+result.Book+`#gate-beta-mape">beta_mape</a>`) {
+	if !strings.Contains(gates, `<a href="`+result.Book+`#gate-beta-mape">beta_<wbr>mape</a>`) {
 		t.Error("a gate's name does not lead to its clause")
 	}
 	if next := strings.Index(page, "What to do next"); next < 0 || next > strings.Index(page, `id="verdict"`) {
