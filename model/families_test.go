@@ -540,7 +540,7 @@ func TestDecodersMatchTruth(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if quantized := strings.Contains(strings.Join(d.Warnings, " "), "says quantized"); quantized != (name == lightning) {
+			if quantized := strings.Contains(strings.Join(d.Warnings, " "), "states a quantization"); quantized != (name == lightning) {
 				t.Errorf("warnings: got %q", d.Warnings)
 			}
 			if total, err := strconv.ParseFloat(row[column["published_total_B"]], 64); err == nil {
