@@ -80,14 +80,19 @@ func Next(in Input) []string {
 				"largest errors again.")
 		}
 	}
+	gates := v.Gates
 	if v.Verdict == coeff.VerdictPass {
 		out = append(out, "Use `coefficients.yaml`, or `blis-train export` for BLIS and autoscalers.")
 		if s := NextForWaits(v); s != "" {
 			out = append(out, s)
+			// The gates of waits are covered.
+			gates = slices.DeleteFunc(slices.Clone(gates), func(g result.Gate) bool {
+				return slices.Equal(g.Purposes, []string{coeff.PurposeWaits})
+			})
 		}
 	}
 	// Gates without a result: those that more data would decide, and those that no recording would.
-	short, outOfReach := shortOfData(v.Gates)
+	short, outOfReach := shortOfData(gates)
 	if short > 0 {
 		do, want := "Record longer", "requests or steps"
 		if in.Fit != nil && in.Fit.Requests != nil && len(in.Fit.Requests.Levels) > 0 {

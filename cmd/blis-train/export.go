@@ -192,8 +192,8 @@ func showExport(con *console, path string, got *pipeline.ExportResult) error {
 		rows = append(rows, cells{path + f.Suffix, got.Files[i].Bytes, got.Files[i].SHA256[:12]})
 	}
 	con.table("Exported "+string(got.Format), cells{"file", "bytes", "sha256"}, rows)
-	con.table("How well BLIS's terms hold the model: mean error (that of all time together) of steps; simulated "+
-		"latencies over its own",
+	con.table("How well BLIS's terms reproduce the coefficients: mean error of step times (in brackets that of their "+
+		"sum); latencies simulated with BLIS's terms over those with the coefficients",
 		cells{"configuration", "file", "all", "decode", "mixed", "prefill",
 			"TTFT / ITL / E2E by load"}, projectionRows(path, doc.Projections))
 	return con.document(doc)

@@ -136,8 +136,8 @@ func prepareFolder(dir string, force bool) error {
 	slices.Sort(foreign)
 	if len(foreign) > 0 && !force {
 		return &option.Misuse{
-			Msg:  fmt.Sprintf("%s: the output folder holds files that are not ours (%s)", dir, strings.Join(foreign[:min(3, len(foreign))], ", ")),
-			Hint: "choose another folder, or add --force to write beside them",
+			Msg:  fmt.Sprintf("%s: the output folder holds files that blis-train did not write (%s)", dir, strings.Join(foreign[:min(3, len(foreign))], ", ")),
+			Hint: "choose another folder, or add --force to write there all the same",
 		}
 	}
 	return nil

@@ -78,8 +78,8 @@ func TestClaimRefuses(t *testing.T) {
 		repo.Write(t, "", dir, name)
 	}
 	var misuse *option.Misuse
-	if _, err := Claim(dir, false); !errors.As(err, &misuse) || misuse.Msg != dir+": the output folder holds files that are not ours (a, b, c)" ||
-		misuse.Hint != "choose another folder, or add --force to write beside them" {
+	if _, err := Claim(dir, false); !errors.As(err, &misuse) || misuse.Msg != dir+": the output folder holds files that blis-train did not write (a, b, c)" ||
+		misuse.Hint != "choose another folder, or add --force to write there all the same" {
 		t.Errorf("foreign files: got %v", err)
 	}
 	release, err := Claim(dir, true)
