@@ -135,6 +135,9 @@ func waitingReason(f *facts) reading {
 	if f.speculates() || !f.hasPlainBlocks() {
 		return notChecked("drafts or several kinds of cache make requests wait too")
 	}
+	if e.CPUOffloading {
+		return notChecked("requests also wait for blocks that come from the CPU")
+	}
 	if waitingDepth(f).broken {
 		return notChecked("waiting_depth contradicts the journeys")
 	}

@@ -184,6 +184,9 @@ func TestWaitingHasAReason(t *testing.T) {
 	}
 	idle := with(func(s *trace.Step) { s.WaitingDepth = 0 })
 	wanted{text: "0 steps leave requests waiting, want 10"}.compare(t, "none waits", waitingReason(idle))
+	offloading := with(func(*trace.Step) {})
+	offloading.dep.Engine.CPUOffloading = true
+	wanted{text: "requests also wait for blocks that come from the CPU"}.compare(t, "a CPU tier", waitingReason(offloading))
 	unknown := with(func(*trace.Step) {})
 	unknown.run.Requests = nil
 	wanted{text: "no prompt lengths"}.compare(t, "no prompts", waitingReason(unknown))
