@@ -88,7 +88,10 @@ func recordServed(t *testing.T, settings []string, load string, n int) *honest {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := sim.Run(sim.DefaultConfig(dep, steps), sent.Requests, dump)
+	cfg := sim.DefaultConfig(dep, steps)
+	scatter := []sim.Quantile{{Q: 0, Ratio: 0.97}, {Q: 1, Ratio: 1.03}}
+	cfg.Noise = &sim.Noise{Decode: scatter, Prefill: scatter, Mixed: scatter}
+	res, err := sim.Run(cfg, sent.Requests, dump)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,13 +104,15 @@ func recordServed(t *testing.T, settings []string, load string, n int) *honest {
 	return honestRuns(t, traced, dir)[0]
 }
 
-// checkServed fails the test if the recording of a load violates an identity.
+// checkServed fails the test if the recording of a load, traced or by its clients, violates an identity.
 func checkServed(t *testing.T, server, load string, n int) {
 	t.Helper()
 	h := recordServed(t, servers[server], servedLoads[load], n)
-	got := h.inspect(t, nil)
-	if violated := violations(&got); len(violated) > 0 {
-		t.Errorf("%s, %s: an honest recording violates %v: %v", server, load, violated, got.Findings)
+	for _, seen := range []*honest{h, asClients(h)} {
+		got := seen.inspect(t, nil)
+		if violated := violations(&got); len(violated) > 0 {
+			t.Errorf("%s, %s, %s: an honest recording violates %v: %v", server, load, seen.kind, violated, got.Findings)
+		}
 	}
 }
 

@@ -154,7 +154,7 @@ func clientPasses(f *facts) reading {
 func clientsDiffer(f *facts) reading {
 	type row struct {
 		prompt, output, ttftUs, e2eUs float64
-		sentUs                        float64 // where times in whole ms may be equal by chance
+		sentUs                        float64 // where times may be equal by chance
 	}
 	seen := map[row]bool{}
 	var r reading
@@ -165,6 +165,9 @@ func clientsDiffer(f *facts) reading {
 			if isWhole(l.sentUs / 1e3) {
 				continue
 			}
+			key.sentUs = l.sentUs
+		}
+		if l.output <= 1 { // its only time may be that of another one by chance
 			key.sentUs = l.sentUs
 		}
 		r.checked++

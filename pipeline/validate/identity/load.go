@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
@@ -159,20 +160,20 @@ func priorOfRequests(f *facts) reading {
 	}
 	var itlRatios, queuedRatios, ttftRatios []float64
 	early, known := 0, 0 // first tokens of prompts of which is known what was cached
-	span := f.loadSpanUs()
-	tokens := 0.0
-	for i := range f.loads {
-		tokens += f.loads[i].prompt - f.loads[i].cached
-	}
+	beside := f.newComputedPrompts()
+	meanPerUs := beside.tokensUpTo(math.Inf(1)) / f.loadSpanUs()
 	for i := range f.loads {
 		load := &f.loads[i]
 		if load.itlUs > 0 && load.output >= 8 {
-			// Other requests' prompts delay the decodes; as many as arrive in the mean are allowed for.
+			// Other requests' prompts delay the decodes: those that were computed meanwhile, or as many as in the
+			// mean, whose chunks may end later.
 			context := load.prompt + load.output/2
 			prompt := f.promptBeside(load.prompt-load.cached, load.decoding, context)
-			promptsPerUs := 0.0 // such prompts in a us
-			if load.prompt > load.cached {
-				promptsPerUs = tokens / span / (load.prompt - load.cached)
+			leastPerUs, mostPerUs := 0.0, 0.0 // such prompts in a us
+			if computed := load.prompt - load.cached; computed > 0 {
+				ownPerUs := beside.tokensPerUs(load)
+				leastPerUs = math.Min(ownPerUs, meanPerUs) / computed
+				mostPerUs = math.Max(ownPerUs, meanPerUs) / computed
 			}
 			decode := f.decodeTime(load.decoding, context)
 			ratios := &itlRatios
@@ -181,7 +182,7 @@ func priorOfRequests(f *facts) reading {
 				decode.mostUs = math.Max(decode.mostUs, f.mixedTime(full, load.decoding, context).mostUs)
 				ratios = &queuedRatios
 			}
-			*ratios = append(*ratios, prompt.decodeRatio(load.itlUs, promptsPerUs, decode))
+			*ratios = append(*ratios, prompt.decodeRatio(load.itlUs, leastPerUs, mostPerUs, decode))
 		}
 		if load.prompt > load.cached {
 			ratio := load.ttftUs / f.prefillTime(load.prompt-load.cached).leastUs
@@ -245,13 +246,53 @@ func (f *facts) loadSpanUs() float64 {
 }
 
 // decodeRatio returns the measured TPOT over the predicted one of a decode step. The
-// receiver is the time of one prompt, and perUs such prompts arrive in a us: their time is subtracted,
-// because it is not part of a decode.
-func (p priorTime) decodeRatio(itlUs, perUs float64, decode priorTime) float64 {
+// receiver is the time of one prompt, and leastPerUs to mostPerUs such prompts are computed in a us: their
+// time is subtracted, because it is not part of a decode.
+func (p priorTime) decodeRatio(itlUs, leastPerUs, mostPerUs float64, decode priorTime) float64 {
 	const mostBusy = 0.8 // share of the time that prompts can take
-	idle := 1 - math.Min(mostBusy, perUs*p.leastUs)
-	busier := 1 - math.Min(mostBusy, perUs*p.mostUs)
+	idle := 1 - math.Min(mostBusy, leastPerUs*p.leastUs)
+	busier := 1 - math.Min(mostBusy, mostPerUs*p.mostUs)
 	return decode.ratioOf(itlUs*busier, itlUs*idle)
+}
+
+// computedPrompts are the prompts of a load in the order of their first tokens, when they were computed.
+type computedPrompts struct {
+	firstUs []float64 // of the first tokens
+	tokens  []float64 // computed up to and with each of them
+}
+
+// newComputedPrompts returns the prompts of the run's load.
+func (f *facts) newComputedPrompts() *computedPrompts {
+	inTime := slices.Clone(f.loads)
+	stat.SortStable(inTime, func(a, b clientRequest) int { return cmp.Compare(a.sentUs+a.ttftUs, b.sentUs+b.ttftUs) })
+	c := &computedPrompts{}
+	tokens := 0.0
+	for i := range inTime {
+		tokens += inTime[i].prompt - inTime[i].cached
+		c.firstUs = append(c.firstUs, inTime[i].sentUs+inTime[i].ttftUs)
+		c.tokens = append(c.tokens, tokens)
+	}
+	return c
+}
+
+// tokensUpTo returns the prompt tokens that were computed up to a time.
+func (c *computedPrompts) tokensUpTo(us float64) float64 {
+	n := sort.Search(len(c.firstUs), func(i int) bool { return c.firstUs[i] > us })
+	if n == 0 {
+		return 0
+	}
+	return c.tokens[n-1]
+}
+
+// tokensPerUs returns the prompt tokens in a us of which first tokens came while a request decoded: later than half of a
+// step after its own first token, which came with those of its step.
+func (c *computedPrompts) tokensPerUs(l *clientRequest) float64 {
+	from := l.sentUs + l.ttftUs + l.itlUs/2
+	to := l.sentUs + l.e2eUs
+	if !(to > from) {
+		return 0
+	}
+	return (c.tokensUpTo(to) - c.tokensUpTo(from)) / (to - from)
 }
 
 // decodeTime returns the library's time of a step of n decodes.
@@ -432,7 +473,7 @@ func priorOfLevels(f *facts) reading {
 		decoding := inFlight(p)
 		prompt := priced.prefillTime(p.PromptTokens)
 		decode := priced.decodeTime(decoding, p.PromptTokens+p.OutputTokens/2)
-		itl = append(itl, prompt.decodeRatio(p.TPOTMs*1e3, levelRate(p)/1e6, decode))
+		itl = append(itl, prompt.decodeRatio(p.TPOTMs*1e3, levelRate(p)/1e6, levelRate(p)/1e6, decode))
 		if p.TTFTMs.OK {
 			ttft = append(ttft, p.TTFTMs.V*1e3/prompt.leastUs)
 		}

@@ -131,8 +131,8 @@ func TestPriorTimes(t *testing.T) {
 		{"a prompt", f.prefillTime(100).leastUs, 110}, {"an empty prompt", f.prefillTime(0).leastUs, 11}, {"a prompt and 4 decodes", f.mixedTime(100, 4, 50).leastUs, 154},
 		{"what a prompt adds", f.promptBeside(100, 4, 50).leastUs, 110}, {"away", away(0.25), 4}, {"away above", away(3), 3}, {"away at 0", away(0), math.Inf(1)},
 		// 10 us of prompts in 100 us, at most 20: the 300 us between tokens are 240 to 270 of decodes, predicted as 100 to 200.
-		{"decode beside prompts", (&priorTime{10, 20}).decodeRatio(300, 0.01, p), 1.2},
-		{"prompts take at most 80 %", (&priorTime{10, 20}).decodeRatio(300, 1, p), 0.6},
+		{"decode beside prompts", (&priorTime{10, 20}).decodeRatio(300, 0.01, 0.01, p), 1.2},
+		{"prompts take at most 80 %", (&priorTime{10, 20}).decodeRatio(300, 1, 1, p), 0.6},
 	} {
 		if math.Abs(c.got-c.want) > 1e-9 && c.got != c.want {
 			t.Errorf("%s: got %g, want %g", c.name, c.got, c.want)

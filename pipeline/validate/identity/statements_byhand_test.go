@@ -416,5 +416,37 @@ func TestCountsOfStreams(t *testing.T) {
 			t.Errorf("another %s: got %+v", name, got)
 		}
 	}
+	oneToken := twice(2, func(l *clientRequest) { l.output = 1 })
+	for i := range oneToken.loads {
+		oneToken.loads[i].sentUs = float64(i) + 0.5
+	}
+	if got := clientsDiffer(oneToken); got.broken || got.violated != 0 {
+		t.Errorf("answers of one token at other times: got %+v", got)
+	}
 	wanted{text: "no times finer than 1 ms"}.compare(t, "whole ms", clientsDiffer(twice(100, func(l *clientRequest) { l.ttftUs, l.e2eUs = 1000, 9000 })))
+}
+
+// TestPromptsBesideDecodesByHand: a request decodes from 100 to 1100 us in steps of 20 us. The first token of a prompt of
+// 500 tokens came with its own, that of one of 300 tokens at 600 us, and that of one of 700 tokens after its end.
+func TestPromptsBesideDecodesByHand(t *testing.T) {
+	f := emptyFacts()
+	own := clientRequest{sentUs: 0, ttftUs: 100, e2eUs: 1100, itlUs: 20, prompt: 200, cached: 150}
+	f.loads = []clientRequest{
+		{sentUs: 1000, ttftUs: 101, prompt: 700},
+		own,
+		{sentUs: 90, ttftUs: 20, prompt: 500}, // at 110 us, where half of a step has passed
+		{sentUs: 500, ttftUs: 100, prompt: 400, cached: 100},
+	}
+	beside := f.newComputedPrompts()
+	for us, want := range map[float64]float64{99: 0, 100: 50, 110: 550, 600: 850, 1100: 850, 1101: 1550} {
+		if got := beside.tokensUpTo(us); got != want {
+			t.Errorf("up to %g us: got %g tokens, want %g", us, got, want)
+		}
+	}
+	if got, want := beside.tokensPerUs(&own), 300/990.; math.Abs(got-want) > 1e-12 {
+		t.Errorf("got %g tokens in a us, want %g", got, want)
+	}
+	if got := beside.tokensPerUs(&clientRequest{sentUs: 5, ttftUs: 7, e2eUs: 7}); got != 0 {
+		t.Errorf("without a time of decodes: got %g tokens in a us, want 0", got)
+	}
 }

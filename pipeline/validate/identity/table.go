@@ -201,7 +201,7 @@ var identities = []Identity{
 	{
 		Name: "clients_differ", Kind: "requests", Streams: "client timings or stock spans",
 		Holds:     "no two requests have the same lengths and times to the microsecond",
-		Tolerance: "1 % of the requests",
+		Tolerance: "1 % of the requests; answers of one token may be equal, if they were sent at other times",
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, compare: clientsDiffer,
 	},
 	{
