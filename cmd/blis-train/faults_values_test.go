@@ -580,7 +580,7 @@ func TestImpossibleValues(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	testValues(t, 48, 80, inThisProcess, append(valueReaders(t), documents(t, programOf(t))...))
+	testValues(t, 96, 80, inThisProcess, append(valueReaders(t), documents(t, programOf(t))...))
 }
 
 // TestEvalImpossibleValues tries all.

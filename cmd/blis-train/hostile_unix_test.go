@@ -88,7 +88,7 @@ func TestOutputsAreFiles(t *testing.T) {
 		}
 	}
 	real := filepath.Join(traces, "real")
-	must("run", real, "-o", out("real"), "-q", "--bootstraps", "50")
+	must("run", filepath.Join(real, "gqa-low"), "-o", out("real"), "-q", "--bootstraps", "50")
 	must("plan", in, "-o", out("plan"), "-q", "--bootstraps", "50")
 	for open := []string{""}; len(open) > 0; {
 		must("collect", out("plan"), "-q", "--tasks-dir", out("list"))
@@ -104,7 +104,7 @@ func TestOutputsAreFiles(t *testing.T) {
 		"inspect":  {args: []string{"inspect", in, "-o", "OUT", "-q"}},
 		"fit":      {"real", []string{"fit", "OUT", "-q", "--bootstraps", "50", "--force"}},
 		"validate": {"real", []string{"validate", "OUT", "-q", "--figures", "OUT/figures", "--steps-only"}},
-		"run": {args: []string{"run", filepath.Join(real, "gqa-low"), "-o", "OUT", "-q", "--bootstraps", "50", "--junit", "OUT/gates.tmp.xml",
+		"run": {args: []string{"run", in, "-o", "OUT", "-q", "--bootstraps", "50", "--junit", "OUT/gates.tmp.xml",
 			"--ledger", "OUT/ledger.tmp"}},
 		"simulate": {args: []string{"simulate", "--latency-model", "roofline", "--deployment", in, "--input-len", "10", "--output-len", "4",
 			"--num-prompts", "5", "--request-rate", "5", "-o", "OUT", "--emit-otlp", "OUT/dump.tmp.jsonl", "-q"}},

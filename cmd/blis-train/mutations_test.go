@@ -54,7 +54,7 @@ func coefficientMutations(text string) (out []mutation) {
 		if strings.TrimSpace(key) != "" || number == "" {
 			continue
 		}
-		if values++; values > 12 {
+		if values++; values > 4 {
 			break
 		}
 		changed := strings.Join(lines[:i], "") + key + "value: 3" + number + strings.Join(lines[i+1:len(lines)-1], "")

@@ -546,7 +546,7 @@ func TestKilledRunsGoOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.killed(t, filepath.Join(repo.Root(t), "testdata", "traces", "smoke"), 5, killable[:2])
+	s.killed(t, filepath.Join(repo.Root(t), "testdata", "traces", "smoke"), 3, killable[:2])
 }
 
 // TestEvalKills kills two hundred calls of run, and every other stage at ten points: called again, it ends with the same bytes.
