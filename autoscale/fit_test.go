@@ -476,7 +476,7 @@ func TestEvalSweepIntervals(t *testing.T) {
 
 // The same of two sweeps: the machinery, and that a jackknife is the wider one.
 func TestSweepIntervals(t *testing.T) {
-	coverage(t, inferno3P, 1, 500, [3]int{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)})
+	coverage(t, inferno3P, 1, 250, [3]int{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)})
 }
 
 func coverage(t *testing.T, f Flavour, sweeps, requests int, least [3]int, widest [3]float64) {
