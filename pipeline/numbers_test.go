@@ -1,0 +1,414 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
+	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
+	"github.com/blis-train/blis-train/pipeline/validate"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
+)
+
+// runsNamed returns an extraction of runs with these ids.
+func runsNamed(ids ...string) *result.Extract {
+	ext := &result.Extract{}
+	for _, id := range ids {
+		ext.Runs = append(ext.Runs, result.ExtractRun{ID: id})
+	}
+	return ext
+}
+
+// isMisuse reports whether an error is one of the command line with this text.
+func isMisuse(err error, text string) bool {
+	var misuse *option.Misuse
+	return errors.As(err, &misuse) && strings.Contains(err.Error(), text)
+}
+
+// TestRunsThatAreRejected: globs of --only and --exclude, those that match nothing, and those that leave nothing.
+func TestRunsThatAreRejected(t *testing.T) {
+	ext := runsNamed("a-1", "a-2", "b-1")
+	for _, c := range []struct {
+		f        Filter
+		rejected string
+		err      string
+		warned   int
+	}{
+		{Filter{}, "", "", 0},
+		{Filter{Only: []string{"a-*"}}, "b-1", "", 0},
+		{Filter{Exclude: []string{"a-*"}}, "a-1 a-2", "", 0},
+		{Filter{Only: []string{"a-*"}, Exclude: []string{"*-1"}}, "a-1 b-1", "", 0},
+		{Filter{Only: []string{"a-*", "c"}, Exclude: []string{"d"}}, "b-1", "", 2},
+		{Filter{Only: []string{"c"}}, "", "--only and --exclude leave no run; there are a-1, a-2, b-1", 0},
+		{Filter{Exclude: []string{"["}}, "", `--only, --exclude: got "[", want a glob over run ids`, 0},
+	} {
+		var warned []trace.Finding
+		got, err := c.f.Rejected(ext, func(f []trace.Finding) { warned = append(warned, f...) })
+		if strings.Join(got, " ") != c.rejected || (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) || len(warned) != c.warned {
+			t.Errorf("%+v: got %v, %v, %v", c.f, got, err, warned)
+		}
+		if c.warned > 0 && (warned[0].Code != extract.CodeNoRuns || warned[0].Message != `--only, --exclude: no run is named "c"; there are a-1, a-2, b-1`) {
+			t.Errorf("got %v", warned)
+		}
+	}
+	if got, err := (&Filter{Exclude: []string{"x"}}).Rejected(runsNamed(), nil); got != nil || err != nil {
+		t.Errorf("no runs: got %v, %v", got, err)
+	}
+	ids := strings.Fields("1 2 3 4 5 6 7 8")
+	if got := firstIDs(ids); got != "1, 2, 3, 4, 5, 6, 7, 8" {
+		t.Errorf("eight: got %s", got)
+	}
+	if got := firstIDs(append(ids, "9")); got != "1, 2, 3, 4, 5, 6, 7, 8 and 1 more" {
+		t.Errorf("nine: got %s", got)
+	}
+}
+
+// TestOptionsOfAFit: values that are refused before anything is read, the budget in steps, and the kind of evidence.
+func TestOptionsOfAFit(t *testing.T) {
+	for want, change := range map[string]func(o *FitOptions){
+		"": func(*FitOptions) {},
+		"--search: got \"x\", want one of none, ": func(o *FitOptions) { o.Search = "x" },
+		"--form: got \"x\", want physics or ":     func(o *FitOptions) { o.Form = "x" },
+		"--from: got \"x\", want steps, requests": func(o *FitOptions) { o.From = "x" },
+		"--budget: got \"x\"":                     func(o *FitOptions) { o.Budget = "x" },
+		"--budget: got \"0s\"":                    func(o *FitOptions) { o.Budget = "0s" },
+		"--from points: goes with fit and tables": func(o *FitOptions) { o.From = fit.FromPoints.Name },
+	} {
+		o := DefaultFitOptions()
+		change(&o)
+		if err := o.check(); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v", want, err)
+		}
+	}
+	for budget, want := range map[string]int64{"": 0, "1s": 500_000, "2m": 60_000_000, "1ns": 1} {
+		o := FitOptions{Budget: budget}
+		if got, err := o.budgetSteps(); got != want || err != nil {
+			t.Errorf("%s: got %d, %v, want %d", budget, got, err, want)
+		}
+	}
+	steps, its, requests := runsNamed("a"), runsNamed("a"), runsNamed("a")
+	steps.Runs[0].Tables = map[string]int64{table.Steps: 1}
+	its.Runs[0].Tables = map[string]int64{table.Iterations: 1}
+	requests.Runs[0].Tables = map[string]int64{table.ObservedRequests: 1}
+	for _, c := range []struct {
+		ext        *result.Extract
+		from, want string
+	}{
+		{runsNamed(), "", fit.FromSteps.Name}, {steps, "", fit.FromSteps.Name}, {its, "", fit.FromSteps.Name}, {requests, "", fit.FromRequests.Name},
+		{steps, fit.FromRequests.Name, fit.FromRequests.Name}, {requests, fit.FromSteps.Name, fit.FromSteps.Name},
+	} {
+		o := DefaultFitOptions()
+		o.From = c.from
+		if err := o.ResolveFor(nil); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := o.KindFor(c.ext); got.Name != c.want || err != nil {
+			t.Errorf("%v from %q: got %s, %v, want %s", c.ext.Runs, c.from, got.Name, err, c.want)
+		}
+	}
+	o := DefaultFitOptions()
+	o.From, o.BetaTarget = fit.FromRequests.Name, coeff.Duration
+	if _, err := o.KindFor(requests); !isMisuse(err, "go with a fit from steps only") {
+		t.Errorf("durations of requests: got %v", err)
+	}
+	if _, err := FitPoints(context.Background(), nil, nil, o); !isMisuse(err, "fit: --from points nee") {
+		t.Errorf("no folder: got %v", err)
+	}
+}
+
+// TestFormatsThatAreUnknown: formats by their names and beginnings, and options that go with none.
+func TestFormatsThatAreUnknown(t *testing.T) {
+	if _, err := Export(context.Background(), "none", ExportOptions{}); !isMisuse(err, "export: missing -o FILE") {
+		t.Errorf("no output: got %v", err)
+	}
+	for format, want := range map[string]string{
+		"llmd": "did you mean llm-d? export --help has the reader of each",
+		"Nat":  "did you mean native? export --help",
+		"x":    "queue fit writes queue.json, and predictor fit predictor.json",
+	} {
+		o := ExportOptions{}
+		o.Format = export.Format(format)
+		o.Writers = []export.Writer{{Format: "llm-d"}}
+		_, err := o.Resolve()
+		var misuse *option.Misuse
+		if !errors.As(err, &misuse) || !strings.HasPrefix(misuse.Hint, want) || !strings.HasPrefix(misuse.Msg, fmt.Sprintf("--format: got %q, of a fit want native or llm-d", format)) {
+			t.Errorf("%s: got %v (%+v)", format, err, misuse)
+		}
+	}
+}
+
+// TestVerdictsThatForbid: verdicts of a purpose and of one configuration, and their reasons, of which three are told.
+func TestVerdictsThatForbid(t *testing.T) {
+	o := &ExportOptions{}
+	for n, want := range map[int]string{0: "verdict for replay of all: fail", 1: "verdict for replay of all: fail (r0)", 3: "verdict for replay of all: fail (r0; r1; r2)",
+		4: "verdict for replay of all: fail (r0; r1; r2; and 1 more)", 6: "verdict for replay of all: fail (r0; r1; r2; and 3 more)"} {
+		var why []string
+		for i := range n {
+			why = append(why, fmt.Sprintf("r%d", i))
+		}
+		err := o.Judge("replay", "all", coeff.VerdictFail, why)
+		var verdict *VerdictError
+		if !errors.As(err, &verdict) || verdict.Msg != want {
+			t.Errorf("%d reasons: got %v, want %s", n, err, want)
+		}
+	}
+	if err := o.Judge("replay", "all", coeff.VerdictNotApplicable, nil); err != nil {
+		t.Errorf("not asked: got %v", err)
+	}
+	o.For = coeff.PurposeReplay
+	if err := o.Judge("replay", "all", coeff.VerdictNotApplicable, nil); err == nil {
+		t.Error("asked for and not applicable is taken")
+	}
+	if err := o.Judge("replay", "all", coeff.VerdictPass, nil); err != nil {
+		t.Errorf("pass: got %v", err)
+	}
+	o.For = "x"
+	if err := o.refused(nil); !isMisuse(err, `--for: got "x", want `) {
+		t.Errorf("got %v", err)
+	}
+	o.For = ""
+	if err := o.refused(nil); err != nil {
+		t.Errorf("no validation: got %v", err)
+	}
+	out := &export.Output{Warnings: []trace.Finding{{Code: "other", Message: "a"}}}
+	if err := o.TooFarOff(out); err != nil {
+		t.Errorf("near: got %v", err)
+	}
+	out.Warnings = slices.Insert(out.Warnings, 0, trace.Finding{Code: export.PoorProjection, Message: "far"})
+	err := o.TooFarOff(out)
+	if want := "far; aic-fpm, keda-token-aware and llmd-epp represent any step; --force " + string(export.PoorProjection) + " writes it all the same"; err == nil || err.Error() != want {
+		t.Errorf("far: got %v", err)
+	}
+	o.Force = string(export.PoorProjection)
+	if err := o.TooFarOff(out); err != nil {
+		t.Errorf("overruled: got %v", err)
+	}
+}
+
+// TestFiguresOfAStep: the average of preemptions up to a step, and the time to the next one where both are recorded.
+func TestFiguresOfAStep(t *testing.T) {
+	run := &trace.Run{Steps: []trace.Step{{ID: 3, TsStartNs: 1_000_000, NumPreempted: 1, RunningDepth: 4}, {ID: 4, TsStartNs: 3_500_000, RunningDepth: 4}, {ID: 6, TsStartNs: 9_000_000, NumPreempted: 2, RunningDepth: 0},
+		{ID: 7, TsStartNs: 9_250_000}}}
+	for id, want := range map[int64]float64{2: 0, 3: 0.5 * 0.25, 4: 0.25 * 0.25, 5: 0.0625, 6: 1 + 0.03125, 9: 0.515625} {
+		if got := emaAt(run, id, 0.5); math.Abs(got-want) > 1e-12 {
+			t.Errorf("step %d: got %g, want %g", id, got, want)
+		}
+	}
+	for id, want := range map[int64]float64{3: 2500, 4: 0, 5: 0, 6: 250, 7: 0, 2: 0} {
+		got := cadenceUs(run, id)
+		if (got == nil) != (want == 0) || got != nil && *got != want {
+			t.Errorf("step %d: got %v, want %g", id, got, want)
+		}
+	}
+}
+
+// TestTermsOfAStep: the time of a batch is the sum of its terms, each its coefficient times its feature.
+func TestTermsOfAStep(t *testing.T) {
+	dep := testkit.Llama8B()
+	set := &coeff.Set{SpecVersion: features.V11}
+	space, err := features.New(features.V11, dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range features.Names(space.BetaFeatures()) {
+		set.Beta = append(set.Beta, coeff.Coefficient{Name: name, Value: float64(i + 1)})
+	}
+	p, err := NewStepTimes(set, dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	us, err := p.StepUs([]trace.Chunk{{Computed: 100, Prompt: 100, New: 1}, {Prompt: 50, New: 50}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0.0
+	for i, term := range p.Terms() {
+		if term.Name != set.Beta[i].Name || term.Us != float64(i+1)*p.Features()[i] {
+			t.Errorf("got %+v", term)
+		}
+		sum += term.Us
+	}
+	if !(us > 0) || math.Abs(us-sum) > 1e-9*us || len(p.Terms()) != len(set.Beta) {
+		t.Errorf("got %g us, terms of %g us", us, sum)
+	}
+}
+
+// TestJoinedInspections: inspections of several folders: all of their runs, and a pass of all.
+func TestJoinedInspections(t *testing.T) {
+	of := func(id string, pass bool) *result.Inspect {
+		d := &result.Inspect{Runs: []result.InspectRun{{ID: id}}, Warnings: []trace.Finding{{Message: id}}, Pass: pass}
+		d.Inputs = []result.Input{{Name: id}}
+		if !pass {
+			d.Unfit = []string{id}
+		}
+		return d
+	}
+	if got := joinInspect(nil, of("a", true)); len(got.Runs) != 1 || !got.Pass {
+		t.Errorf("got %+v", got)
+	}
+	for _, c := range [][3]bool{{true, true, true}, {true, false, false}, {false, true, false}, {false, false, false}} {
+		got := joinInspect(of("a", c[0]), of("b", c[1]))
+		if got.Pass != c[2] || len(got.Inputs) != 2 || got.Inputs[1].Name != "b" || len(got.Runs) != 2 || got.Runs[1].ID != "b" || len(got.Warnings) != 2 || got.Warnings[1].Message != "b" {
+			t.Errorf("%v: got %+v", c, got)
+		}
+		if want := strings.Fields(map[bool]string{false: "a "}[c[0]] + map[bool]string{false: "b"}[c[1]]); !slices.Equal(got.Unfit, want) {
+			t.Errorf("%v: got unfit %v, want %v", c, got.Unfit, want)
+		}
+	}
+	inspect := func(r *result.ExtractRun) (result.InspectRun, error) {
+		if r.ID == "broken" {
+			return result.InspectRun{}, errors.New("broken")
+		}
+		return result.InspectRun{ID: r.ID, Unfit: r.ID == "b"}, nil
+	}
+	ext := runsNamed("a", "b", "c")
+	ext.Inputs = []result.Input{{Name: "x"}}
+	got, err := inspectTables(context.Background(), ext, result.Header{}, nil, inspect)
+	if err != nil || got.Pass || !slices.Equal(got.Unfit, []string{"b"}) || len(got.Runs) != 3 || got.Inputs[0].Name != "x" {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if got, err = inspectTables(context.Background(), runsNamed("a"), result.Header{}, nil, inspect); err != nil || !got.Pass {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err = inspectTables(context.Background(), runsNamed("a", "broken"), result.Header{}, nil, inspect); err == nil || err.Error() != "broken" {
+		t.Errorf("got %v", err)
+	}
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err = inspectTables(ended, ext, result.Header{}, nil, inspect); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+	o := DefaultInspectOptions()
+	o.Points = -1
+	if _, err := Inspect(context.Background(), nil, o); !isMisuse(err, "inspect --points: got -1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestWhatDecidesNoGate: replays of runs that decide nothing, the levels of the first run, the bound of rows, and replays without
+// an overhead.
+func TestWhatDecidesNoGate(t *testing.T) {
+	r := &result.ExtractRun{ID: "b", Tables: map[string]int64{table.Points: 3}, Deployment: testkit.Llama8B()}
+	f := &result.Fit{Requests: &result.RequestLevel{}}
+	if got := whyNotDecisive(r, nil) + whyNotDecisive(r, &result.Fit{}) + whyNotDecisive(r, f); got != "" {
+		t.Errorf("got %q", got)
+	}
+	f.Runs = []result.FitRun{{ID: "a", Reason: requestfit.LevelsNotFitted}, {ID: "b", Reason: "x"}}
+	if got := whyNotDecisive(r, f); got != "" {
+		t.Errorf("got %q", got)
+	}
+	f.Runs[1].Reason = requestfit.LevelsNotFitted
+	if got := whyNotDecisive(r, f); got != requestfit.LevelsNotFitted {
+		t.Errorf("got %q", got)
+	}
+	f.Requests.Levels = []result.LevelHoldout{{Run: "a"}, {Run: "a"}}
+	if got := whyNotDecisive(r, f); got != "its load levels are validated with those of a" {
+		t.Errorf("got %q", got)
+	}
+	if len(levelsOf("a", f)) != 2 || levelsOf("b", f) != nil || levelsOf("a", nil) != nil || levelsOf("a", &result.Fit{}) != nil {
+		t.Error("levels of another run")
+	}
+	if got := whyCapped(r, f); got != "" {
+		t.Errorf("got %q", got)
+	}
+	r.Warnings = []trace.Finding{{Code: "other"}, {Code: clients.CodeCapped}}
+	if got := whyCapped(r, f); got != string(clients.CodeCapped)+": the client waited for answers, so arrivals followed the server" {
+		t.Errorf("got %q", got)
+	}
+	if got := whyCapped(r, nil) + whyCapped(r, &result.Fit{}); got != "" {
+		t.Errorf("got %q", got)
+	}
+	for _, tables := range []map[string]int64{{table.Steps: 7, table.Iterations: 2, table.Requests: 3}, {table.Steps: 2, table.Iterations: 7}, {table.Requests: 7, table.Steps: 1}} {
+		if got := mostRows(&result.ExtractRun{Tables: tables}); got != 7 {
+			t.Errorf("%v: got %d", tables, got)
+		}
+	}
+	tables := Tables{Extract: &result.Extract{Runs: []result.ExtractRun{*r}}, Dir: "all", At: map[string]string{"a": "other"}}
+	if got := tables.runDir("a"); got != table.RunDir("other", "a") {
+		t.Errorf("got %s", got)
+	}
+	if got := tables.runDir("b"); got != table.RunDir("all", "b") {
+		t.Errorf("got %s", got)
+	}
+	f.Runs[1].Used = true
+	f.Requests.CachedShare = &result.CachedShare{High: 0.5}
+	src := tables.ValidateSources(f)[0]
+	if src.ID != "b" || !src.Training || src.Cached != f.Requests.CachedShare || src.Informs != "its load levels are validated with those of a" || src.Capped == "" || len(src.Extracted) != 2 {
+		t.Errorf("got %+v", src)
+	}
+	f.Runs[1].Used = false
+	if src := tables.ValidateSources(f)[0]; src.Training || src.Cached != nil {
+		t.Errorf("got %+v", src)
+	}
+
+	replays := func(f *result.Fit, ext *result.Extract) (o ValidateOptions, code trace.Code) {
+		found, err := o.ResolveFor(f, ext)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) > 0 {
+			code = found[0].Code
+		}
+		return o, code
+	}
+	fitted := &result.Fit{Alpha: []result.Model{{Target: coeff.Overhead, Replay: true}}}
+	fitted.Options.Split = 0.7
+	if o, code := replays(fitted, runsNamed("a")); code != "" || o.StepsOnly || o.IdleDelays || o.Split != 0.7 {
+		t.Errorf("an overhead: got %+v, %s", o, code)
+	}
+	if o, code := replays(nil, runsNamed("a")); code != "" || o.StepsOnly {
+		t.Errorf("no fit: got %+v, %s", o, code)
+	}
+	fitted.Alpha[0].Replay = false
+	if o, code := replays(fitted, runsNamed("a")); code != validate.NoReplay || !o.StepsOnly || o.IdleDelays {
+		t.Errorf("no overhead: got %+v, %s", o, code)
+	}
+	logs := runsNamed("a")
+	logs.Runs[0].Tables = map[string]int64{table.Iterations: 1}
+	if o, code := replays(fitted, logs); code != validate.NoReplay || !o.StepsOnly {
+		t.Errorf("a log: got %+v, %s", o, code)
+	}
+	logs.Runs[0].Tables[table.ObservedRequests] = 1
+	if o, code := replays(fitted, logs); code != validate.ReplayAssumes || o.StepsOnly || !o.IdleDelays {
+		t.Errorf("a log and clients: got %+v, %s", o, code)
+	}
+}
+
+// TestPathOfAReader: errors name the path that was typed where they name its last element.
+func TestPathOfAReader(t *testing.T) {
+	path := filepath.Join("far", "away.csv")
+	for file, want := range map[string]string{"away.csv": path, "near.csv": "near.csv"} {
+		err := withPath(&trace.SyntaxError{File: file, Msg: "m"}, path)
+		var at *trace.SyntaxError
+		if !errors.As(err, &at) || at.File != want {
+			t.Errorf("%s: got %v", file, err)
+		}
+	}
+	if err := withPath(errors.New("x"), path); err == nil || err.Error() != "x" {
+		t.Errorf("got %v", err)
+	}
+	var told []trace.Finding
+	w := warnings{tell: func(f []trace.Finding) { told = append(told, f...) }}
+	w.add([]trace.Finding{{Code: "a"}})
+	if (&warnings{}).add(nil); len(told) != 1 || len(w.found) != 1 {
+		t.Errorf("got %v, %v", told, w.found)
+	}
+	if got := joinFindings(w.found, []trace.Finding{{Code: "b"}}); len(got) != 2 || got[0].Code != "a" || got[1].Code != "b" {
+		t.Errorf("got %v", got)
+	}
+}
