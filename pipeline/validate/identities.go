@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
@@ -87,9 +88,38 @@ func (j *job) streamDiagnoses(v *result.Validation) []result.Diagnosis {
 	return out
 }
 
+// blameDoubtfulStreams names, for a failed replay without another cause, the comparisons between the
+// streams of its run that leave the verdict open by themselves: one of the streams is probably wrong,
+// such as times in another unit.
+func blameDoubtfulStreams(v *result.Validation, diagnoses []result.Diagnosis) {
+	for i := range diagnoses {
+		d := &diagnoses[i]
+		if d.Cause != result.CauseUnknown {
+			continue
+		}
+		for k := range v.Runs {
+			if v.Runs[k].ID != gate.RunOf(d.Scope) {
+				continue
+			}
+			var sentences []string
+			for _, id := range result.Violated(v.Runs[k].Identities, coeff.PurposeReplay, result.IdentityUndecided) {
+				if id.Kind != identity.KindLoss {
+					sentences = append(sentences, id.Sentence)
+				}
+			}
+			if len(sentences) > 0 {
+				d.Cause = result.CauseStreams
+				d.Sentence = strings.Join(sentences, "; ")
+				break
+			}
+		}
+	}
+}
+
 // withStreams returns the diagnoses with those of contradictions first. If one explains a failure,
 // a diagnosis that found no cause is dropped: the contradiction is the cause.
 func (j *job) withStreams(v *result.Validation, others []result.Diagnosis) []result.Diagnosis {
+	blameDoubtfulStreams(v, others)
 	streams := j.streamDiagnoses(v)
 	if len(streams) == 0 {
 		return others
