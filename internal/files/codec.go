@@ -69,6 +69,11 @@ func (x *pen) int(v *int64) {
 		x.b = binary.AppendVarint(x.b, *v)
 		return
 	}
+	if len(x.b) > 0 && x.b[0] < 0x80 { // one byte, the usual case
+		*v = int64(x.b[0]>>1) ^ -int64(x.b[0]&1)
+		x.b = x.b[1:]
+		return
+	}
 	n, k := binary.Varint(x.b)
 	*v = n
 	x.takeBytes(int64(k))
@@ -93,14 +98,17 @@ func (x *pen) fixed(b []byte) {
 	x.b = append(x.b, b...)
 }
 
-// flag packs or unpacks a boolean.
+// flag packs or unpacks a boolean as one byte.
 func (x *pen) flag(v *bool) {
-	n := int64(0)
-	if *v {
-		n = 1
+	switch {
+	case !x.reads && *v:
+		x.b = append(x.b, 1)
+	case !x.reads:
+		x.b = append(x.b, 0)
+	default:
+		b := x.takeBytes(1)
+		*v = b != nil && b[0] == 1
 	}
-	x.int(&n)
-	*v = n == 1
 }
 
 // text packs or unpacks a string: its length, then its bytes.

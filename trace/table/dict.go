@@ -34,13 +34,19 @@ type intSlot struct {
 func (d *intDict) build(list []int64) (uniq []int64, idx []int32) {
 	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
 	d.gen++
-	if size := 2 << bits.Len(uint(len(list))); size > len(d.slots) || d.gen == 0 {
+	size := 2 << bits.Len(uint(len(list)))
+	if size > cap(d.slots) || d.gen == 0 {
 		d.slots = make([]intSlot, size)
 		d.gen = 1
 		d.idx = make([]int32, 0, len(list))
-		d.shift = 64 - bits.TrailingZeros(uint(size))
 	}
-	for _, v := range list {
+	d.slots = d.slots[:size]
+	d.shift = 64 - bits.TrailingZeros(uint(size))
+	for i, v := range list {
+		if i > 0 && v == list[i-1] {
+			d.idx = append(d.idx, d.idx[i-1])
+			continue
+		}
 		d.addValue(v)
 	}
 	return d.uniq, d.idx

@@ -43,9 +43,16 @@ type levels struct{ defs, reps []int16 }
 // gather returns the known values of one column over rows, with lists flattened, and their levels.
 // vals and lv are buffers that it reuses.
 func gather[V any](c *column, rows placedRows, vals []V, lv levels) ([]V, levels) {
-	vals = vals[:0]
 	lv.defs = lv.defs[:0]
 	lv.reps = lv.reps[:0]
+	if !c.list && !c.Nullable {
+		vals = resize(vals, rows.count)
+		for i := range vals {
+			vals[i] = *at[V](rows.at(i), c.offset)
+		}
+		return vals, lv
+	}
+	vals = vals[:0]
 	for i := range rows.count {
 		p := rows.at(i)
 		switch {
@@ -64,9 +71,8 @@ func gather[V any](c *column, rows placedRows, vals []V, lv levels) ([]V, levels
 		case !c.isKnown(p):
 			lv.defs = append(lv.defs, 0)
 			continue
-		case c.Nullable:
-			lv.defs = append(lv.defs, 1)
 		}
+		lv.defs = append(lv.defs, 1)
 		vals = append(vals, *at[V](p, c.offset))
 	}
 	return vals, lv

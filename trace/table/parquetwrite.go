@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"sync"
 	"unsafe"
 
 	"github.com/apache/arrow/go/v17/arrow"
@@ -27,10 +28,21 @@ import (
 // dictionary and for every page. The library writes page headers and the footer.
 type parquetEncoder[T any] struct {
 	pager
-	out     *countingSeeker
-	meta    *metadata.FileMetaDataBuilder
-	groups  int16
-	cols    []column
+	out    *countingSeeker
+	meta   *metadata.FileMetaDataBuilder
+	groups int16
+	cols   []column
+}
+
+// pager writes pages, one at a time.
+type pager struct {
+	file.PageWriter
+	*columnBuffers
+}
+
+// columnBuffers have the values of one column of a row group, and a page before and after compression.
+// All encoders share them, because few write at the same time.
+type columnBuffers struct {
 	ints    []int64
 	floats  []float64
 	bools   []bool
@@ -38,15 +50,11 @@ type parquetEncoder[T any] struct {
 	lv      levels
 	intDict intDict
 	strDict strDict
+	raw     []byte
+	packed  bytes.Buffer
 }
 
-// pager writes pages, one at a time. raw and packed are buffers for a page before and after
-// compression.
-type pager struct {
-	file.PageWriter
-	raw    []byte
-	packed bytes.Buffer
-}
+var columnPool = sync.Pool{New: func() any { return new(columnBuffers) }}
 
 // RowGroupRows is the largest number of rows in a row group. Groups of large rows have fewer, so
 // that the two buffers of a Writer have about groupBytes each.
@@ -102,6 +110,12 @@ func (e *parquetEncoder[T]) close() error {
 
 // group writes rows as one row group.
 func (e *parquetEncoder[T]) group(rows []T) error {
+	e.columnBuffers = columnPool.Get().(*columnBuffers)
+	defer func() {
+		clear(e.strs[:cap(e.strs)])
+		columnPool.Put(e.columnBuffers)
+		e.columnBuffers = nil
+	}()
 	rg := e.meta.AppendRowGroup()
 	written := int64(0)
 	for i := range e.cols {

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"sync"
 	"unsafe"
 )
 
@@ -101,8 +102,32 @@ func (w *Writer[T]) grow(n int) {
 	case need <= small:
 		w.buf = slices.Grow(w.buf, n)
 	default:
+		if rows, ok := unusedRows[T]().Get().(*[]T); ok {
+			w.buf = append(*rows, w.buf...)
+			return
+		}
 		w.buf = append(make([]T, 0, w.groupRows()), w.buf...)
 	}
+}
+
+// rowPools has, for each type of rows, a sync.Pool of empty buffers of a whole group.
+var rowPools sync.Map
+
+// unusedRows returns the pool of empty buffers of rows of type T.
+func unusedRows[T any]() *sync.Pool {
+	pool, _ := rowPools.LoadOrStore(reflect.TypeFor[T](), new(sync.Pool))
+	return pool.(*sync.Pool)
+}
+
+// freeRows gives the buffers of whole groups, which are empty, to later writers.
+func (w *Writer[T]) freeRows() {
+	for _, rows := range [][]T{w.buf[:0], w.spare[:0]} {
+		if cap(rows) >= w.groupRows() {
+			unusedRows[T]().Put(&rows)
+		}
+	}
+	w.buf = nil
+	w.spare = nil
 }
 
 // flush starts to encode the buffered rows as one row group, after the group before it has been
@@ -195,8 +220,7 @@ func (w *Writer[T]) finish() error {
 		w.tmp = nil
 		w.out = nil
 		w.enc = nil
-		w.buf = nil
-		w.spare = nil
+		w.freeRows()
 	}
 	return err
 }

@@ -350,6 +350,9 @@ func (s *Span) includeStep(id int64) {
 	s.LastStep = max(s.LastStep, id)
 }
 
+// fewSnaps is the number of snapshots up to which room for them doubles when it is full.
+const fewSnaps = 1 << 14
+
 // addSnapshot adds a REQUEST_SNAPSHOT event as a row of the snapshots table.
 func (b *builder) addSnapshot() {
 	if !b.requireSlots(StepSnapshot, snapshotNeeds) {
@@ -372,6 +375,9 @@ func (b *builder) addSnapshot() {
 	}
 	if b.acceptable(StepSnapshot, snapRanges.Check(&snap)) {
 		b.budget -= snapBytes
+		if n := len(b.rows.Snaps); n == cap(b.rows.Snaps) && n < fewSnaps {
+			b.rows.Snaps = slices.Grow(b.rows.Snaps, n+64)
+		}
 		b.rows.Snaps = append(b.rows.Snaps, snap)
 		b.cur.includeStep(n[stepID])
 	}
