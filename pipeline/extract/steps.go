@@ -27,11 +27,17 @@ import (
 func sortRows(r *otlp.StepRows) {
 	byID := func(a, b trace.Step) int { return cmp.Compare(a.ID, b.ID) }
 	byStep := func(a, b trace.Snapshot) int { return cmp.Compare(a.StepID, b.StepID) }
-	if !slices.IsSortedFunc(r.Steps, byID) {
-		stat.SortStable(r.Steps, byID)
+	for i := 1; i < len(r.Steps); i++ { // slices.IsSortedFunc would copy each row
+		if r.Steps[i].ID < r.Steps[i-1].ID {
+			stat.SortStable(r.Steps, byID)
+			break
+		}
 	}
-	if !slices.IsSortedFunc(r.Snaps, byStep) {
-		stat.SortStable(r.Snaps, byStep)
+	for i := 1; i < len(r.Snaps); i++ {
+		if r.Snaps[i].StepID < r.Snaps[i-1].StepID {
+			stat.SortStable(r.Snaps, byStep)
+			break
+		}
 	}
 }
 

@@ -27,7 +27,7 @@ import (
 // writes their pages itself, because the library's column writers allocate for every value of a
 // dictionary and for every page. The library writes page headers and the footer.
 type parquetEncoder[T any] struct {
-	pager
+	pages  pager
 	out    *countingSeeker
 	meta   *metadata.FileMetaDataBuilder
 	groups int16
@@ -56,6 +56,13 @@ type columnBuffers struct {
 
 var columnPool = sync.Pool{New: func() any { return new(columnBuffers) }}
 
+// release gives the buffers of columns to other encoders.
+func (p *pager) release() {
+	clear(p.strs[:cap(p.strs)])
+	columnPool.Put(p.columnBuffers)
+	p.columnBuffers = nil
+}
+
 // RowGroupRows is the largest number of rows in a row group. Groups of large rows have fewer, so
 // that the two buffers of a Writer have about groupBytes each.
 const (
@@ -83,7 +90,7 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) (*parqu
 	e := &parquetEncoder[T]{out: &countingSeeker{w: out}, cols: cols,
 		meta: metadata.NewFileMetadataBuilder(schema.NewSchema(parquetSchema(cols)), props, keys)}
 	var err error
-	e.PageWriter, err = file.NewPageWriter(e.out, compress.Codecs.Zstd, 1, nil, 0, 0, memory.DefaultAllocator,
+	e.pages.PageWriter, err = file.NewPageWriter(e.out, compress.Codecs.Zstd, 1, nil, 0, 0, memory.DefaultAllocator,
 		false, nil, nil)
 	if err == nil {
 		_, err = e.out.Write(magic)
@@ -110,17 +117,12 @@ func (e *parquetEncoder[T]) close() error {
 
 // group writes rows as one row group.
 func (e *parquetEncoder[T]) group(rows []T) error {
-	e.columnBuffers = columnPool.Get().(*columnBuffers)
-	defer func() {
-		clear(e.strs[:cap(e.strs)])
-		columnPool.Put(e.columnBuffers)
-		e.columnBuffers = nil
-	}()
+	e.pages.columnBuffers = columnPool.Get().(*columnBuffers)
 	rg := e.meta.AppendRowGroup()
 	written := int64(0)
 	for i := range e.cols {
 		meta := rg.NextColumnChunk()
-		if err := e.Reset(e.out, compress.Codecs.Zstd, 1, meta, e.groups, int16(i), nil, nil); err != nil {
+		if err := e.pages.Reset(e.out, compress.Codecs.Zstd, 1, meta, e.groups, int16(i), nil, nil); err != nil {
 			return err
 		}
 		n, err := e.column(&e.cols[i], meta, rows)
@@ -129,6 +131,7 @@ func (e *parquetEncoder[T]) group(rows []T) error {
 		}
 		written += n
 	}
+	e.pages.release()
 	rg.SetNumRows(len(rows))
 	e.groups++
 	return rg.Finish(written, e.groups-1)
@@ -136,28 +139,29 @@ func (e *parquetEncoder[T]) group(rows []T) error {
 
 // column writes one column of a row group and returns the number of bytes written.
 func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaDataBuilder, rows []T) (int64, error) {
+	p := &e.pages
 	descr := meta.Descr()
 	mem := memory.DefaultAllocator
 	switch c.kind {
 	case kindInt64:
-		e.ints, e.lv = gather(c, placed(rows), e.ints, e.lv)
-		distinct := e.intDict.build
+		p.ints, p.lv = gather(c, placed(rows), p.ints, p.lv)
+		distinct := p.intDict.build
 		if !c.repeats() {
 			distinct = nil
 		}
-		return writeChunk(&e.pager, meta, e.lv, e.ints, metadata.NewInt64Statistics(descr, mem), distinct,
+		return writeChunk(p, meta, p.lv, p.ints, metadata.NewInt64Statistics(descr, mem), distinct,
 			func(b []byte, v []int64) []byte { return append(b, arrow.Int64Traits.CastToBytes(v)...) })
 	case kindFloat64:
-		e.floats, e.lv = gather(c, placed(rows), e.floats, e.lv)
-		return writeChunk(&e.pager, meta, e.lv, e.floats, metadata.NewFloat64Statistics(descr, mem), nil,
+		p.floats, p.lv = gather(c, placed(rows), p.floats, p.lv)
+		return writeChunk(p, meta, p.lv, p.floats, metadata.NewFloat64Statistics(descr, mem), nil,
 			func(b []byte, v []float64) []byte { return append(b, arrow.Float64Traits.CastToBytes(v)...) })
 	case kindBool:
-		e.bools, e.lv = gather(c, placed(rows), e.bools, e.lv)
-		return writeChunk(&e.pager, meta, e.lv, e.bools, metadata.NewBooleanStatistics(descr, mem), nil, appendBools)
+		p.bools, p.lv = gather(c, placed(rows), p.bools, p.lv)
+		return writeChunk(p, meta, p.lv, p.bools, metadata.NewBooleanStatistics(descr, mem), nil, appendBools)
 	}
-	e.strs, e.lv = gather(c, placed(rows), e.strs, e.lv)
-	return writeChunk(&e.pager, meta, e.lv, e.strs, textStatistics{metadata.NewByteArrayStatistics(descr, mem)},
-		e.strDict.build, appendTexts)
+	p.strs, p.lv = gather(c, placed(rows), p.strs, p.lv)
+	return writeChunk(p, meta, p.lv, p.strs, textStatistics{metadata.NewByteArrayStatistics(descr, mem)},
+		p.strDict.build, appendTexts)
 }
 
 // statistics are the library's statistics of a column chunk (least value, greatest value, number of

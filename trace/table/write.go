@@ -41,6 +41,7 @@ type Writer[T any] struct {
 	enc       encoder[T]
 	rows      int64
 	spare     []T        // the other buffer: one is filled while the other is encoded
+	unused    *sync.Pool // of buffers of whole groups of these rows
 	busy      chan error // gets the result of the encoding under way; nil for none
 }
 
@@ -50,7 +51,8 @@ func Create[T any](dir, name string, format Format) (*Writer[T], error) {
 	if format != Parquet && format != Arrow {
 		return nil, fmt.Errorf("table %s: format: got %q, want parquet or arrow", name, format)
 	}
-	return &Writer[T]{dir: dir, name: name, format: format, cols: columnsOf(reflect.TypeFor[T]())}, nil
+	t := reflect.TypeFor[T]()
+	return &Writer[T]{dir: dir, name: name, format: format, cols: columnsOf(t), unused: unusedRows(t)}, nil
 }
 
 // Write writes rows as the table name in the folder dir.
@@ -102,32 +104,29 @@ func (w *Writer[T]) grow(n int) {
 	case need <= small:
 		w.buf = slices.Grow(w.buf, n)
 	default:
-		if rows, ok := unusedRows[T]().Get().(*[]T); ok {
-			w.buf = append(*rows, w.buf...)
-			return
+		rows, ok := w.unused.Get().(*[]T)
+		if !ok {
+			list := make([]T, 0, w.groupRows())
+			rows = &list
 		}
-		w.buf = append(make([]T, 0, w.groupRows()), w.buf...)
+		w.buf = append(*rows, w.buf...)
 	}
 }
 
 // rowPools has, for each type of rows, a sync.Pool of empty buffers of a whole group.
 var rowPools sync.Map
 
-// unusedRows returns the pool of empty buffers of rows of type T.
-func unusedRows[T any]() *sync.Pool {
-	pool, _ := rowPools.LoadOrStore(reflect.TypeFor[T](), new(sync.Pool))
+// unusedRows returns the pool of empty buffers of rows of a type.
+func unusedRows(t reflect.Type) *sync.Pool {
+	pool, _ := rowPools.LoadOrStore(t, new(sync.Pool))
 	return pool.(*sync.Pool)
 }
 
-// freeRows gives the buffers of whole groups, which are empty, to later writers.
-func (w *Writer[T]) freeRows() {
-	for _, rows := range [][]T{w.buf[:0], w.spare[:0]} {
-		if cap(rows) >= w.groupRows() {
-			unusedRows[T]().Put(&rows)
-		}
+// free gives a buffer of a whole group to later writers. Its rows must be cleared.
+func (w *Writer[T]) free(rows []T) {
+	if cap(rows) >= w.groupRows() {
+		w.unused.Put(&rows)
 	}
-	w.buf = nil
-	w.spare = nil
 }
 
 // flush starts to encode the buffered rows as one row group, after the group before it has been
@@ -220,7 +219,10 @@ func (w *Writer[T]) finish() error {
 		w.tmp = nil
 		w.out = nil
 		w.enc = nil
-		w.freeRows()
+		w.free(w.buf[:0])
+		w.free(w.spare[:0])
+		w.buf = nil
+		w.spare = nil
 	}
 	return err
 }

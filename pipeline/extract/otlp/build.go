@@ -24,8 +24,7 @@ type builder struct {
 	rows     *StepRows // rows of the span being read; unused ones are kept for the next span
 	journey  []trace.JourneyEvent
 
-	lastName  string // of the schema's event that was looked up last
-	lastEvent EventName
+	lastEvent EventName // of the schema, that was looked up last
 
 	// Where coreID looks first for the request of a snapshot:
 	stepFrom int // index in rows at which the snapshots of the latest step begin
@@ -103,7 +102,7 @@ func (b *builder) clampNs(ns uint64) int64 {
 }
 
 // beginSpan starts a new span. The reader then puts the span's attributes into b.sp, calls
-// addNamedEvent for each event, and calls endSpan.
+// addNamedEvent or addEvent for each event, and calls endSpan.
 func (b *builder) beginSpan() {
 	b.cur = &Span{FirstStep: math.MaxInt64, LastStep: math.MinInt64}
 	b.rows.Steps = b.rows.Steps[:0]
@@ -116,12 +115,11 @@ func (b *builder) beginSpan() {
 
 // eventOf returns the event of a name, if the schema has it. Most events have the name of the one before.
 func (b *builder) eventOf(name []byte) (EventName, bool) {
-	if b.lastName != "" && string(name) == b.lastName {
+	if string(name) == b.lastEvent.String() {
 		return b.lastEvent, true
 	}
 	e, ok := eventByName[string(name)]
 	if ok {
-		b.lastName = e.String()
 		b.lastEvent = e
 	}
 	return e, ok
@@ -138,15 +136,19 @@ func (b *builder) drop(e EventName, why string) {
 	b.cur.Faults = append(b.cur.Faults, Fault{event: e, Code: source.CodeBadRecord, Msg: msg, N: 1})
 }
 
-// addNamedEvent adds the event whose attributes are in b.ev.
+// addNamedEvent adds the event of a name whose attributes are in b.ev.
 func (b *builder) addNamedEvent(name []byte, wallNs int64) {
-	e, ok := b.eventOf(name)
-	if !ok {
-		before := len(b.cur.Others)
-		b.cur.Others = countName(b.cur.Others, b.intern(name), 1)
-		b.budget -= nameBytes * int64(len(b.cur.Others)-before)
+	if e, ok := b.eventOf(name); ok {
+		b.addEvent(e, wallNs)
 		return
 	}
+	before := len(b.cur.Others)
+	b.cur.Others = countName(b.cur.Others, b.intern(name), 1)
+	b.budget -= nameBytes * int64(len(b.cur.Others)-before)
+}
+
+// addEvent adds an event of the schema whose attributes are in b.ev.
+func (b *builder) addEvent(e EventName, wallNs int64) {
 	b.cur.Counts[e]++
 	switch {
 	case e <= APIAborted:

@@ -16,11 +16,31 @@ import (
 // cursor where it is, and the general reader of json.go reads the text. They accept only text that the
 // general reader accepts as well.
 
-// pairStart is, for each slot, the text of its pair up to the value.
-var pairStart = func() (out [numSlots]string) {
+// quickForms are, for each slot, the text of its pair up to the value, and the type of the value.
+var quickForms = func() (out [noSlot]quickForm) {
 	forms := [...]string{wantInt: `intValue":"`, wantFloat: `doubleValue":`, wantText: `stringValue":"`}
 	for s, a := range attrKeys {
-		out[s] = `{"key":"` + a.key + `","value":{"` + forms[a.want]
+		out[s] = quickForm{`{"key":"` + a.key + `","value":{"` + forms[a.want], a.want}
+	}
+	return out
+}()
+
+// quickForm is the usual form of the pair of one slot.
+type quickForm struct {
+	start string
+	want  attrType
+}
+
+// beginsAt reports whether b[i:] begins with the pair and continues after its fixed text.
+func (f *quickForm) beginsAt(b []byte, i int) bool {
+	valueAt := i + len(f.start)
+	return valueAt < len(b) && string(b[i:valueAt]) == f.start
+}
+
+// eventForms are, for each event, the text of an event between its time and its attributes.
+var eventForms = func() (out [numEvents]string) {
+	for e, name := range eventNames {
+		out[e] = `","name":"` + name + `","attributes":[`
 	}
 	return out
 }()
@@ -31,7 +51,7 @@ var pairStart = func() (out [numSlots]string) {
 //
 // and adds it. It returns false, with the cursor where it was, for any other event.
 func (r *jsonReader) quickEvent() bool {
-	const timeHead, nameHead, attrsHead = `{"timeUnixNano":"`, `","name":"`, `","attributes":[`
+	const timeHead = `{"timeUnixNano":"`
 	start := r.I
 	b := r.B
 	i := start + len(timeHead)
@@ -40,25 +60,11 @@ func (r *jsonReader) quickEvent() bool {
 	}
 	ns, n := source.Decimal(b[i:])
 	i += n
-	nameAt := i + len(nameHead)
-	if n == 0 || nameAt > len(b) || string(b[i:nameAt]) != nameHead {
+	e, ok := r.eventAt(b[i:])
+	if n == 0 || !ok {
 		return false
 	}
-	n = source.PlainText(b[nameAt:])
-	if n < 0 {
-		return false
-	}
-	i = nameAt + n
-	end := i + len(attrsHead)
-	if end > len(b) || string(b[i:end]) != attrsHead {
-		return false
-	}
-	name := b[nameAt:i]
-	e, ok := r.eventOf(name)
-	if !ok {
-		return false
-	}
-	r.I = end
+	r.I = i + len(eventForms[e])
 	r.ev.reset(firstSlot[e])
 	r.pairs(&r.ev)
 	if r.Err != nil {
@@ -69,9 +75,28 @@ func (r *jsonReader) quickEvent() bool {
 		return false
 	}
 	r.I++
-	r.addNamedEvent(name, r.clampNs(ns))
+	r.addEvent(e, r.clampNs(ns))
 	r.refuseOverBudget()
 	return true
+}
+
+// eventAt returns the event whose text of eventForms b begins with. Most events are as the one before.
+func (r *jsonReader) eventAt(b []byte) (EventName, bool) {
+	if hasPrefix(b, eventForms[r.lastEvent]) {
+		return r.lastEvent, true
+	}
+	for e, form := range eventForms {
+		if hasPrefix(b, form) {
+			r.lastEvent = EventName(e)
+			return r.lastEvent, true
+		}
+	}
+	return 0, false
+}
+
+// hasPrefix reports whether b begins with a text.
+func hasPrefix(b []byte, text string) bool {
+	return len(b) >= len(text) && string(b[:len(text)]) == text
 }
 
 // quickPairs reads consecutive pairs of known keys and leaves the cursor after the last one. It
@@ -82,13 +107,13 @@ func (r *jsonReader) quickPairs(a *attrs) bool {
 	end := -1 // offset after the last pair
 	for {
 		s := a.next
-		if s >= numSlots || !pairBeginsAt(b, from, s) {
+		if s >= numSlots || !quickForms[s].beginsAt(b, from) {
 			s = slotAt(b, from)
-			if s >= numSlots || !pairBeginsAt(b, from, s) {
+			if s >= numSlots || !quickForms[s].beginsAt(b, from) {
 				break
 			}
 		}
-		pairEnd := a.quickValue(s, b, from+len(pairStart[s]))
+		pairEnd := a.quickValue(s, b, from+len(quickForms[s].start))
 		if pairEnd < 0 {
 			break
 		}
@@ -106,13 +131,6 @@ func (r *jsonReader) quickPairs(a *attrs) bool {
 	}
 	r.I = end
 	return true
-}
-
-// pairBeginsAt reports whether b[i:] begins with the pair of slot s and continues after its fixed
-// text.
-func pairBeginsAt(b []byte, i int, s slot) bool {
-	valueAt := i + len(pairStart[s])
-	return valueAt < len(b) && string(b[i:valueAt]) == pairStart[s]
 }
 
 // slotAt returns the slot of the pair that begins at b[i:], or noSlot if the general reader must read
@@ -136,7 +154,7 @@ func slotAt(b []byte, i int) slot {
 func (a *attrs) quickValue(s slot, b []byte, i int) int {
 	const most = 18 // digits that certainly fit 64 bits
 	const afterText, afterNumber = `"}}`, "}}"
-	switch attrKeys[s].want {
+	switch quickForms[s].want {
 	case wantInt:
 		isNegative := b[i] == '-'
 		if isNegative {

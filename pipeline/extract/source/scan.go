@@ -50,29 +50,29 @@ func Decimal(b []byte) (v uint64, n int) {
 	if len(b) < 24 {
 		b = append(make([]byte, 0, 24), b...)[:24]
 	}
-	v, n = digits(binary.LittleEndian.Uint64(b))
-	if n < 8 {
-		return v, n
+	v, k := digits(binary.LittleEndian.Uint64(b))
+	if k < 8 {
+		return v, int(k)
 	}
 	more, k := digits(binary.LittleEndian.Uint64(b[8:]))
-	v = v*pow10int[k] + more
+	v = v*pow10int[k&15] + more
 	if k < 8 {
-		return v, 8 + k
+		return v, 8 + int(k)
 	}
 	more, k = digits(binary.LittleEndian.Uint64(b[16:]))
 	if k > 3 {
 		return 0, 0
 	}
-	return v*pow10int[k] + more, 16 + k
+	return v*pow10int[k&15] + more, 16 + int(k)
 }
 
 // digits returns the number of the decimal digits at the low end of x, which has eight characters, and
 // how many they are.
-func digits(x uint64) (v uint64, n int) {
+func digits(x uint64) (v uint64, n uint) {
 	// The high half of a digit is 3, also after 6 was added to it.
 	const halves = 0xf0f0f0f0f0f0f0f0
 	other := (x&halves | (x+ones*6)&halves>>4) ^ ones*0x33
-	n = bits.TrailingZeros64(other) >> 3
+	n = uint(bits.TrailingZeros64(other)) >> 3
 	// Missing digits at the front are zeros. Digits are added up in pairs, then pairs, then fours.
 	x = x << (64 - 8*n) & (ones * 0xf)
 	x = (x*10 + x>>8) & 0x00ff00ff00ff00ff
@@ -87,7 +87,7 @@ var pow10 = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1
 	1e17, 1e18,
 	1e19, 1e20, 1e21, 1e22}
 
-var pow10int = [...]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
+var pow10int = [16]uint64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8}
 
 // QuickFloat returns the value of a plain decimal whose digits fit into 53 bits. Both operands of
 // its only division are then exact, so the result is correctly rounded (Clinger 1990). It returns
