@@ -339,6 +339,9 @@ type bruteModel struct {
 // query-key pair: 30 steps of each small model and of published ones whose layers are unlike. Without python3 (or
 // BLIS_TRAIN_PYTHON) with numpy the small ones are held against what it said, which -update-python writes.
 func TestLayersAgainstBruteForce(t *testing.T) {
+	if testing.Short() {
+		t.Skip("skipped: -short")
+	}
 	python := os.Getenv("BLIS_TRAIN_PYTHON")
 	if python == "" {
 		python = "python3"
