@@ -96,7 +96,7 @@ func TestConfigurationOfATuner(t *testing.T) {
 		t.Errorf("got %+v, %v", c, warnings)
 	}
 	if c, warnings = of(func(s *QueueServer) { s.Noise, s.Tracks, s.Load = nil, nil, nil }); c.Filter.ErrorLevel != tunerErrorLevel || !slices.Equal(c.Model.Expected, []float64{200, 40}) || len(warnings) < 2 ||
-		!strings.Contains(warnings[0].Message, "the noise of a window is not known") || !strings.Contains(warnings[1].Message, "no sliding refit says how fast") || warnings[0].Code != export.AssumedValue {
+		!strings.Contains(warnings[0].Message, "the noise of a window is not known") || !strings.Contains(warnings[1].Message, "how fast the parameters drift is not known without a sliding refit") || warnings[0].Code != export.AssumedValue {
 		t.Errorf("nothing measured: got %+v, %v", c, warnings)
 	}
 	if _, warnings = of(func(s *QueueServer) { s.Noise.ITLResidual = nil }); len(warnings) == 0 || !strings.Contains(warnings[0].Message, "noise") {
@@ -117,7 +117,7 @@ func TestProblemsThatAreRefused(t *testing.T) {
 		"servers: [{name: a, nothing: 1}]\n":                             "nothing",
 		"servers: {name: a}\n":                                           "p.yaml",
 		"capacity: {H100: -1}\nservers: [{name: a}]\n":                   "p.yaml: bad_queue_model: capacity of H100: got -1",
-		"unit_cost: {H100: 1, H100-SXM-80GB: 2}\nservers: [{name: a}]\n": "stands there under another name",
+		"unit_cost: {H100: 1, H100-SXM-80GB: 2}\nservers: [{name: a}]\n": `got "H100-SXM-80GB", which is there under another name`,
 	} {
 		if _, err := ReadProblem([]byte(text), "p.yaml"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: got %v, want %q", text, err, want)
@@ -238,7 +238,7 @@ func TestSizesOfADocument(t *testing.T) {
 		t.Errorf("other lengths: got %+v, %v", m.s, err)
 	}
 	physical.Load = nil
-	if _, err := sizedOf(&physical, corrected, 0, 0); err == nil || !strings.Contains(err.Error(), "no window says how long its requests are") {
+	if _, err := sizedOf(&physical, corrected, 0, 0); err == nil || !strings.Contains(err.Error(), "the mean lengths of its requests are unknown, because no window was recorded") {
 		t.Errorf("no lengths: got %v", err)
 	}
 	if tr := trafficOf(shape{Prompt: 3}, 4, 5, 6); tr.RateRPS != 4 || tr.Requests != 5 || tr.Seed != 6 || tr.Shape.Prompt != 3 {
