@@ -310,3 +310,102 @@ func TestOthersOfCounters(t *testing.T) {
 		t.Errorf("unknown outputs: got %+v", r)
 	}
 }
+
+// TestTimesOfLoads: requests of clients by their own stamps or by those of the engine, of spans without clients, and those that
+// count for nothing.
+func TestTimesOfLoads(t *testing.T) {
+	some := trace.Some[int64]
+	f := emptyFacts()
+	f.dep.Engine.PrefixCaching = false
+	of := func(change func(o *trace.ObservedRequest)) trace.ObservedRequest {
+		o := trace.ObservedRequest{SendNs: some(5_000_000), TTFTUs: trace.Some(700.0), E2EUs: trace.Some(1700.0), PromptTokens: some(40), OutputTokens: some(11), CachedTokens: some(8)}
+		change(&o)
+		return o
+	}
+	f.run.Observed = []trace.ObservedRequest{
+		of(func(*trace.ObservedRequest) {}),
+		of(func(o *trace.ObservedRequest) {
+			o.TTFTUs.OK = false
+			o.QueuedNs, o.EngineFirstNs, o.EngineLastNs = some(90_000_000), some(90_300_000), some(92_300_000)
+		}),
+		of(func(o *trace.ObservedRequest) { o.ArrivalNs, o.SendNs.OK = some(200_000_000), false }),
+		of(func(o *trace.ObservedRequest) { o.Success = trace.Some(false) }),
+		of(func(o *trace.ObservedRequest) { o.N = some(2) }),
+		of(func(o *trace.ObservedRequest) { o.E2EUs.OK = false }),
+		of(func(o *trace.ObservedRequest) { o.SendNs.OK = false }),
+	}
+	f.listRequests()
+	var got []string
+	for _, l := range f.loads {
+		got = append(got, fmt.Sprint(l.sentUs, l.ttftUs, l.e2eUs, l.itlUs, l.prompt, l.output, l.cached, l.knowsCached, l.isPlanned, l.isAlone))
+	}
+	if want := "5000 700 1700 100 40 11 8 true false true|90000 300 2300 200 40 11 8 true false true|200000 700 1700 100 40 11 8 true true true"; strings.Join(got, "|") != want {
+		t.Errorf("got %s, want %s", strings.Join(got, "|"), want)
+	}
+	f = emptyFacts()
+	span := trace.Request{Source: trace.SourceStock, StartWallNs: some(6_000_000), StockTTFTUs: trace.Some(20.0), StockE2EUs: trace.Some(220.0), PromptTokens: some(7), OutputTokens: some(3)}
+	other := span
+	other.Source = trace.Request{}.Source
+	f.run.Requests = []trace.Request{span, other}
+	f.listRequests()
+	if len(f.loads) != 1 || f.loads[0].sentUs != 6000 || f.loads[0].itlUs != 100 || f.loads[0].prompt != 7 {
+		t.Errorf("spans: got %+v", f.loads)
+	}
+}
+
+// TestEarlyFirstTokens: more than a tenth of the first tokens before their prompts' kernels are named, unless another departure is.
+func TestEarlyFirstTokens(t *testing.T) {
+	var r reading
+	if r.nameEarly(10, 100, "requests", "X"); r.broken {
+		t.Errorf("a tenth: got %+v", r)
+	}
+	if r.nameEarly(11, 100, "requests", "X"); !r.broken || r.violated != 11 || r.effect != result.IdentityNamed ||
+		!strings.HasPrefix(r.sentence, "in 11 of 100 requests the first token comes earlier than the kernels of the prompt allow on X") {
+		t.Errorf("more: got %+v", r)
+	}
+	for _, r := range []reading{{broken: true}, {why: "x"}} {
+		if r.nameEarly(11, 100, "requests", "X"); r.violated != 0 || r.sentence != "" {
+			t.Errorf("got %+v", r)
+		}
+	}
+}
+
+// TestPassesOfOtherTimes: elapsed times that go with their tokens, with those of the pass before, and with none.
+func TestPassesOfOtherTimes(t *testing.T) {
+	with := func(n int, us func(i int, tokens []int64) float64) reading {
+		f := emptyFacts()
+		var tokens []int64
+		for i := range n {
+			tokens = append(tokens, 10+int64(i*7919%n)*10)
+		}
+		for i := range n {
+			f.run.Iterations = append(f.run.Iterations, trace.Iteration{Form: trace.IterationLog, Index: int64(i), ContextTokens: tokens[i], GenerationTokens: 5, ElapsedUs: us(i, tokens)})
+		}
+		// Passes far from prompts do not count.
+		for i := range 5 {
+			f.run.Iterations = append(f.run.Iterations, trace.Iteration{Form: trace.IterationLog, Index: int64(n + i), GenerationTokens: 5, ElapsedUs: 1})
+		}
+		return passOrder(f)
+	}
+	own := func(i int, tokens []int64) float64 { return float64(100 + tokens[i]) }
+	before := func(i int, tokens []int64) float64 { return float64(100 + tokens[max(0, i-1)]) }
+	none := func(i int, tokens []int64) float64 { return float64(100 + i*104729%211) }
+	if r := with(211, own); r.broken || r.checked != 212 { // the first of the five is beside a prompt
+		t.Errorf("own: got %+v", r)
+	}
+	if r := with(211, before); !r.broken || r.violated != 212 || !strings.Contains(r.sentence, "the elapsed time goes with the tokens of the pass before (rank correlation 0.99, with their own -0.47)") {
+		t.Errorf("before: got %+v", r)
+	}
+	if r := with(211, none); !r.broken || r.violated != 212 || !(r.largest > 0.85) || !strings.HasPrefix(r.sentence, "the elapsed times of 212 passes with and beside prompts do not go with their tokens") {
+		t.Errorf("none: got %+v", r)
+	}
+	if r := with(150, func(i int, tokens []int64) float64 { return float64(100 + i*104729%211) }); r.broken {
+		t.Errorf("few: got %+v", r)
+	}
+	wanted{text: "fewer than 50 logged passes"}.compare(t, "48", with(48, own))
+	f := emptyFacts()
+	f.run.Iterations = []trace.Iteration{{Form: trace.IterationLog, Sampled: true}}
+	wanted{text: "not every pass is logged"}.compare(t, "sampled", passOrder(f))
+	f.run.Iterations = []trace.Iteration{{Form: trace.IterationChunks}}
+	wanted{text: "not every pass is logged"}.compare(t, "chunks", passOrder(f))
+}
