@@ -112,7 +112,7 @@ func gateRow(g result.Gate) Row {
 		verdict,
 		name,
 		value,
-		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + GateThreshold(g), Sub: g.Source},
+		{Text: strings.NewReplacer("<=", "≤", ">=", "≥").Replace(g.Op) + "\u00a0" + GateThreshold(g), Sub: g.Source, Class: "m"},
 		{Mini: template.HTML(gateBar(g)), Key: gateBarKey(g)},
 		scope,
 	}}

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -22,12 +24,34 @@ import (
 // runYAMLFile is the file that makes a folder a run folder.
 const runYAMLFile = "run.yaml"
 
+// checkHardwareFlag returns an error if --hardware names another device than a run.yaml that is there
+// already, which would be used without a word.
+func checkHardwareFlag(name, flag string) error {
+	if flag == "" {
+		return nil
+	}
+	dep, err := loadDeployment(name)
+	if err != nil {
+		return nil // the extraction reports it, with its place
+	}
+	if sheet, ok := deploy.Datasheet(flag); ok {
+		flag = sheet.Name
+	}
+	if flag == dep.Hardware.Name {
+		return nil
+	}
+	return &option.Misuse{
+		Msg:  fmt.Sprintf("--hardware: got %s, want that of %s, which is %s", flag, name, dep.Hardware.Name),
+		Hint: "correct hardware.name in the file, or give --set hardware.name=" + flag,
+	}
+}
+
 // writeMissingRunYAML writes the run.yaml of a folder that has a server's log and none, as init --from-log does.
 // Other folders, and parents of run folders, are left as they are.
 func (con *console) writeMissingRunYAML(c *cli.Context, dir string) error {
 	name := filepath.Join(dir, runYAMLFile)
 	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return checkHardwareFlag(name, c.String("hardware"))
 	}
 	if below, _ := filepath.Glob(filepath.Join(dir, "*", runYAMLFile)); len(below) > 0 {
 		return nil
