@@ -2,9 +2,11 @@ package clients
 
 import (
 	"fmt"
+	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -212,5 +214,19 @@ func TestNamesOfRequestsWithoutOne(t *testing.T) {
 	j.Metadata.Start.OK = false
 	if _, err := j.request(); err == nil || err.Error() != "got no request_start_ns" {
 		t.Errorf("got %v", err)
+	}
+}
+
+// TestRestOfAFile: the part of a file that is not read counts as one dropped record of its bytes.
+func TestRestOfAFile(t *testing.T) {
+	text := `[{"start_time":2.0,"end_time":2.3,"request":"{}","info":{"input_tokens":38}},x` + strings.Repeat(" ", 1<<17)
+	path := filepath.Join(t.TempDir(), "per_request_lifecycle_metrics.json")
+	repo.Write(t, text, path)
+	c := &Reader{Acc: source.NewAccount(nil)}
+	if err := c.ReadFile(&source.Input{Path: path, Name: "f"}, source.Options{Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}); err != nil {
+		t.Fatal(err)
+	}
+	if c.Acc.Bytes != int64(len(text)) || len(c.Requests) != 1 {
+		t.Errorf("got %d bytes of %d, %d requests, dropped %v", c.Acc.Bytes, len(text), len(c.Requests), c.Acc.Dropped)
 	}
 }
