@@ -230,3 +230,16 @@ func TestRestOfAFile(t *testing.T) {
 		t.Errorf("got %d bytes of %d, %d requests, dropped %v", c.Acc.Bytes, len(text), len(c.Requests), c.Acc.Dropped)
 	}
 }
+
+// TestTimesOfBenchByHand: a first token after 500 ms and gaps of 100 and 200 ms end 800 ms after the start.
+func TestTimesOfBenchByHand(t *testing.T) {
+	c := readFiles(t, map[string]string{"bench.json": benchText})
+	if len(c.Requests) != 2 {
+		t.Fatalf("got %d requests", len(c.Requests))
+	}
+	r := &c.Requests[0]
+	if !near(r.TTFTUs.V, 500_000) || !near(r.E2EUs.V, 800_000) || r.Chunks.V != 3 || len(r.ChunkGapsUs) != 2 || !near(r.ChunkGapsUs[1], 200_000) ||
+		r.FirstChunkNs.V-r.SendNs.V != 500_000_000 || r.LastChunkNs.V-r.SendNs.V != 800_000_000 {
+		t.Errorf("got %+v", r)
+	}
+}
