@@ -9,6 +9,7 @@ import (
 	"go/token"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,17 @@ func TestCodesPageIsCurrent(t *testing.T) {
 	got := repo.Read(t, page)
 	if !bytes.Equal(got, want) {
 		t.Error("docs/codes.md is stale: go test ./cmd/blis-train -run TestCodes -update-codes")
+	}
+}
+
+// TestCodesThatTouchTheVerdict: each of them is a code that explain knows.
+func TestCodesThatTouchTheVerdict(t *testing.T) {
+	all := catalogue()
+	for _, code := range touchVerdict {
+		isKnown := slices.ContainsFunc(all, func(e explained) bool { return e.Code == code })
+		if !isKnown {
+			t.Errorf("%s is no code", code)
+		}
 	}
 }
 

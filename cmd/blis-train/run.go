@@ -24,8 +24,8 @@ func runCommand() *cli.Command {
 		Usage:     "extract, fit, validate and export in one go",
 		Description: `Reads recordings (traces, a server's log, results of benchmarks), fits coefficients to them, simulates the
 recorded requests with these coefficients, and compares. Writes coefficients.yaml, report.html, tables,
-extract.json, fit.json and validation.json to the output folder. Exits 3 when the verdict is no pass; all
-files are written all the same.
+extract.json, fit.json and validation.json to the output folder. Exits 3 unless the verdict is pass; the
+files are written either way.
 
 Example:
    blis-train run testdata/traces/demo -o out

@@ -65,7 +65,7 @@ func validateCommand() *cli.Command {
 		Usage:     "replay the traces with fitted coefficients and compare",
 		Description: `Compares predicted step times with recorded ones, and simulates the recorded requests of every phase three
 times: plain, which decides the gates; with noise; and following the machine's drift in speed. Runs that the
-fit did not use are test runs. Writes validation.json and report.html; exits 3 when the verdict is no pass.
+fit did not use are test runs. Writes validation.json and report.html; exits 3 unless the verdict is pass.
 
 Example:
    blis-train validate --fit out/fit.json out`,

@@ -38,12 +38,15 @@ func (c *Reader) doubtDrawnAgain(dep *deploy.Deployment) {
 		return
 	}
 	inTime := slices.Clone(c.drawn)
-	slices.SortStableFunc(inTime, func(a, b drawnLoad) int { return cmp.Compare(a.startNs, b.startNs) })
+	stat.SortStable(inTime, func(a, b drawnLoad) int { return cmp.Compare(a.startNs, b.startNs) })
 	for k, later := range inTime {
 		for _, earlier := range inTime[:k] {
 			before, after, ok := c.quickestTTFTs(earlier, later)
-			if !ok || after >= cachedTTFT*before {
+			if !ok {
 				continue
+			}
+			if after >= cachedTTFT*before { // the first draw found nothing in the cache
+				break
 			}
 			for i := later.from; i < later.to; i++ {
 				c.Requests[i].PrefixTokens = trace.Opt[int64]{}

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // TestDrawnAgain: a second load of the same random prompts shares nothing by its file, unless the prefix cache
@@ -51,5 +52,32 @@ func TestDrawnAgain(t *testing.T) {
 		if isNamed != c.isDoubted {
 			t.Errorf("%s: got the findings %v", name, got.Findings)
 		}
+	}
+}
+
+// TestThirdDraw: a third load is compared with the first one, which found nothing in the cache, and not with the second.
+func TestThirdDraw(t *testing.T) {
+	var c Reader
+	for load, ttftUs := range []float64{1000, 500, 450} {
+		from := len(c.Requests)
+		for range leastDrawn {
+			c.Requests = append(c.Requests, trace.ObservedRequest{
+				PromptTokens: trace.Some(int64(100)),
+				TTFTUs:       trace.Some(ttftUs),
+				PrefixTokens: trace.Some(int64(0)),
+			})
+		}
+		c.drawn = append(c.drawn, drawnLoad{name: fmt.Sprint(load), startNs: int64(load), from: from, to: len(c.Requests)})
+	}
+	dep := &deploy.Deployment{}
+	dep.Engine.PrefixCaching = true
+	c.doubtDrawnAgain(dep)
+	for i, r := range c.Requests {
+		if want := i < leastDrawn; r.SharesNothing() != want {
+			t.Errorf("request %d: shares nothing %v, want %v", i, !want, want)
+		}
+	}
+	if len(c.Findings) != 2 || !strings.Contains(c.Findings[1].Message, "2 has prompts of the same lengths as 0") {
+		t.Errorf("got the findings %v, want the third load compared with the first", c.Findings)
 	}
 }

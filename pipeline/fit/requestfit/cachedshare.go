@@ -287,7 +287,7 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 // Only the prior separates the share from the cost of a prompt token, so that a prior which is too
 // narrow makes a share of a server that the library describes badly. How badly it describes this
 // server is shown by the terms that the times determine: the prior is widened until their distance
-// from it is what their number makes likely (MacKay 1992, eq. 4.8, never narrower than stated).
+// from it is what their number makes likely (MacKay 1992, Bayesian Interpolation), and never narrower than stated.
 func (l *learner) solveWithShare(s *state, rows []shareRow) (step, covariance []float64) {
 	n := len(l.m.free)
 	data := make([]float64, (n+1)*(n+1))
