@@ -217,18 +217,23 @@ func resolutionNs(digits int) int64 {
 func parseEpoch(text []byte) stamp {
 	whole, fraction, hasFraction := bytes.Cut(text, []byte("."))
 	n := len(whole)
-	if n < 10 || n > 18 || digits(whole) != n {
-		return stamp{}
-	}
-	if hasFraction && (n >= 13 || len(fraction) == 0 || digits(fraction) != len(fraction)) {
-		return stamp{}
-	}
-	zeros := 9 // that make the unit nanoseconds
-	switch {
-	case n >= 16:
-		zeros = 3
-	case n >= 13:
+	zeros := 0 // that make the unit nanoseconds
+	switch n {
+	case 10:
+		zeros = 9
+	case 13:
 		zeros = 6
+	case 16:
+		zeros = 3
+	case 19:
+	default: // of no time since 1971
+		return stamp{}
+	}
+	if digits(whole) != n {
+		return stamp{}
+	}
+	if hasFraction && (n != 10 || len(fraction) == 0 || digits(fraction) != len(fraction)) {
+		return stamp{}
 	}
 	ns, err := strconv.ParseInt(string(whole)+(string(fraction) + "000000000")[:zeros], 10, 64)
 	if err != nil || !isInt64(time.Unix(0, ns)) {
