@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -339,7 +338,7 @@ func readSheet(path string) (*library.GPU, error) {
 		FLOPS:     sheet.GPU.FLOPS,
 		Link:      sheet.Node.Link,
 	}
-	if g.SM <= 0 || !(g.Bandwidth > 0 && g.FLOPS > 0 && g.Link > 0) || math.IsInf(g.Bandwidth+g.FLOPS+g.Link, 0) {
+	if g.SM <= 0 || !(g.Bandwidth > 0 && g.FLOPS > 0 && g.Link > 0) {
 		return nil, trace.Errorf(library.BadTable, "%s: got no gpu.sm_version, gpu.mem_bw, gpu.bfloat16_tc_flops or node.intra_node_bw, want "+
 			"all four", path)
 	}
