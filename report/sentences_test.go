@@ -78,7 +78,7 @@ func TestNumbersAtTheirEdges(t *testing.T) {
 		{"short", 9.999, "10"}, {"short", 0.01234, "0.0123"},
 		{"four", 0.0001, "0.0001"}, {"four", 0.000099, "9.9e-5"}, {"four", 999_999_999_999, "999,999,999,999"}, {"four", 1e12, "1e12"}, {"four", 12.3456, "12.35"}, {"four", -12345.6, "−12,346"}, {"four", math.NaN(), "n/a"},
 		{"percent", 0.9994, "99.9" + nb}, {"percent", 0.9995, "100" + nb}, {"percent", 12.345, "1,234" + nb}, {"percent", 0.001, "0.1" + nb}, {"percent", 0.00099, "0.099" + nb}, {"percent", 0.00001, "0.001" + nb}, {"percent", 0.0000099, "9.9e-4" + nb},
-		{"percent", 9e-12, "0.0" + nb}, {"percent", 2e-11, "2e-9" + nb}, {"percent", math.Inf(-1), "n/a"},
+		{"percent", 9e-12, "0.0" + nb}, {"percent", 2e-11, "2e-9" + nb}, {"percent", math.Inf(-1), "n/a"}, {"percent", math.NaN(), "n/a"}, {"four", -0.00004, "−4e-5"},
 		{"signed", 0.05, "+5.0" + nb}, {"signed", -0.05, "−5.0" + nb}, {"signed", 0, "0.0" + nb}, {"signed", 2e-11, "+2e-9" + nb}, {"signed", 9e-12, "0.0" + nb},
 		{"threshold", 0.15, "15" + nb}, {"threshold", 0.025, "2.5" + nb}, {"brief", 1234, "1,200"}, {"brief", 0.0456, "0.046"}, {"three", 0.12345, "0.123"}, {"key", 1234567, "1.23457e+06"},
 	} {
