@@ -3,6 +3,8 @@ package autoscale
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -10,7 +12,11 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -351,5 +357,344 @@ func TestFiltersWithoutAnAnswer(t *testing.T) {
 	big = head{p: 0x1p-600}
 	if big.rescale(); big.p != 0x1p-200 || big.shift != -stepBits {
 		t.Errorf("got %+v", big)
+	}
+}
+
+// TestRowsOfThePage: every table of the page of a calibration with a figure of its own in each column.
+func TestRowsOfThePage(t *testing.T) {
+	q := &Queue{Header: result.Header{Command: "queue fit x", Inputs: []result.Input{{Name: "in", Bytes: 1234, SHA256: "cafe"}}}, Flavour: "corrected",
+		Options:  QueueOptions{WindowS: 60, HopS: 15, MinRequests: 20, Semantics: "arrival", HoldOut: 0.3, QueueRatio: 10},
+		Warnings: []trace.Finding{trace.Findingf(narrowLine, "a warning")},
+		Servers: []QueueServer{
+			{ID: "a", Physical: []queueParameter{{Name: "p", Value: 1.5, Unit: "ms", Identified: measured}},
+				Effective: []queueParameter{{Name: "e", Value: 2.5, CI95: &[2]float64{2, 3}, Unit: "ms", Identified: held, Floor: ptr(0.5), Utilisation: ptr(0.2), Shift: ptr(1.7), PriorShare: ptr(0.4)}},
+				Windows:   queueAccount{Read: 9, Kept: 7, Dropped: map[string]int{"few": 2}},
+				Scores:    []queueScore{{Estimator: "effective", Set: "train", Windows: 5, TTFTWape: ptr(0.11), TTFTBias: ptr(0.12), ITLWape: ptr(0.13), ITLBias: ptr(-0.14), Unpredicted: 6}},
+				Identify:  &queueIdentify{Rank: 2, Condition: ptr(31.5), Null: []queueDirection{{Names: []string{"p", "e"}}, {Names: []string{"z"}}}, Sweep: []queuePoint{{512, 128, 2.25, 0.5}, {64, 32, 1, 0.5}}},
+				Tracks:    []queueTrack{{Estimator: "sliding", Flavour: "wva-3p", Windows: 21, Accepted: 22, MeanNIS: ptr(2.3), RejectedFrac: 0.24, Unpredicted: 25, LockedOut: 26, Final: []float64{1, 2.5}, Verdict: "fine"}},
+				Sizing: &QueueSizing{TargetTTFTMs: 500, TargetITLMs: 40, TargetTPS: 900, RateRPS: 3.5, Binding: "itl", Replicas: 4, Concurrency: 64, TTFTMs: 51, ITLMs: 52,
+					Simulated: &queueSimPoint{TTFTMs: 53, ITLMs: 54, TTFTP95Ms: 55, ITLP95Ms: 56}}},
+			{ID: "b", Reason: "saturated", Sizing: &QueueSizing{RateRPS: 1, TTFTMs: 2, ITLMs: 3}},
+		},
+		Plan: &QueuePlan{Cost: 800, Unserved: []string{"x"}, Servers: []queueGiven{{Name: "chat", Priority: 1, RateRPS: 2.5, Accelerator: "H100", Replicas: 3, Wanted: 4, Cost: 700, Value: 6}}}}
+	rows := func(x report.Section) (out []string) {
+		for _, b := range x.Blocks {
+			if b.Table == nil {
+				continue
+			}
+			for _, r := range b.Table.Rows {
+				var cells []string
+				for _, c := range r.Cells {
+					cells = append(cells, strings.ReplaceAll(c.Text, "\u00a0", " "))
+				}
+				out = append(out, strings.Join(cells, " | "))
+			}
+		}
+		return out
+	}
+	for what, c := range map[string]struct {
+		of   report.Section
+		want []string
+	}{
+		"parameters": {parameterSection(q), []string{"a | steps | p | 1.5 | – | ms | measured | – | – | – | –", "a | latencies | e | 2.5 | 2 to 3 | ms | held | 0.5 | 0.2 | 1.7 | 40.0 %"}},
+		"scores":     {scoreSection(q), []string{"a | effective | train | 5 | 11.0 % | +12.0 % | 13.0 % | −14.0 % | 6"}},
+		"shown":      {showSection(q), []string{"a | 9 | 7 | few 2 | 2 | 31.5 | p with e; z | 512/128 at 2.25/s, 64/32 at 1/s", "b | 0 | 0 | none | – | – | saturated | "}},
+		"tracks":     {trackSection(q), []string{"a | sliding | wva-3p | 21 | 22 | 2.3 | 24.0 % | 25 | 26 | 1 2.5 | fine"}},
+		"sizes":      {sizeSection(q), []string{"a | 500 | 40 | 900 | 3.5 | itl | 4 | 64 | 51 | 52 | 53 | 54 | 55 | 56", "b | – | – | – | 1 |  | – | – | 2 | 3 | – | – | – | –"}},
+		"plan":       {planSection(q), []string{"chat | 1 | 2.5 | H100 | 3 | 4 | 700 | 6"}},
+		"origin":     {originSection(q), []string{"in | 1,234 | cafe"}},
+	} {
+		if got := rows(c.of); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", what, got, c.want)
+		}
+	}
+	if got := planSection(q).Blocks[0].Table.Caption; got != "Greedy: 800 cents per hour, 1 server unserved" {
+		t.Errorf("got %q", got)
+	}
+	h := headOf(q)
+	facts := []report.Fact{report.FactOf("Flavour", "corrected"), report.FactOf("Window", "60 s every 15 s, at least 20 requests, by arrival"), report.FactOf("Hold-out", report.Pct(0.3)+" of the windows"), report.FactOf("Waiting room", "10 times the seats")}
+	if h.Sentence != "1 of 2 servers have effective parameters of corrected." || !slices.Equal(h.Failed, []string{"b: saturated"}) || !slices.Equal(h.Facts, facts) {
+		t.Errorf("got %+v", h)
+	}
+}
+
+// TestResourcesByHand: the resources of two models, each after its comments, with prices where the version has them.
+func TestResourcesByHand(t *testing.T) {
+	q := example(wvA4P)
+	second := q.Servers[0]
+	second.ID, second.Model, second.AccCount, second.Load = "other", "org/Second", 1, nil
+	same := q.Servers[0]
+	same.ID, same.Accelerator = "a100", "A100"
+	q.Servers = append(q.Servers, second, same)
+	data, warnings, err := formatsCalibration(q, wordsOf(QueueWVA4P, "unit-cost=2.5", "version=v0.0.5"))
+	if err != nil || len(warnings) != 0 {
+		t.Fatalf("got %v, %v", warnings, err)
+	}
+	parts := strings.Split(string(data), "---\n")
+	if len(parts) != 2 {
+		t.Fatalf("got %d resources:\n%s", len(parts), data)
+	}
+	for i, wants := range [][]string{
+		{"# Read by workload-variant-autoscaler v0.0.1 to v0.4.2", "#   h100: 0 windows at 3 requests/s of 512/128 tokens; alpha measured, beta measured, gamma measured, delta measured\n", "#   a100: 0 windows", "variantCost: \"5\"", "acc: A100", "acc: H100", "maxBatchSize: 128", "accCount: 2",
+			"# The label names the accelerator in use and sloClassRef a ConfigMap of yours: edit both.\n"},
+		{"#   other: no windows; alpha measured", "variantCost: \"2.5\"", "modelID: org/Second"},
+	} {
+		for _, want := range wants {
+			if !strings.Contains(parts[i], want) {
+				t.Errorf("resource %d lacks %q:\n%s", i, want, parts[i])
+			}
+		}
+	}
+	data, warnings, err = formatsCalibration(q, wordsOf(QueueWVA4P, "version=v0.4.1"))
+	if err != nil || len(warnings) != 2 || warnings[1].Message != "org/Second: spec.variantCost (cents per replica and hour) is missing, because no price is known: state it with --option unit-cost=CENTS" || warnings[1].Code != export.AssumedValue ||
+		strings.Count(string(data), "# The label names the accelerator in use: edit it. spec.variantCost (cents per replica and hour) is missing, because no price is known: add it.\n") != 2 || strings.HasPrefix(string(data), "---") {
+		t.Errorf("without a price: got %v, %v\n%s", warnings, err, data)
+	}
+	if _, _, err = formatsCalibration(q, wordsOf(QueueWVA4P, "unit-cost=2.5", "version=v0.0.4")); trace.CodeOf(err) != export.BadEntry || !strings.Contains(err.Error(), "--option unit-cost: got 2.5 for v0.0.4, which has no spec.variantCost, want v0.0.5 or later") {
+		t.Errorf("got %v", err)
+	}
+	if _, warnings, err = formatsCalibration(q, wordsOf(QueueWVA4P, "version=v0.0.4")); err != nil || len(warnings) != 0 {
+		t.Errorf("v0.0.4: got %v, %v", warnings, err)
+	}
+	for v, want := range map[string][2]bool{"": {true, true}, "main": {true, true}, "v0.0.4": {false, true}, "v0.0.5": {true, true}, "v0.0.6": {true, false}} {
+		if got := [2]bool{hasVariantCost(v), namesServiceClass(v)}; got != want {
+			t.Errorf("%q: got a price and a class %v, want %v", v, got, want)
+		}
+	}
+	// The errors of the consumer's formula: the worst load that is beyond 15 % in TTFT or 10 % in ITL is named.
+	point := func(load, ttft, itl float64) export.SteadyPoint {
+		return export.SteadyPoint{LoadFrac: load, TTFTErr: &ttft, ITLErr: &itl}
+	}
+	for _, c := range []struct {
+		points    []export.SteadyPoint
+		text, far string
+	}{
+		{[]export.SteadyPoint{point(0.2, 0.15, -0.1)}, "+15 / -10 % at 20 % load", ""},
+		{[]export.SteadyPoint{point(0.2, 0.16, 0.01), point(0.8, -0.01, -0.2), point(0.9, 0.2, 0)}, "+16 / +1 % at 20 %, -1 / -20 % at 80 %, +20 / +0 % at 90 % load", "is off by -1 % in TTFT and -20 % in ITL at 80 % of the capacity"},
+		{[]export.SteadyPoint{point(0.2, 0, 0), {LoadFrac: 0.5}}, "+0 / +0 % at 20 %, no answer at 50 % of the capacity", "has no answer at 50 % of the capacity"},
+	} {
+		if text, far := steadyText(c.points); text != c.text || far != c.far {
+			t.Errorf("got %q and %q, want %q and %q", text, far, c.text, c.far)
+		}
+	}
+}
+
+// TestCalibrationsThatAreRefused: what each file needs, and the verdict that its sidecar passes on.
+func TestCalibrationsThatAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(q *Queue)
+		format export.Format
+		words  []string
+		want   string
+	}{
+		"flavour":      {func(q *Queue) { q.Flavour = string(corrected) }, InfernoModels, nil, "corrected"},
+		"version":      {func(*Queue) {}, InfernoModels, []string{"version=zero"}, "zero"},
+		"no model":     {func(q *Queue) { q.Servers[0].Model = "" }, InfernoModels, nil, `h100: got model "" on accelerator "H100", want both named`},
+		"twice":        {func(q *Queue) { q.Servers = append(q.Servers, q.Servers[0]) }, InfernoModels, nil, `h100 and h100 would both be "meta-llama/Llama-3.1-8B" on "H100"; the reader keeps the last`},
+		"no server":    {func(q *Queue) { q.Servers = nil }, InfernoModels, nil, "inferno-models: got no server to write"},
+		"no points":    {func(q *Queue) { q.Servers[0].Points = q.Servers[0].Points[:1] }, TunerCalibrate, nil, "tuner-calibrate: got 1 operating points, want at least 2"},
+		"no targets":   {func(q *Queue) { q.Servers[0].Sizing = nil }, wvaSLO, nil, `wva-slo: h100: got TTFT 0 ms, ITL 0 ms, namespace "llm", want all three`},
+		"no namespace": {func(*Queue) {}, wvaSLO, []string{"namespace="}, `got TTFT 500 ms, ITL 40 ms, namespace "", want all three`},
+	} {
+		q := example(inferno3P)
+		c.change(q)
+		if _, _, err := formatsCalibration(q, wordsOf(c.format, c.words...)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q", name, err, c.want)
+		}
+		if out, err := Calibration(q, result.Input{}, c.format, export.Options{Settings: wordsOf(c.format, c.words...).Settings}); err == nil || out != nil {
+			t.Errorf("%s: got %v, %v", name, out, err)
+		}
+	}
+	q := example(inferno3P)
+	q.Servers[0].Verdict = &coeff.Judgement{Verdict: coeff.VerdictFail}
+	empty := QueueServer{ID: "empty", Model: "m", Accelerator: "A100"}
+	q.Servers = append(q.Servers, empty)
+	out, err := Calibration(q, result.Input{}, InfernoModels, export.Options{Settings: wordsOf(InfernoModels).Settings})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var side export.Sidecar
+	for _, f := range out.Files {
+		if strings.Contains(string(f.Data), `"origin"`) {
+			if err := json.Unmarshal(f.Data, &side); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if side.Verdict != coeff.VerdictFail || len(side.Warnings) != 1 || side.Warnings[0].Message != "empty is left out: it has no such parameters" {
+		t.Errorf("got %q, %v", side.Verdict, side.Warnings)
+	}
+	// Operating points are written in requests per minute.
+	data, _, err := formatsCalibration(example(inferno3P), wordsOf(TunerCalibrate))
+	var specs []serverSpec
+	if err != nil || json.Unmarshal(data, &specs) != nil || len(specs) != 2 {
+		t.Fatalf("got %s, %v", data, err)
+	}
+	want := serverSpec{"h100", "default", "llama-3.1-8b", 128, 1280, allocation{"H100", 1, 128, 9, 60, serverLoad{150, 150, 1024, 64}}}
+	if specs[1] != want {
+		t.Errorf("got %+v, want %+v", specs[1], want)
+	}
+}
+
+// TestLinesThatAreFound: a line that is off by more than 10 % somewhere, and one that holds for full engines alone.
+func TestLinesThatAreFound(t *testing.T) {
+	src := exampleSource()
+	src.Step = func(deploy.Deployment) (export.StepTimer, error) { return saturating{}, nil }
+	src.Fit.Configs = src.Fit.Configs[:1]
+	_, w := writers()
+	codes := func(format export.Format) (out []trace.Code) {
+		opt := optionsOf(t, w)
+		if format != InfernoModels {
+			opt.Settings = nil
+		}
+		_, _, found, err := infernoEntry(src, src.Fit.Configs[0], accelerator{"H100", 1}, opt, format == InfernoModels)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range found {
+			out = append(out, f.Code)
+		}
+		return out
+	}
+	if got := codes(InfernoModels); !slices.Contains(got, narrowLine) || slices.Contains(got, export.PoorProjection) {
+		t.Errorf("for engines that are filled: got %v", got)
+	}
+	if got := codes(vllmSim); slices.Contains(got, narrowLine) || !slices.Contains(got, export.PoorProjection) {
+		t.Errorf("for engines that are simulated: got %v", got)
+	}
+	src.Step = func(deploy.Deployment) (export.StepTimer, error) { return nil, errors.New("no steps") }
+	if _, _, _, err := infernoEntry(src, src.Fit.Configs[0], accelerator{"H100", 1}, optionsOf(t, w), true); err == nil || !strings.HasSuffix(err.Error(), "tp1: no steps") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSpeedsOfTheMachine: parameters times the speed of each window, whose predictions are then exact.
+func TestSpeedsOfTheMachine(t *testing.T) {
+	x := []float64{8, 0.05, 1e-4}
+	s := plantedServer(t, inferno3P, x, 2, 4)
+	for i, speed := range []float64{1, 1.5} {
+		w := &s.Windows[i]
+		ttft, itl, ok := predictWindow(inferno3P, w, []float64{x[0] * speed, x[1] * speed, x[2] * speed}, asSized)
+		if !ok {
+			t.Fatal("no prediction")
+		}
+		w.TTFTMs, w.ITLMs = ttft, itl
+	}
+	got := atSpeed(s.Windows, inferno3P, x, []float64{1, 1.5})
+	if got.Windows != 2 || *got.TTFTWape > 1e-12 || *got.ITLWape > 1e-12 {
+		t.Errorf("got %+v", got)
+	}
+	if plain := evaluate(s.Windows, inferno3P, x, asSized); *plain.TTFTWape < 0.1 || *plain.ITLBias > -0.1 {
+		t.Errorf("without the speed: got %+v", plain)
+	}
+	if v := lag1([]float64{1, 1, 1}); !math.IsNaN(v) {
+		t.Errorf("no change: got %g", v)
+	}
+	if v := lag1([]float64{1, 2}); !math.IsNaN(v) {
+		t.Errorf("two values: got %g", v)
+	}
+	if v := lag1([]float64{1, 2, 4, 1}); math.Abs(v-((0*-1)+(2*0)+(-1*2))/(1+0+4+1.)) > 1e-12 {
+		t.Errorf("got %g", v)
+	}
+	steps := []step{{Window: 0, NIS: 1, Innovation: [2]float64{1, 2}, Verdict: accepted}, {Window: 1, NIS: 4, Verdict: rejectedNIS, Innovation: [2]float64{3, 4}}, {Window: 1, NIS: math.NaN(), Verdict: rejectedModel}}
+	track := summarize([]window{{TTFTMs: 1, ITLMs: 2}, {TTFTMs: 3, ITLMs: 4}}, steps)
+	if track.Windows != 3 || track.Accepted != 1 || track.Unpredicted != 1 || *track.MeanNIS != 2.5 || track.RejectedFrac != 0.5 || track.LockedOut != 2 || track.Whiteness[0] != nil {
+		t.Errorf("got %+v", track)
+	}
+}
+
+// TestIntervalsByPhases: with four load stages the interval holds the scatter of fits that each leave one out.
+func TestIntervalsByPhases(t *testing.T) {
+	x := []float64{8, 0.05, 1e-4}
+	s := plantedServer(t, inferno3P, x, 1, 4, 8, 2, 6, 3, 7, 5)
+	for i := range s.Windows {
+		s.Windows[i].Phase = fmt.Sprint(i % 4)
+		s.Windows[i].ITLMs *= 1 + 0.05*float64(i%4)
+	}
+	o := DefaultOptions()
+	o.Flavour = inferno3P
+	opt := defaultFit(inferno3P)
+	all, err := Fit(s.Windows, opt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	params := s.effective(inferno3P, all)
+	found := widenIntervals(params, s.Windows, all, opt)
+	opt.Near = all.X
+	for j, p := range params {
+		var logs []float64
+		for g := range 4 {
+			var rest []window
+			for i, w := range s.Windows {
+				if i%4 != g {
+					rest = append(rest, w)
+				}
+			}
+			f, err := Fit(rest, opt)
+			if err != nil {
+				t.Fatal(err)
+			}
+			logs = append(logs, math.Log(f.X[j]))
+		}
+		mean := stat.Mean(logs)
+		sum := 0.0
+		for _, v := range logs {
+			sum += (v - mean) * (v - mean)
+		}
+		half := 3.1824463052837 * math.Sqrt(sum*3/4) // Student's t with three degrees of freedom
+		narrow := math.Log(all.Hi[j] / all.Lo[j])
+		lo, hi := min(math.Log(all.Lo[j]), math.Log(all.X[j])-half), max(math.Log(all.Hi[j]), math.Log(all.X[j])+half)
+		if math.Abs(*p.ModelError-(hi-lo)/narrow) > 1e-6 || math.Abs(math.Log(p.CI95[0])-lo) > 1e-6 || math.Abs(math.Log(p.CI95[1])-hi) > 1e-6 {
+			t.Errorf("%s: got %g and %v, want %g and %g to %g", p.Name, *p.ModelError, *p.CI95, (hi-lo)/narrow, math.Exp(lo), math.Exp(hi))
+		}
+		if want := map[bool]string{true: byJackknife, false: byCurvature}[hi-lo > narrow]; p.CI95Method != want {
+			t.Errorf("%s: got %s, want %s", p.Name, p.CI95Method, want)
+		}
+		isFound := slices.ContainsFunc(found, func(f trace.Finding) bool {
+			return f.Code == sizingRemark && strings.HasPrefix(f.Message, p.Name+": the queueing model's own error moves it "+fmt.Sprintf("%.1f", (hi-lo)/narrow)+" times")
+		})
+		if want := hi-lo > 2*narrow; isFound != want {
+			t.Errorf("%s: got a finding %v of %g", p.Name, isFound, (hi-lo)/narrow)
+		}
+	}
+	for i := range s.Windows {
+		s.Windows[i].Phase = fmt.Sprint(i % 3)
+	}
+	params = s.effective(inferno3P, all)
+	if found := widenIntervals(params, s.Windows, all, opt); len(found) != 0 || params[0].CI95Method != byCurvature || params[0].ModelError != nil {
+		t.Errorf("three stages: got %v, %+v", found, params[0])
+	}
+}
+
+// TestScoresOfTheSimulator: a validation with simulations also scores the simulator with the same parameters.
+func TestScoresOfTheSimulator(t *testing.T) {
+	x := []float64{8, 0.05, 1e-4}
+	later := plantedServer(t, inferno3P, x, 2)
+	fitted := &Queue{Servers: []QueueServer{{ID: "chat"}}}
+	for i, name := range inferno3P.Parameters() {
+		fitted.Servers[0].Effective = append(fitted.Servers[0].Effective, queueParameter{Name: name, Value: x[i]})
+	}
+	o := DefaultOptions()
+	o.Flavour = inferno3P
+	got, err := ValidateQueues(t.Context(), fitted, []*Server{later}, "", &o, 400)
+	if err != nil || len(got[0].Scores) != 2 || got[0].Scores[1].Estimator != "simulator:effective" {
+		t.Fatalf("got %+v, %v", got, err)
+	}
+	if s := got[0].Scores[1]; s.Windows != 1 || *s.ITLWape > 0.2 || *s.TTFTWape > 0.5 || *s.ITLWape == *got[0].Scores[0].ITLWape {
+		t.Errorf("got %+v", s)
+	}
+	later.Windows[0].Shape.Output = math.NaN()
+	if _, err := later.simulated(fromVector(x), 10, nil); err == nil {
+		t.Error("lengths of NaN: got a score")
+	}
+	r := o.Record()
+	if r != (QueueOptions{WindowS: float64(o.Cut.WindowNs) / 1e9, HopS: float64(o.Cut.HopNs) / 1e9, MinRequests: o.Cut.MinRequests, Semantics: string(o.Cut.Semantics), Observation: "median", HoldOut: 0.3, QueueRatio: 10}) {
+		t.Errorf("got %+v", r)
+	}
+	if o.Sweep.Mean = true; o.Record().Observation != "mean" || o.waiting(25) != 250 {
+		t.Errorf("got %+v", o.Record())
+	}
+	if _, err := ReadProblem([]byte("servers:\n  - {name: a\n"), "p.yaml"); err == nil || !strings.HasPrefix(err.Error(), "p.yaml:") {
+		t.Errorf("got %v", err)
 	}
 }
