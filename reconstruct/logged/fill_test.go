@@ -129,7 +129,7 @@ func deployment(t testing.TB, change func(*deploy.Deployment)) *deploy.Deploymen
 	return dep
 }
 
-func synchronous(is bool) func(*deploy.Deployment) {
+func asynchronous(is bool) func(*deploy.Deployment) {
 	return func(d *deploy.Deployment) { d.Engine.AsyncScheduling = trace.Some(is) }
 }
 
@@ -162,18 +162,18 @@ func TestTimes(t *testing.T) {
 		time   string
 		most   float64 // median error of the times
 	}{
-		{"precise stamps", engine{constant: 1500, seconds: 60, stampStep: 1000, gap: 0.2}, synchronous(false), timeCadence, 0.001},
-		{"whole seconds", engine{constant: 1500, seconds: 60, stampStep: 1e9, gap: 0.05}, synchronous(false), timeElapsed, 0.02},
+		{"precise stamps", engine{constant: 1500, seconds: 60, stampStep: 1000, gap: 0.2}, asynchronous(false), timeCadence, 0.001},
+		{"whole seconds", engine{constant: 1500, seconds: 60, stampStep: 1e9, gap: 0.05}, asynchronous(false), timeElapsed, 0.02},
 		{"whole seconds, nothing stated", engine{constant: 1500, seconds: 60, stampStep: 1e9, gap: 0.05},
 			func(d *deploy.Deployment) {
 				d.Engine.AsyncScheduling = trace.Opt[bool]{}
 				d.Engine.VLLMVersion = "0.11.0"
 			}, timeElapsed, 0.02},
 		{"whole seconds, short bursts, clients", engine{constant: 1500, seconds: 60, stampStep: 1e9, gap: 0.2, clients: true},
-			synchronous(false), timeElapsed, 0.02},
-		{"asynchronous, precise stamps", engine{async: true, seconds: 60, stampStep: 1000, gap: 0.1}, synchronous(true), timeCadence, 1},
+			asynchronous(false), timeElapsed, 0.02},
+		{"asynchronous, precise stamps", engine{async: true, seconds: 60, stampStep: 1000, gap: 0.1}, asynchronous(true), timeCadence, 1},
 		{"asynchronous, whole seconds of 20 minutes", engine{async: true, seconds: 1200, stampStep: 1e9, gap: 0.03},
-			synchronous(true), timeTicks, 1},
+			asynchronous(true), timeTicks, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			run, tr := c.engine.record()
@@ -223,7 +223,7 @@ func TestDrafts(t *testing.T) {
 		drafted += it.GenerationTokens
 	}
 	if err := Fill(run, deployment(t, func(d *deploy.Deployment) {
-		synchronous(false)(d)
+		asynchronous(false)(d)
 		d.Engine.SpeculativeDecoding = true
 		d.Engine.Extra = vllm.Values{"speculative_config": map[string]any{"method": "ngram"}}
 	})); err != nil || run.Aggregate.Refused != nil {
@@ -251,14 +251,14 @@ func TestRefusals(t *testing.T) {
 		change func(*trace.Iteration)
 		code   trace.Code
 	}{
-		{"stated", async, synchronous(true), nil, codeNoStepTimes},
-		{"stated wrongly", async, synchronous(false), nil, codeNoStepTimes},
+		{"stated", async, asynchronous(true), nil, codeNoStepTimes},
+		{"stated wrongly", async, asynchronous(false), nil, codeNoStepTimes},
 		{"not stated, old version", async,
 			func(d *deploy.Deployment) {
 				d.Engine.AsyncScheduling = trace.Opt[bool]{}
 				d.Engine.VLLMVersion = "0.11.0"
 			}, nil, codeNoStepTimes},
-		{"no stamps", async, synchronous(false), func(it *trace.Iteration) { it.StampNs = trace.Opt[int64]{} }, codeNoStepTimes},
+		{"no stamps", async, asynchronous(false), func(it *trace.Iteration) { it.StampNs = trace.Opt[int64]{} }, codeNoStepTimes},
 		{"samples", async, nil, func(it *trace.Iteration) { it.Sampled = true }, codeNoStepTimes},
 		{"speculative", async, nil, func(it *trace.Iteration) { it.GenerationTokens *= 2 }, codeNoStepTimes},
 	} {
@@ -295,7 +295,7 @@ func TestContexts(t *testing.T) {
 		{"nothing", engine{constant: 1000, seconds: 60, stampStep: 1000, gap: 0.2}, false, contextsMean, 1},
 	} {
 		run, tr := c.engine.record()
-		if err := Fill(run, deployment(t, synchronous(c.engine.async))); err != nil {
+		if err := Fill(run, deployment(t, asynchronous(c.engine.async))); err != nil {
 			t.Fatal(err)
 		}
 		a := run.Aggregate
@@ -354,7 +354,7 @@ func TestContextsOfOthers(t *testing.T) {
 			}
 		}
 		run.Observed = left
-		if err := Fill(run, deployment(t, synchronous(false))); err != nil {
+		if err := Fill(run, deployment(t, asynchronous(false))); err != nil {
 			t.Fatal(err)
 		}
 		a := run.Aggregate
@@ -372,7 +372,7 @@ func TestContextsOfOthers(t *testing.T) {
 // FuzzFill: no sequence of iterations panics; steps come in order with finite sums,
 // or the run is refused.
 func FuzzFill(f *testing.F) {
-	dep := deployment(f, synchronous(false))
+	dep := deployment(f, asynchronous(false))
 	run, _ := engine{constant: 500, seconds: 3, stampStep: 1e9, gap: 0.2}.record()
 	var seed []byte
 	for i := range run.Iterations {

@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// filling returns a filler of passes with these iterations, on a synchronous deployment with a budget of 2,048 tokens.
+// filling returns a filler of passes with these iterations, on an asynchronous deployment with a budget of 2,048 tokens.
 func filling(t *testing.T, its ...trace.Iteration) *filler {
 	t.Helper()
 	for i := range its {
@@ -18,7 +18,7 @@ func filling(t *testing.T, its ...trace.Iteration) *filler {
 			its[i].Index = int64(i + 1)
 		}
 	}
-	dep := deployment(t, synchronous(true))
+	dep := deployment(t, asynchronous(true))
 	return &filler{run: &trace.Run{ID: "r", Iterations: its}, dep: dep, out: &trace.Aggregate{}, passes: passesOf(its, dep, false)}
 }
 

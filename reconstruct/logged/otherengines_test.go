@@ -35,8 +35,8 @@ func TestOtherEngines(t *testing.T) {
 		form   string
 		step   int64
 		states func(*deploy.Deployment) // of vLLM, which these are not
-	}{{trace.IterationSGLang, 1000, synchronous(false)}, {trace.IterationSGLang, 1000, newest},
-		{trace.IterationTensorRT, 1e9, synchronous(false)}, {trace.IterationTensorRT, 1e9, synchronous(true)},
+	}{{trace.IterationSGLang, 1000, asynchronous(false)}, {trace.IterationSGLang, 1000, newest},
+		{trace.IterationTensorRT, 1e9, asynchronous(false)}, {trace.IterationTensorRT, 1e9, asynchronous(true)},
 		{trace.IterationTensorRT, 1e9, newest}} {
 		run, tr := told(c.form, c.step, false, c.states)
 		if run.Aggregate.Refused != nil {
@@ -54,7 +54,7 @@ func TestOtherEngines(t *testing.T) {
 		sampled bool
 		hint    string
 	}{{1000, true, "--decode-log-interval 1"}, {1e9, false, "timestamps"}} {
-		run, _ := told(trace.IterationSGLang, c.step, c.sampled, synchronous(false))
+		run, _ := told(trace.IterationSGLang, c.step, c.sampled, asynchronous(false))
 		if e := run.Aggregate.Refused; e == nil || !strings.Contains(e.Hint, c.hint) {
 			t.Errorf("got %v, want a refusal with %q", e, c.hint)
 		}
