@@ -111,16 +111,23 @@ func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	if err != nil {
 		return err
 	}
-	alone := !slices.ContainsFunc(f.prepared, func(p *Run) bool { return p.Reason == "" })
-	for _, p := range f.prepared {
+	f.used = usable(f.prepared)
+	return nil
+}
+
+// usable returns the runs that are fitted. Saturated ones are among them for their rows near preemptions,
+// and lose their Reason, if there are others (spec#saturation).
+func usable(prepared []*Run) (used []*Run) {
+	alone := !slices.ContainsFunc(prepared, func(p *Run) bool { return p.Reason == "" })
+	for _, p := range prepared {
 		if p.Reason != "" && !alone && p.Saturated && p.Beta != nil && p.Beta.Kept > 0 {
-			p.Reason = "" // its rows near preemptions are fitted (spec#saturation)
+			p.Reason = ""
 		}
 		if p.Reason == "" {
-			f.used = append(f.used, p)
+			used = append(used, p)
 		}
 	}
-	return nil
+	return used
 }
 
 // describe fills in the runs and configurations of the document, and how far the recordings of each
