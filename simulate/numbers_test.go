@@ -1,0 +1,238 @@
+package simulate
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/export"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
+)
+
+// TestPartsThatNoServerHad: each part of a deployment that no measured server had is named.
+func TestPartsThatNoServerHad(t *testing.T) {
+	extra := func(pairs ...any) func(d *deploy.Deployment) {
+		return func(d *deploy.Deployment) {
+			for i := 0; i < len(pairs); i += 2 {
+				d.Engine.Keep(pairs[i].(string), pairs[i+1])
+			}
+		}
+	}
+	for want, change := range map[string]func(d *deploy.Deployment){
+		"":                                       func(*deploy.Deployment) {},
+		"pipeline stages":                        func(d *deploy.Deployment) { d.PP = 2 },
+		"speculative decoding":                   func(d *deploy.Deployment) { d.Engine.SpeculativeDecoding = true },
+		"copies to a CPU tier":                   func(d *deploy.Deployment) { d.Engine.CPUOffloading = true },
+		"prefill apart from decode":              func(d *deploy.Deployment) { d.Transfer() },
+		"the executor ray":                       extra("distributed_executor_backend", "ray"),
+		"all-reduces without vLLM's own kernels": extra("disable_custom_all_reduce", true),
+		"prompts in chunks of long_prefill_token_threshold":       func(d *deploy.Deployment) { d.Engine.LongPrefillThreshold = 1 },
+		"experts that are rebalanced while the server runs":       extra("enable_eplb", true),
+		"tokens that are streamed several at a time":              extra("stream_interval", 2),
+		"--attention-backend FLASHINFER|--linear-backend cutlass": extra("attention_backend", "FLASHINFER", "linear_backend", "cutlass"),
+	} {
+		d := onH100(t)
+		change(d)
+		if got := strings.Join(unmeasuredParts(d), "|"); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	d := onH100(t)
+	extra("distributed_executor_backend", "mp", "disable_custom_all_reduce", true, "stream_interval", 1, "attention_backend", "AUTO", "linear_backend", 3)(d)
+	if d.TP = 1; len(unmeasuredParts(d)) != 0 {
+		t.Errorf("got %q", unmeasuredParts(d))
+	}
+}
+
+// TestRoundsThatAreSentEarly: of two sessions of three rounds that are sent 20 ms apart, four rounds are sent before the round
+// before them is answered; none where they wait for it.
+func TestRoundsThatAreSentEarly(t *testing.T) {
+	early := func(change func(o *Options)) (found []trace.Finding) {
+		o := onL4(t)
+		o.Workload = filepath.Join(o.Deployment, "sessions.csv")
+		change(&o)
+		repo.Write(t, sharedSessions, o.Workload)
+		doc, err := Run(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range doc.Warnings {
+			if w.Code == workload.CodeIncomplete {
+				found = append(found, w)
+			}
+		}
+		return found
+	}
+	if got := early(func(*Options) {}); len(got) != 1 || got[0].Message != "4 rounds of sessions are sent at their recorded times, before the previous round is answered; session-mode closed-loop waits for it" {
+		t.Errorf("got %v", got)
+	}
+	if got := early(func(o *Options) { o.SessionMode = sessionsClosed }); len(got) != 0 {
+		t.Errorf("rounds that wait: got %v", got)
+	}
+	o := onL4(t)
+	o.Workload, o.Phase = filepath.Join(o.Deployment, "sessions.csv"), "p"
+	repo.Write(t, sharedSessions, o.Workload)
+	if _, err := Run(t.Context(), o); err == nil || err.Error() != "--phase: goes with a recorded run as --workload only" {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestFilesOfASimulation: an overhead that is in no file, step times that fail, and what a deployment of two kinds of
+// engines needs.
+func TestFilesOfASimulation(t *testing.T) {
+	example := filepath.Join(repo.Root(t), "coeff", "testdata", "example", "coefficients.yaml")
+	simulated := func(change func(s *Simulation)) ([]trace.Finding, error) {
+		o := onL4(t)
+		o.Model, o.Coefficients = ModelAuto, example
+		o.InputTokens, o.OutputTokens, o.Requests, o.RateRPS = 20, 2, 3, 1
+		s, err := New(t.Context(), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		change(s)
+		runs, err := s.Replicate(s.runSeed)
+		if err != nil {
+			return nil, err
+		}
+		return runs[0].Findings, nil
+	}
+	without := func(s *Simulation) {
+		own := *s.Set
+		own.Alpha = slices.DeleteFunc(slices.Clone(own.Alpha), func(m coeff.AlphaModel) bool { return m.Target == coeff.Overhead })
+		s.Set = &own
+	}
+	isNamed := func(found []trace.Finding) bool {
+		return slices.ContainsFunc(found, func(f trace.Finding) bool {
+			return f.Code == export.NotReplayable && strings.HasPrefix(f.Message, "the coefficient file has no overhead that a simulation may add")
+		})
+	}
+	for name, c := range map[string]struct {
+		change func(s *Simulation)
+		want   bool
+	}{
+		"with an overhead": {func(*Simulation) {}, false}, "without": {without, true},
+		"stated by an option": {func(s *Simulation) { without(s); s.o.OverheadUs = known(5) }, false},
+	} {
+		if found, err := simulated(c.change); err != nil || isNamed(found) != c.want {
+			t.Errorf("%s: got %v, %v", name, found, err)
+		}
+	}
+	o := onL4(t)
+	o.InputTokens, o.OutputTokens, o.Requests, o.Transfers = 20, 2, 3, true
+	s, err := New(t.Context(), &o)
+	if err != nil || s.Deployment.Engine.Transfers() != vllm.PullConnector {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := s.Replicate(s.runSeed); trace.CodeOf(err) != vllm.UnsupportedEngine {
+		t.Errorf("one kind of engine: got %v", err)
+	}
+	o.Coefficients = "c.yaml"
+	bad := &trace.Error{Code: sim.CodeBadPrediction, Msg: "x"}
+	if _, err := s.Replicate(func(int64, bool) (*Replication, error) { return nil, bad }); !errors.Is(err, bad) || err.Error() != "c.yaml: bad_prediction: x" {
+		t.Errorf("got %v", err)
+	}
+	if o.Coefficients = ""; true {
+		if _, err := s.Replicate(func(int64, bool) (*Replication, error) { return nil, bad }); err == nil || err.Error() != "bad_prediction: x" {
+			t.Errorf("got %v", err)
+		}
+	}
+	var seeds []int64
+	o.Seed, o.Replications, o.Workers = 7, 3, 1
+	if _, err := s.Replicate(func(seed int64, first bool) (*Replication, error) {
+		if first != (seed == 7) {
+			t.Errorf("seed %d: got first %v", seed, first)
+		}
+		seeds = append(seeds, seed)
+		return &Replication{}, nil
+	}); err != nil || !slices.Equal(seeds, []int64{7, 8, 9}) {
+		t.Errorf("got %v, %v", seeds, err)
+	}
+	// The header of a trace stands beside it; another file of that name is none, and a damaged one is an error.
+	dir := t.TempDir()
+	const rows = "request_id,session_id,round_index,input_tokens,output_tokens,arrival_time_us\n0,,0,10,5,0\n1,,0,20,5,1000\n"
+	for text, want := range map[string]int{"": 1, "trace_version: 2\n": 2, "a: 1\n": 1, "trace_version: 2\nx: [\n": -1} {
+		repo.Write(t, rows, filepath.Join(dir, "w.csv"))
+		if err := os.RemoveAll(filepath.Join(dir, "w.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		if text != "" {
+			repo.Write(t, text, filepath.Join(dir, "w.yaml"))
+		}
+		w, draw, inputs, err := ReadWorkload(filepath.Join(dir, "w.csv"), false)
+		if want < 0 {
+			if err == nil {
+				t.Errorf("%q: got no error", text)
+			}
+			continue
+		}
+		if err != nil || draw != nil || len(w.Requests) != 2 || len(inputs) != want {
+			t.Errorf("%q: got %+v and %d inputs, %v", text, w, len(inputs), err)
+		}
+	}
+	if _, _, _, err := ReadWorkload(filepath.Join(dir, "none"), false); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestPhasesOfClosedLoops: a recorded phase of clients that wait for answers is a closed loop again, unless the options state
+// one, and a folder of two recordings is none.
+func TestPhasesOfClosedLoops(t *testing.T) {
+	traces := filepath.Join(repo.Root(t), "testdata", "traces")
+	loaded := func(change func(o *Options)) (*Simulation, error) {
+		o := DefaultOptions()
+		o.Deployment, o.Out, o.Workload, o.Model = filepath.Join(traces, "smoke"), t.TempDir(), filepath.Join(traces, "smoke"), ModelRoofline
+		change(&o)
+		s, err := New(t.Context(), &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Deployment.Phases = []deploy.Phase{{Load: deploy.LoadClosed}} // of the whole run
+		return s, s.LoadWorkload()
+	}
+	notes := func(s *Simulation) (out []string) {
+		for _, n := range s.notes {
+			if n.Code == codeReclosed {
+				out = append(out, n.Message)
+			}
+		}
+		return out
+	}
+	s, err := loaded(func(*Options) {})
+	if err != nil || len(notes(s)) != 1 || !strings.HasPrefix(notes(s)[0], `phase "" is a closed loop: `) || !strings.HasSuffix(notes(s)[0], " clients send when they are answered, not at the recorded moments") {
+		t.Errorf("got %q, %v", notes(s), err)
+	}
+	if s, err := loaded(func(o *Options) { o.Concurrency = 3 }); err != nil || len(notes(s)) != 0 || s.load.loop.Clients != 3 {
+		t.Errorf("got %q, %v", notes(s), err)
+	}
+	var misuse *option.Misuse
+	if _, err := loaded(func(o *Options) { o.Workload = filepath.Join(traces, "real") }); !errors.As(err, &misuse) || !strings.HasPrefix(misuse.Msg, "--workload: "+filepath.Join(traces, "real")+" holds ") || !strings.HasSuffix(misuse.Msg, " runs, want one") || !strings.HasPrefix(misuse.Hint, "give one of them, such as "+traces) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestTablesOfAFile: kernel tables of a file are an input of the document, and what a set of coefficients adds to it.
+func TestTablesOfAFile(t *testing.T) {
+	s := &Simulation{o: &Options{}, Deployment: onH100(t), Inputs: []result.Input{{Name: "a"}}}
+	set := &coeff.Set{SpecVersion: "1.1"}
+	s.UseCoefficients(set, result.Input{Name: "b"})
+	if s.Set != set || len(s.Inputs) != 2 || s.Inputs[1].Name != "b" || len(s.notes) != len(set.FileWarnings())+len(set.Outside(s.Deployment)) {
+		t.Errorf("got %+v, %v", s.Inputs, s.notes)
+	}
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.kernels")
+	repo.Write(t, "no tables", path)
+	if g, in, err := TablesFile(path, false); err == nil || g != nil || in.Name == "" || in.Bytes != 9 {
+		t.Errorf("got %v, %+v, %v", g, in, err)
+	}
+}
