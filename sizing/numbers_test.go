@@ -1,0 +1,109 @@
+package sizing
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/sim/workload"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// TestReasonsOfRefusals: why a kind of server is no row, with the numbers of GPUs.
+func TestReasonsOfRefusals(t *testing.T) {
+	refused := func(q *Question) string {
+		t.Helper()
+		r := answered(t, q).Rows[0]
+		if r.Refused == "" || r.Met != "" || r.Replicas != 0 || r.GPUs != 0 {
+			t.Errorf("got %+v", r)
+		}
+		return r.Refused
+	}
+	load := predict.Load{RateRPS: 400, InputTokens: 300, OutputTokens: 3}
+	few := onL4(load, "ttft.p90=600ms", 2)
+	few.MostGPUs = 4
+	if got := refused(few); !strings.HasPrefix(got, "needs some ") || !strings.HasSuffix(got, " GPUs, more than 4") {
+		t.Errorf("got %q", got)
+	}
+	if got := refused(onL4(load, "ttft.p90=1ms", 1)); got != "not met at any load: ttft p90" {
+		t.Errorf("got %q", got)
+	}
+	recorded := onL4(predict.Load{Workload: everyFortyMs()}, "ttft.p90=1ms", 2)
+	recorded.MostGPUs = 5
+	if got := refused(recorded); got != "not met with 4 GPUs: ttft p90" {
+		t.Errorf("got %q", got)
+	}
+	// A probe may meet what the replications miss with as many servers as there may be.
+	q := onL4(predict.Load{RateRPS: 12, InputTokens: 10, OutputTokens: 10}, "ttft.p90=600ms", 1)
+	q.MostGPUs = 7
+	own := &candidate{q: q, server: &predict.Prediction{GPUs: 2}}
+	late := func(int, int64) (*predict.Sample, error) { return servedWithGaps(gaps(), 700), nil }
+	if samples, n, err := own.confirm(t.Context(), 2, late); err != nil || samples != nil || n != 0 {
+		t.Errorf("got %d samples of %d servers, %v", len(samples), n, err)
+	}
+}
+
+// TestProgressAndNotes: the candidates that are done are reported, and a warning of several candidates is one note.
+func TestProgressAndNotes(t *testing.T) {
+	q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 3}, "ttft.p90=10s", 1, 2)
+	var told []string
+	q.Workers = 1
+	q.Progress = func(stage string, done, total int64, unit string) {
+		told = append(told, fmt.Sprintf("%s %d/%d %s", stage, done, total, unit))
+	}
+	a := answered(t, q)
+	if !slices.Equal(told, []string{"size 1/2 deployments", "size 2/2 deployments"}) {
+		t.Errorf("got %q", told)
+	}
+	for i, n := range a.Notes {
+		if slices.Contains(a.Notes[:i], n) {
+			t.Errorf("twice: %v", n)
+		}
+	}
+	c := oneServer(t, q)
+	for _, w := range c.server.Warnings {
+		if !slices.Contains(a.Notes, w) {
+			t.Errorf("got %v, want %v among them", a.Notes, w)
+		}
+	}
+	if a.Model == "" || a.Version != c.server.Version || a.Routing != q.Routing || len(a.Targets.Limits) != 1 || a.Load.RateRPS != 1 {
+		t.Errorf("got %+v", a)
+	}
+}
+
+// TestSearchesForCertainRows: only rows that meet the targets by the estimate are searched for more replicas, within the GPUs
+// that are left and below those of every certain row on the same GPU.
+func TestSearchesForCertainRows(t *testing.T) {
+	q := onL4(predict.Load{RateRPS: 12, InputTokens: 10, OutputTokens: 10}, "ttft.p90=600ms", 1)
+	q.MostGPUs = 16
+	for name, rows := range map[string][]Row{
+		"certain": {{Met: MetYes, Replicas: 2, GPUs: 2}}, "bounds": {{Met: MetBound, Replicas: 2, GPUs: 2}}, "pools": {{Met: MetEstimate, Pools: true, Replicas: 2, GPUs: 2}}, "drafts": {{Met: MetEstimate, Drafts: true, Replicas: 2, GPUs: 2}},
+		"refused": {{Refused: "x"}}, "as many as may be": {{Met: MetEstimate, Replicas: 16, GPUs: 16}}, "a certain one with one GPU more": {{Hardware: "L4", Met: MetEstimate, Replicas: 2, GPUs: 2}, {Hardware: "L4", Met: MetYes, GPUs: 3}},
+	} {
+		candidates := make([]candidate, len(rows)) // no simulation can be made of these
+		for i := range candidates {
+			candidates[i] = candidate{q: q, server: &predict.Prediction{GPUs: 1}}
+		}
+		if got, err := q.certainRows(t.Context(), candidates, rows); err != nil || len(got) != 0 {
+			t.Errorf("%s: got %+v, %v", name, got, err)
+		}
+	}
+}
+
+// TestLongPromptsOfAWorkload: the prompts that no server of the model takes are counted, with what to do about them.
+func TestLongPromptsOfAWorkload(t *testing.T) {
+	w := &workload.Workload{Requests: slices.Clone(everyFortyMs().Requests)} // of 200 to 259 tokens
+	q := onL4(predict.Load{Workload: w}, "ttft.p90=100ms", 1)
+	q.Server.Set = append(q.Server.Set, "vllm.max_model_len=258")
+	all, err := q.candidates()
+	if err != nil {
+		t.Fatal(err)
+	}
+	row, err := all[0].row(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "of 60 prompts of the workload are longer than 258 tokens, the longest sequence of ") ||
+		trace.HintOf(err) != "take a model with longer sequences, or leave these requests out of the workload" || row.Replicas != 0 {
+		t.Errorf("got %+v, %v", row, err)
+	}
+}
