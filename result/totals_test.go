@@ -63,6 +63,9 @@ func TestDigestBindsADocument(t *testing.T) {
 	if err := json.Compact(&compact, text); err != nil || !Intact(compact.Bytes()) {
 		t.Errorf("compact: %v, intact %v", err, Intact(compact.Bytes()))
 	}
+	if sum, err := textDigest([]byte("{")); err == nil || sum != "" {
+		t.Errorf("no JSON: got the digest %q, %v", sum, err)
+	}
 	for _, edit := range [][2]string{{"1.2.3", "1.2.4"}, {"true", "false"}, {`"unfit"`, `"Unfit"`}, {back.Digest, strings.Repeat("0", 64)},
 		{`"pass"`, `"pass": false, "pass"`}} {
 		changed := strings.Replace(string(text), edit[0], edit[1], 1)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
@@ -240,5 +241,45 @@ func TestLoadCoefficients(t *testing.T) {
 		if stage := StageOf(filepath.Join(dir, name)); stage != "" {
 			t.Errorf("%s: got the stage %q", name, stage)
 		}
+	}
+}
+
+// TestErrorsOfDocuments: a document of an unknown program names no stage; YAML is read up to its own limit; a file that is
+// larger, or no document of its kind, is an error with the path.
+func TestErrorsOfDocuments(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "x.json")
+	text := `{"schema_version": "1", "command": "", "nothing": 3}`
+	repo.Write(t, text, path)
+	var doc result.Fit
+	if err := ReadDocument(path, &doc, nil); err == nil || !strings.HasPrefix(err.Error(), path+": ") || strings.Contains(err.Error(), "got a file that") {
+		t.Errorf("got %v", err)
+	}
+	repo.Write(t, `{"schema_version": "1", "command": "size --x", "nothing": 3}`, path)
+	if err := ReadDocument(path, &doc, nil); err == nil || !strings.HasPrefix(err.Error(), path+": got a file that size wrote: ") || trace.HintOf(err) != "the command's --help names the document it reads" {
+		t.Errorf("got %v, hint %q", err, trace.HintOf(err))
+	}
+	if data, in, err := ReadYAML(path, false); err != nil || len(data) != int(in.Bytes) || in.Name != "x.json" {
+		t.Errorf("got %+v, %v", in, err)
+	}
+	if _, _, err := ReadYAML(filepath.Join(dir, "none"), false); err == nil {
+		t.Error("a missing file was read")
+	}
+	large := filepath.Join(dir, "large.yaml")
+	f, err := os.Create(large)
+	if err == nil {
+		err = errors.Join(f.Truncate(files.MaxYAML+1), f.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, in, err := ReadYAML(large, false); trace.CodeOf(err) != files.TooLarge || in != (result.Input{}) {
+		t.Errorf("got %+v, %v", in, err)
+	}
+	if err := os.Truncate(large, files.MaxYAML); err != nil {
+		t.Fatal(err)
+	}
+	if _, in, err := ReadYAML(large, false); err != nil || in.Bytes != files.MaxYAML {
+		t.Errorf("got %+v, %v", in, err)
 	}
 }
