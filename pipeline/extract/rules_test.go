@@ -114,6 +114,7 @@ func TestFitsOfSpans(t *testing.T) {
 		{"directly behind", stretch{firstStep: 11, lastStep: 12, firstSeq: 5, lastSeq: 5, fromNs: 210, toNs: 220}, fit{gapNs: 20}, true},
 		{"two spans are missing", stretch{firstStep: 15, lastStep: 16, firstSeq: 7, lastSeq: 7, fromNs: 210, toNs: 220}, fit{gap: 2, gapNs: 20}, true},
 		{"four steps are missing", stretch{firstStep: 15, lastStep: 16, fromNs: 210, toNs: 220}, fit{gap: 4, gapNs: 20}, true},
+		{"as the other ends", stretch{firstStep: 11, lastStep: 12, firstSeq: 5, lastSeq: 5, fromNs: 200, toNs: 220}, fit{gapNs: 10}, true},
 		{"before the other ends", stretch{firstStep: 11, lastStep: 12, firstSeq: 5, lastSeq: 5, fromNs: 195, toNs: 220}, fit{gapNs: 5, overlaps: true}, true},
 		{"out of time, and next", stretch{firstStep: 11, lastStep: 12, firstSeq: 5, lastSeq: 5, fromNs: 180, toNs: 220},
 			fit{gapNs: -10, overlaps: true, outOfTime: true}, true},
@@ -132,6 +133,11 @@ func TestFitsOfSpans(t *testing.T) {
 	}
 	if got, ok := fitOf(nil, &stretch{firstStep: 9, lastStep: 9, firstSeq: 3, lastSeq: 3}); !ok || got != (fit{gap: 2, gapNs: math.MaxInt64}) {
 		t.Errorf("the first span of an engine: got %+v %v", got, ok)
+	}
+	for step, gap := range map[int64]int64{9: 8, 1: 0, 0: 0} {
+		if got, ok := fitOf(nil, &stretch{firstStep: step, lastStep: 9}); !ok || got != (fit{gap: gap, gapNs: math.MaxInt64}) {
+			t.Errorf("the first span without a number, from step %d: got %+v %v", step, got, ok)
+		}
 	}
 	// From the best to the worst.
 	order := []fit{{gapNs: 1}, {gapNs: 2}, {gap: 1, gapNs: 1}, {overlaps: true}, {outOfTime: true}}

@@ -197,7 +197,7 @@ func TestSameBytesOfUnlikeTexts(t *testing.T) {
 		rows[i] = trace.KVEvent{Kind: unlike, Hashes: []string{unlike, unlike[1:]}, Parent: trace.Some(unlike), Line: int64(i)}
 	}
 	var first []byte
-	for range 12 {
+	for range 5 {
 		dir := t.TempDir()
 		if err := table.Write(dir, "x", table.Parquet, rows); err != nil {
 			t.Fatal(err)
@@ -229,7 +229,7 @@ type mixed struct {
 // of more values than a page takes come back, from our reader and, a column of each coding, from the library's.
 func TestPagesOfAnyRuns(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
-	for i := range 120 {
+	for i := range 80 {
 		rows := make([]mixed, []int{1, 7, 8, 9, 504, 505, 3000}[rng.Intn(7)])
 		kinds := []int64{1, 2, 5, 300, 1 << 40}[rng.Intn(5)]
 		run := 1 + rng.Intn(20)

@@ -1,0 +1,216 @@
+package export
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
+
+// TestCatalogOfModels: the sizes of a model as BLIS reads them, each with a value of its own, and layouts that it does not read.
+func TestCatalogOfModels(t *testing.T) {
+	m := model.Model{ID: "org/M", ModelType: "llama", NumLayers: 12, HiddenSize: 64, NumHeads: 8, NumKVHeads: 2, HeadDim: 16, VocabSize: 1000, IntermediateSize: 256,
+		BytesPerWeight: 1, BytesPerActivation: 2, MaxPositionEmbeddings: 4096, NumMLPProj: 3}
+	configs := func(change func(m *model.Model)) []result.FitConfig {
+		own := m
+		change(&own)
+		c := result.FitConfig{Label: "c", Deployment: deploy.Deployment{Model: own}}
+		return []result.FitConfig{c, c}
+	}
+	read := func(change func(m *model.Model)) map[string]any {
+		t.Helper()
+		files, err := catalogOf(configs(change))
+		if err != nil || len(files) != 2 || files[0].Suffix != ".catalog/models/m/config.json" || files[1].Suffix != ".catalog/models/m/model.yaml" {
+			t.Fatalf("got %v, %v", files, err)
+		}
+		if card := string(files[1].Data); card != "name: m\nsource:\n    provider: huggingface\n    repo: org/M\n    revision: main\n" {
+			t.Errorf("got %s", card)
+		}
+		var doc map[string]any
+		if err := json.Unmarshal(files[0].Data, &doc); err != nil {
+			t.Fatal(err)
+		}
+		return doc
+	}
+	want := map[string]any{"model_type": "llama", "num_hidden_layers": 12.0, "hidden_size": 64.0, "num_attention_heads": 8.0, "num_key_value_heads": 2.0, "head_dim": 16.0, "vocab_size": 1000.0,
+		"intermediate_size": 256.0, "hidden_act": "silu", "torch_dtype": "bfloat16", "max_position_embeddings": 4096.0,
+		"quantization_config": map[string]any{"quant_method": "compressed-tensors", "bits": 8.0}}
+	if got := read(func(*model.Model) {}); !reflect.DeepEqual(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	got := read(func(m *model.Model) { m.BytesPerWeight, m.BytesPerActivation, m.MaxPositionEmbeddings = 4, 4, 0 })
+	if got["torch_dtype"] != "float32" || got["quantization_config"] != nil || got["max_position_embeddings"] != nil {
+		t.Errorf("float32: got %v", got)
+	}
+	experts := func(layers int64) func(m *model.Model) {
+		return func(m *model.Model) {
+			m.NumExperts, m.TopK, m.MoEIntermediateSize, m.SharedExpertSize, m.NumMoELayers = 32, 4, 128, 96, layers
+		}
+	}
+	got = read(experts(12))
+	if got["num_local_experts"] != 32.0 || got["num_experts_per_tok"] != 4.0 || got["moe_intermediate_size"] != 128.0 || got["shared_expert_intermediate_size"] != 96.0 || got["interleave_moe_layer_step"] != nil {
+		t.Errorf("experts in all layers: got %v", got)
+	}
+	if got = read(experts(4)); got["interleave_moe_layer_step"] != 2.0 || got["intermediate_size_mlp"] != 256.0 {
+		t.Errorf("experts in every third layer: got %v", got)
+	}
+	_, err := catalogOf(configs(experts(5)))
+	if trace.CodeOf(err) != BadEntry || !strings.Contains(err.Error(), "c: got experts in 5 of 12 layers, want them in all layers or in every n-th") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestSumsOfLayers: the parameters, bytes and cache of each kind of layer, by hand for 16 hidden values and four ranks.
+func TestSumsOfLayers(t *testing.T) {
+	const hidden = 16
+	d := &deploy.Deployment{TP: 4, Model: model.Model{BytesPerKV: 2}}
+	c := catalogModel{weights: "bf16", experts: "fp8"}
+	for _, m := range []struct {
+		name  string
+		mixer model.Mixer
+		want  catalogGraph
+		why   string
+	}{
+		// (4 x 8 + 2 x 16 + 4 x 8) x 16 parameters; each rank has one of two KV heads.
+		{"grouped queries", model.Mixer{Kind: model.GQA, Heads: 4, KVHeads: 2, DimK: 8, DimV: 8},
+			catalogGraph{matrices: 1536, bytes: 3072, blocks: 1, normBytes: 64, attending: 1, headWidth: 32, cachedBytes: 32}, ""},
+		{"eight KV heads of four ranks", model.Mixer{Kind: model.GQA, Heads: 8, KVHeads: 8, DimK: 8, DimV: 4},
+			catalogGraph{matrices: (64 + 96 + 32) * 16, bytes: (64 + 96 + 32) * 32, blocks: 1, normBytes: 64, attending: 1, headWidth: 64, cachedBytes: 48}, ""},
+		// Queries 5 x 16 + 4 x 8 x 5, latent 13 x 16, heads 4 x (5 + 6) x 10, output 4 x 6 x 16.
+		{"latent", model.Mixer{Kind: model.MLA, Heads: 4, DimK: 8, DimV: 6, KVRank: 10, Rope: 3, QRank: 5},
+			catalogGraph{matrices: 240 + 208 + 440 + 384, bytes: 2 * 1272, blocks: 1, normBytes: 64 + 20 + 40, attending: 1, headWidth: 52, cachedBytes: 26, decodeNames: "_mla"}, ""},
+		{"latent, whole queries", model.Mixer{Kind: model.MLA, Heads: 4, DimK: 8, DimV: 6, KVRank: 10, Rope: 3},
+			catalogGraph{matrices: 512 + 208 + 440 + 384, bytes: 2 * 1544, blocks: 1, normBytes: 64 + 40, attending: 1, headWidth: 52, cachedBytes: 26, decodeNames: "_mla"}, ""},
+		{"recurrent", model.Mixer{Kind: model.Mamba2, Heads: 4, DimV: 6}, catalogGraph{matrices: 384, bytes: 768, blocks: 1, normBytes: 64, recurrent: 1, recurrentNames: string(model.Mamba2)}, ""},
+		{"gated delta", model.Mixer{Kind: model.Delta, Form: "gdn", Heads: 4, DimV: 6}, catalogGraph{matrices: 384, bytes: 768, blocks: 1, normBytes: 64, recurrent: 1, recurrentNames: "gdn"}, ""},
+		{"another delta", model.Mixer{Kind: model.Delta, Form: "kda", Heads: 4, DimV: 6}, catalogGraph{}, fmt.Sprintf("layers of kind %s", model.Delta)},
+		{"an index", model.Mixer{Kind: model.MLA, Index: &model.Index{}}, catalogGraph{}, selectsTokens},
+		{"compressed", model.Mixer{Kind: model.GQA, Ratio: 4}, catalogGraph{}, selectsTokens},
+	} {
+		var g catalogGraph
+		why := g.addMixer(c, d, &m.mixer, hidden)
+		if why != m.why || why == "" && !reflect.DeepEqual(g, m.want) {
+			t.Errorf("%s: got %+v, %q, want %+v, %q", m.name, g, why, m.want, m.why)
+		}
+	}
+	for _, f := range []struct {
+		name string
+		ffn  model.FFN
+		want catalogGraph
+		why  string
+	}{
+		{"dense", model.FFN{Kind: model.Dense, Width: 10}, catalogGraph{matrices: 480, bytes: 960, blocks: 1, normBytes: 64}, ""},
+		{"experts", model.FFN{Kind: model.Experts, Width: 10, Experts: 8, TopK: 2, SharedWidth: 5},
+			catalogGraph{matrices: 240, bytes: 240, blocks: 1, normBytes: 64, experts: 8, topK: 2, routed: 480, routedBytes: 480}, ""},
+		{"latent experts", model.FFN{Kind: model.Experts, Latent: 3}, catalogGraph{}, splitsExperts},
+		{"experts beside a dense part", model.FFN{Kind: model.Experts, BesideWidth: 3}, catalogGraph{}, splitsExperts},
+	} {
+		var g catalogGraph
+		why := g.addFFN(c, &f.ffn, hidden)
+		if why != f.why || why == "" && !reflect.DeepEqual(g, f.want) {
+			t.Errorf("%s: got %+v, %q, want %+v, %q", f.name, g, why, f.want, f.why)
+		}
+	}
+	for _, other := range []model.FFN{{Kind: model.Experts, Experts: 16, TopK: 2}, {Kind: model.Experts, Experts: 8, TopK: 1}} {
+		g := catalogGraph{experts: 8, topK: 2}
+		if why := g.addFFN(c, &other, hidden); why != "experts unlike those of earlier layers" {
+			t.Errorf("%+v: got %q", other, why)
+		}
+	}
+	var g catalogGraph
+	own := c
+	own.noShared = true
+	if g.addFFN(own, &model.FFN{Kind: model.Experts, Width: 10, SharedWidth: 5}, hidden); g.matrices != 0 || g.routed != 480 {
+		t.Errorf("shared experts elsewhere: got %+v", g)
+	}
+	for _, w := range []windowLayers{{2, 10}, {5, 7}, {2, 3}} {
+		g.addWindow(w.reach, w.headWidth)
+	}
+	if !slices.Equal(g.windows, []windowLayers{{2, 13}, {5, 7}}) {
+		t.Errorf("got %v", g.windows)
+	}
+	part := catalogPart{bf16: 1, fp8: 2, fp4: 3}
+	for format, want := range map[string]string{"bf16": "1 bf16", "fp16": "1 bf16", "int4": "1 bf16", "fp8": "2 fp8", "int8": "2 fp8", "nvfp4": "3 nvfp4", "mxfp4": "3 nvfp4"} {
+		rate, of := part.products(format)
+		if got := fmt.Sprint(rate, " ", of); got != want {
+			t.Errorf("%s: got %s, want %s", format, got, want)
+		}
+	}
+	part.fp4 = 0
+	if rate, of := part.products("nvfp4"); rate != 2 || of != "fp8" {
+		t.Errorf("without 4 bits: got %g of %s", rate, of)
+	}
+	part.fp8 = 0
+	if rate, of := part.products("fp8"); rate != 1 || of != "bf16" {
+		t.Errorf("without 8 bits: got %g of %s", rate, of)
+	}
+}
+
+// TestCommandOfBLIS: every flag, with the values of a deployment.
+func TestCommandOfBLIS(t *testing.T) {
+	d := deploy.Deployment{TP: 2, DP: 3, PP: 1, Hardware: deploy.Hardware{Name: "H100"}, Model: model.Model{ID: "Org/M", NumExperts: 8, MaxPositionEmbeddings: 5000}}
+	e := &d.Engine
+	e.MaxNumSeqs, e.MaxNumBatchedTokens, e.BlockSize, e.ExpertParallel = 11, 12, 16, true
+	e.KVBlocksGPU, e.MaxModelLen = trace.Some(int64(77)), trace.Some(int64(900))
+	const want = "blis replay --trace-header TRACE.yaml --trace-data TRACE.csv --results-path results.json --horizon 9007199254740992 --cache-signal-delay 0 --latency-model trained-physics C " +
+		"--model org/m --model-config-folder MODELDIR --hardware H100 --hardware-config FILE.hardware.json --tp 2 --max-num-seqs 11 --max-num-batched-tokens 12 --block-size-in-tokens 16 " +
+		"--dp 3 --enable-expert-parallel --total-kv-blocks 77 --max-model-len 900"
+	if got := blisCommand(blisFolders, d, "C"); got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+	if got := blisCommand(blisCatalog, d, "C"); !strings.Contains(got, " --model m --catalog FILE.catalog --hardware") {
+		t.Errorf("got %s", got)
+	}
+	d.DP, d.Model.NumExperts, e.MaxModelLen, d.Model.MaxPositionEmbeddings = 1, 0, trace.Opt[int64]{}, 0
+	if got := blisCommand(blisFolders, d, "C"); strings.Contains(got, "--dp") || strings.Contains(got, "expert") || strings.Contains(got, "--max-model-len") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestValuesThatBLISRefuses: delays and terms that are not finite or below 0, and those that nothing measured.
+func TestValuesThatBLISRefuses(t *testing.T) {
+	for value, want := range map[float64]string{0: "", 5: "", -1: "alpha[0] queue = -1 us: BLIS stops at start-up with \"must be a finite non-negative number\"",
+		math.Inf(1): "alpha[0] queue = +Inf us: BLIS stops at start-up"} {
+		v := blisValue{value: value, learned: true}
+		v.Name, v.Units = "queue", "us"
+		got := refusals([]blisValue{v})
+		if (len(got) == 1) != (want != "") || want != "" && (got[0].Code != impossibleValue || !strings.HasPrefix(got[0].Sentence, want)) {
+			t.Errorf("%g: got %v, want %q", value, got, want)
+		}
+	}
+	nan := blisValue{value: math.NaN(), learned: true}
+	unlearned := blisValue{value: 3, origin: "no target"}
+	unlearned.Name, unlearned.Units, unlearned.Zero = "egress", "us", "is 0"
+	got := refusals([]blisValue{nan, unlearned})
+	if len(got) != 2 || got[0].Code != impossibleValue || got[1] != (Refusal{unlearnedValue, "alpha[1] egress = 3 us: no target; inside BLIS is 0"}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// TestOldVerdicts: the verdicts and gates of a validation take the place of those of the coefficients.
+func TestOldVerdicts(t *testing.T) {
+	old := OldSet("f", &coeff.Set{Purposes: []coeff.PurposeVerdict{{Purpose: "a", Verdict: "pass"}}, Gates: []coeff.Gate{{Name: "g"}}})
+	if old.Name != "f" || len(old.Purposes) != 1 || old.Purposes[0].Verdict != "pass" || old.Gates[0].Name != "g" || old.Set == nil {
+		t.Errorf("got %+v", old)
+	}
+	v := &result.Validation{}
+	old.AddValidation(v)
+	if gates, purposes, _ := v.Verdicts(); !reflect.DeepEqual(old.Gates, gates) || !reflect.DeepEqual(old.Purposes, purposes) {
+		t.Errorf("got %+v", old)
+	}
+	// A file alone, without a deployment: only what it says of itself.
+	set := &coeff.Set{Recipe: "relative", Beta: []coeff.Coefficient{{Name: "x", Value: -1}}}
+	mismatches, beyond, err := Check(set, nil, nil)
+	if err != nil || len(beyond) != 0 || len(mismatches) == 0 {
+		t.Errorf("got %v, %v, %v", mismatches, beyond, err)
+	}
+}
