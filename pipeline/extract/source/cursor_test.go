@@ -99,6 +99,17 @@ func TestQuickFloat(t *testing.T) {
 			t.Errorf("%s: got %g, %t", text, got, ok)
 		}
 	}
+	for fraction := 1; fraction <= 15; fraction++ { // every power of ten: 7, 0.7, 0.07, ...
+		text := "0." + strings.Repeat("0", fraction-1) + "7"
+		if want, _ := strconv.ParseFloat(text, 64); want > 0 {
+			if got, ok := QuickFloat([]byte(text)); !ok || got != want {
+				t.Errorf("%s: got %g, %t", text, got, ok)
+			}
+		}
+	}
+	if got, ok := QuickFloat([]byte(".0000000000000007")); !ok || got != 7e-16 {
+		t.Errorf("16 digits: got %g, %t", got, ok)
+	}
 	for _, text := range []string{"", "-", "1.", "1e5", "+1", "1.2.3", "9007199254740993", "123456789012345678", "x"} {
 		if got, ok := QuickFloat([]byte(text)); ok {
 			t.Errorf("%s: got %g", text, got)
