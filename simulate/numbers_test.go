@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -228,6 +229,22 @@ func TestTablesOfAFile(t *testing.T) {
 	s.UseCoefficients(set, result.Input{Name: "b"})
 	if s.Set != set || len(s.Inputs) != 2 || s.Inputs[1].Name != "b" || len(s.notes) != len(set.FileWarnings())+len(set.Outside(s.Deployment)) {
 		t.Errorf("got %+v, %v", s.Inputs, s.notes)
+	}
+	// What is asked of the tables: the lengths and the rate of a drawn load, or a workload that has its own.
+	for _, c := range []struct {
+		o    Options
+		want library.Asked
+	}{
+		{Options{Model: ModelTables, InputTokens: 11, OutputTokens: 12, Concurrency: 13, RateRPS: 14}, library.Asked{InputTokens: 11, OutputTokens: 12, Clients: 13, RateRPS: 14}},
+		{Options{Model: ModelTables, Workload: "w", InputTokens: 11, RateRPS: 14}, library.Asked{Workload: true}},
+	} {
+		s, err := For(t.Context(), onH100(t), &c.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a := s.asked; a.InputTokens != c.want.InputTokens || a.OutputTokens != c.want.OutputTokens || a.Clients != c.want.Clients || a.RateRPS != c.want.RateRPS || a.Workload != c.want.Workload {
+			t.Errorf("got %+v, want %+v", a, c.want)
+		}
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.kernels")

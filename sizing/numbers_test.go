@@ -1,6 +1,8 @@
 package sizing
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -103,7 +105,19 @@ func TestLongPromptsOfAWorkload(t *testing.T) {
 	}
 	row, err := all[0].row(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "of 60 prompts of the workload are longer than 258 tokens, the longest sequence of ") ||
-		trace.HintOf(err) != "take a model with longer sequences, or leave these requests out of the workload" || row.Replicas != 0 {
+		trace.HintOf(err) != "take a model with longer sequences, or leave these requests out of the workload" || row.Replicas != 0 || row.Hardware != "L4" || row.TP != 1 || row.DP != 1 {
 		t.Errorf("got %+v, %v", row, err)
+	}
+	// A search that is cancelled keeps what is known of the server.
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, load := range map[string]predict.Load{"arrivals": {RateRPS: 3, InputTokens: 100, OutputTokens: 3}, "clients": {Clients: 3, InputTokens: 100, OutputTokens: 3}} {
+		own := onL4(load, "ttft.p90=1s", 2)
+		c := oneServer(t, own)
+		c.server = nil
+		row, err := c.row(ctx)
+		if !errors.Is(err, context.Canceled) || row.TP != 2 || row.Serve == "" || row.Refused != "" {
+			t.Errorf("%s: got %+v, %v", name, row, err)
+		}
 	}
 }
