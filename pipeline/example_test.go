@@ -112,6 +112,7 @@ func TestRunEqualsItsStages(t *testing.T) {
 	}
 	f := pipeline.DefaultFitOptions()
 	f.Bootstraps = 50
+	f.SaveGram = filepath.Join(t.TempDir(), "sums.gram")
 	if _, err := pipeline.Fit(ctx, parts, f); err != nil {
 		t.Fatal(err)
 	}
@@ -128,6 +129,7 @@ func TestRunEqualsItsStages(t *testing.T) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
 	sameRun(t, whole, parts)
+	besideTheStages(t, parts, f.SaveGram)
 }
 
 // sameRun compares the documents of two runs.

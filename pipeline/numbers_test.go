@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -410,5 +411,125 @@ func TestPathOfAReader(t *testing.T) {
 	}
 	if got := joinFindings(w.found, []trace.Finding{{Code: "b"}}); len(got) != 2 || got[0].Code != "a" || got[1].Code != "b" {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestInputsOfARefit: inputs by content, each as often as it is there, and their order.
+func TestInputsOfARefit(t *testing.T) {
+	recorded := func(hashes string) (out []coeff.Input) {
+		for i, h := range hashes {
+			out = append(out, coeff.Input{Name: fmt.Sprintf("r%d", i), Bytes: int64(10 + i), SHA256: string(h)})
+		}
+		return out
+	}
+	found := func(hashes string) (out []result.Input) {
+		for i, h := range hashes {
+			out = append(out, result.Input{Name: fmt.Sprintf("f%d", i), SHA256: string(h)})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		want, got string
+		text      []string
+	}{
+		{"ab", "ab", []string{}},
+		{"aab", "aab", []string{}},
+		{"ab", "ac", []string{"input r1 (11 bytes, sha256 b) is missing or changed", "input f1 (sha256 c) is not recorded"}},
+		{"aa", "a", []string{"input r1 (11 bytes, sha256 a) is missing or changed"}},
+		{"a", "aa", []string{"input f0 (sha256 a) is not recorded"}},
+		{"abc", "acb", []string{"input 2: got f1, recorded r1: the order of the runs differs"}},
+		{"", "", []string{}},
+	} {
+		if got := inputDifferences(recorded(c.want), found(c.got)); !slices.Equal(got, c.text) {
+			t.Errorf("%s of %s: got %q, want %q", c.got, c.want, got, c.text)
+		}
+	}
+	o, err := recordedOptions("fit --bootstraps 70 --lag 2 --prior zero --seed 5")
+	if err != nil || o.Bootstraps != 70 || *o.Lag != 2 || o.Seed != 5 || o.Spec != features.V11 {
+		t.Errorf("got %+v, %v", o, err)
+	}
+}
+
+// TestPredictsForADeployment: an export's source makes its set once, and gives step times, the overhead of a prompt on an idle
+// server, and errors of the set.
+func TestPredictsForADeployment(t *testing.T) {
+	dep := testkit.Llama8B()
+	set := testkit.PlantedOn(dep)
+	made := 0
+	var src export.Source
+	Predicts(&src, func() (*coeff.Set, error) { made++; return set, nil })
+	step, err := src.Step(*dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, err := NewStepTimes(set, dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	batch := []trace.Chunk{{Computed: 100, Prompt: 100, New: 1}}
+	want, err := own.StepUs(batch)
+	if got, errStep := step.StepUs(batch); err != nil || errStep != nil || got != want || !(got > 1) {
+		t.Errorf("got %g us, %v, want %g, %v", got, errStep, want, err)
+	}
+	// The overhead is linear in the prompt.
+	var us [3]float64
+	for i := range us {
+		if us[i], err = src.OverheadUs(*dep, int64(1000*(i+1))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if base := set.AlphaModel(coeff.Overhead).Coefficients[3].Value; us[0] < base || math.Abs(us[2]-2*us[1]+us[0]) > 1e-6 {
+		t.Errorf("got an overhead of %v us, want a line above %g", us, base)
+	}
+	if made != 1 {
+		t.Errorf("the set is made %d times", made)
+	}
+	Predicts(&src, func() (*coeff.Set, error) { return nil, errors.New("no set") })
+	_, errStep := src.Step(*dep)
+	_, errOverhead := src.OverheadUs(*dep, 1)
+	_, errLoads := src.Loads(*dep, nil, 1, 1, nil)
+	for _, err := range []error{errStep, errOverhead, errLoads} {
+		if err == nil || err.Error() != "no set" {
+			t.Errorf("got %v", err)
+		}
+	}
+}
+
+// TestWhichPriorRunsHave: the library's if it has tables for every run that is fitted and their models are dense.
+func TestWhichPriorRunsHave(t *testing.T) {
+	known, unknown, experts := testkit.Llama8B(), testkit.Llama8B(), testkit.Llama8B()
+	h, _ := deploy.Datasheet("H100")
+	known.Hardware, experts.Hardware = h, h
+	unknown.Hardware.Name = "Q1"
+	experts.Model.NumExperts, experts.Model.TopK, experts.Model.NumMoELayers, experts.Model.MoEIntermediateSize = 8, 2, experts.Model.NumLayers, 1024
+	for name, c := range map[string]struct {
+		runs    []*deploy.Deployment
+		without string
+		want    bool
+	}{
+		"one": {[]*deploy.Deployment{known}, "", true}, "none": {nil, "", false}, "without a deployment": {[]*deploy.Deployment{nil}, "", false},
+		"one and one without": {[]*deploy.Deployment{nil, known}, "", true}, "another": {[]*deploy.Deployment{known, unknown}, "", false},
+		"another that is left out": {[]*deploy.Deployment{known, unknown}, "b", true}, "experts": {[]*deploy.Deployment{known, experts}, "", false}, "all left out": {[]*deploy.Deployment{known}, "a", false},
+	} {
+		ext := runsNamed(strings.Split("a b", " ")[:len(c.runs)]...)
+		for i := range ext.Runs {
+			ext.Runs[i].Deployment = c.runs[i]
+		}
+		if got := libraryKnows(ext, []string{c.without}); got != c.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+		if got := layeredVersion(ext, nil); got != "" {
+			t.Errorf("%s: got version %s", name, got)
+		}
+		o := DefaultFitOptions()
+		o.Without = []string{c.without}
+		if err := o.ResolveFor(ext); err != nil || (o.Prior == fit.PriorLibrary) != c.want {
+			t.Errorf("%s: got prior %s, %v", name, o.Prior, err)
+		}
+		o = DefaultFitOptions()
+		o.SaveGram = "x"
+		if err := o.ResolveFor(ext); err != nil || o.Prior != fit.PriorZero {
+			t.Errorf("%s, sums saved: got prior %s, %v", name, o.Prior, err)
+		}
 	}
 }
