@@ -362,3 +362,141 @@ func TestReceiptsOfOtherFolders(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestGarbageOfAJob: damaged receipts, what tasks of no pass left, failures of tasks that are done, and folders without a
+// receipt; not what other programs have among the receipts.
+func TestGarbageOfAJob(t *testing.T) {
+	job, ids := jobOf(t, 3)
+	done := job.must(t, ids[0], writing(good))
+	damaged := job.must(t, ids[1], writing(good))
+	open, err := job.Task(ids[2])
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := NewTask("gone", "x", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range []*Task{open, &other} {
+		if _, err := job.Do(t.Context(), task, failing(errors.New("x"))); err == nil {
+			t.Fatal("got no error")
+		}
+	}
+	unwanted, err := job.Do(t.Context(), &other, writing(good))
+	if err != nil {
+		t.Fatal(err)
+	}
+	receipt := func(r *Receipt) string {
+		name, err := r.name()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return job.path(receiptsDir, name+".json")
+	}
+	repo.Write(t, "{}", job.path(receiptsDir, ids[0]+".failed-1.json"))
+	repo.Write(t, "{}", job.path(receiptsDir, ids[0]+".0123.txt"))
+	repo.Write(t, "{}", job.path(receiptsDir, "notes.json"))
+	repo.Write(t, "[]", receipt(damaged))
+	want := []string{job.path(receiptsDir, ids[0]+".failed-1.json"), receipt(damaged), receipt(unwanted), job.path(receiptsDir, other.ID()+".failed-1.json"), job.Folder(damaged.Folder), job.Folder(unwanted.Folder)}
+	got, err := job.Garbage()
+	slices.Sort(got)
+	slices.Sort(want)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+	if n, err := job.Done(append(ids, other.ID(), "none")); n != 3 || err != nil { // a receipt counts, whatever is in it
+		t.Errorf("got %d, %v", n, err)
+	}
+	if s := job.state(t); s.Receipts[0].Folder != done.Folder || !slices.Equal(s.Open, ids[1:]) || s.Failed != 1 {
+		t.Errorf("got %+v", s)
+	}
+	// Tasks that are offered again keep their files; one that is missing is written.
+	path := job.path(tasksDir, ids[1]+".json")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	var again []Task
+	for i := range 3 {
+		task, err := NewTask("double", "number", i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again = append(again, task)
+	}
+	if err := job.Offer("double", again); err != nil {
+		t.Fatal(err)
+	}
+	if task, err := job.Task(ids[1]); err != nil || string(task.Spec) != "1" {
+		t.Errorf("got %+v, %v", task, err)
+	}
+	if err := job.Offer("double", again[:2]); err != nil {
+		t.Fatal(err)
+	}
+	if s := job.state(t); len(s.Names) != 2 {
+		t.Errorf("a pass of fewer tasks: got %q", s.Names)
+	}
+}
+
+// TestPartsThatFail: of a run whose parts fail the first error counts, whichever part it is of, and the run has no task in the
+// next pass.
+func TestPartsThatFail(t *testing.T) {
+	job := Job{Dir: t.TempDir()}
+	plan := &Plan{Runs: []extract.Planned{
+		{ID: "first", Pieces: []extract.Piece{{Name: "a"}, {Name: "b"}}}, {ID: "second", Pieces: []extract.Piece{{Name: "c"}, {Name: "d"}, {Name: "e"}}}, {ID: "whole"},
+	}}
+	ids, err := plan.offerParse(job)
+	if err != nil || len(ids) != 5 {
+		t.Fatalf("got %q, %v", ids, err)
+	}
+	for i, id := range ids {
+		task, err := job.Task(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 1 || i == 2 {
+			job.must(t, id, writing(good))
+			continue
+		}
+		if _, err := job.Do(t.Context(), task, failing(trace.Errorf("bad_part", "part %d", i))); err == nil {
+			t.Fatal("got no error")
+		}
+	}
+	o := pipeline.DefaultRunOptions()
+	c := &collection{job: job, plan: plan, o: &o}
+	if err := c.parse(); err != nil {
+		t.Fatal(err)
+	}
+	if len(c.bad) != 2 || c.bad[0].ID != "first" || !strings.HasSuffix(c.bad[0].Err.Error(), "bad_part: part 0") || c.bad[1].ID != "second" || !strings.HasSuffix(c.bad[1].Err.Error(), "bad_part: part 3") {
+		t.Errorf("got %v", c.bad)
+	}
+	s, err := job.State(passTables)
+	if err != nil || !slices.Equal(s.Names, []string{"whole"}) || len(c.plan.Runs) != 1 {
+		t.Errorf("got %+v, %v", s, err)
+	}
+}
+
+// TestTasksOfBadCommands: the recorded command of a task is one of its stage, in every pass.
+func TestTasksOfBadCommands(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := MakePlan([]string{"../testdata/traces/smoke"}, dir, 0, pipeline.DefaultRunOptions()); err != nil {
+		t.Fatal(err)
+	}
+	for pass, stage := range map[string]string{passParse: "extract", passTables: "extract", passRows: "fit", passFit: "fit", passSteps: "validate", passLimits: "validate", passReplay: "validate"} {
+		for command, want := range map[string]string{"simulate": `command: got "simulate", want ` + stage + " and its options", stage + " --nope": `got "--nope", want an option of ` + stage} {
+			task, err := NewTask(pass, "x", map[string]string{"build": buildName(), "command": command})
+			if err != nil {
+				t.Fatal(err)
+			}
+			job := Job{Dir: dir}
+			if err := job.Offer(pass+"s", []Task{task}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := DoTask(t.Context(), dir, task.ID(), 1); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%s of %s: got %v, want %q", command, pass, err, want)
+			}
+		}
+	}
+	if DefaultPartBytes != 268_435_456 {
+		t.Errorf("inputs are read in parts of %d bytes, want 256 MiB", DefaultPartBytes)
+	}
+}

@@ -380,7 +380,7 @@ func readTables(job Job, folders []string) (pipeline.Tables, error) {
 			t.At[e.Results[k].ID] = job.Folder(folders[i])
 		}
 	}
-	t.Extract, _ = extract.DocumentOf(entries, extract.Options{MaxBadFrac: 1})
+	t.Extract, _ = extract.DocumentOf(entries, extract.Options{}) // whether too much is bad is decided by Collect
 	return t, nil
 }
 

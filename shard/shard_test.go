@@ -354,6 +354,8 @@ func TestTasksDoWhatRunDoes(t *testing.T) {
 	options := func() pipeline.RunOptions {
 		o := pipeline.DefaultRunOptions()
 		o.Fit.Bootstraps = 50
+		o.Extract.Config = &result.Config{File: result.Input{Name: "pipeline.yaml", Bytes: 9}, Set: []string{"--bootstraps 50"}}
+		o.Fit.Config = o.Extract.Config
 		return o
 	}
 	one := options()
