@@ -105,7 +105,7 @@ func TestReleasesOfRules(t *testing.T) {
 }
 
 func TestParseRelease(t *testing.T) {
-	for version, want := range map[string]string{"0.15.1 (fork)": "0.15", "v0.11.0rc1": "0.11", "0.16rc1": "0.16", "1.2": "1.2"} {
+	for version, want := range map[string]string{"0.15.1 (fork)": "0.15", "v0.11.0rc1": "0.11", "0.16rc1": "0.16", "1.2": "1.2", "0.1": "0.1"} {
 		if r, ok := ParseRelease(version); !ok || r.String() != want {
 			t.Errorf("%s: got %s, %t, want %s", version, r, ok, want)
 		}
