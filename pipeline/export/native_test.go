@@ -143,14 +143,15 @@ func TestCheckInputs(t *testing.T) {
 	}
 	same := write(filepath.Join(dir, "run", "run.yaml"), "a: 1\n")
 	outside := write(filepath.Join(parent, "outside"), "x")
-	write(filepath.Join(dir, "run", "traces.jsonl"), "{}\n")
-	got, found, err := CheckInputs([]coeff.Input{{Name: "run/run.yaml", SHA256: same}, {Name: "run/traces.jsonl", SHA256: same},
+	now := write(filepath.Join(dir, "run", "traces.jsonl"), "{}\n")
+	got, found, err := CheckInputs([]coeff.Input{{Name: "run/run.yaml", SHA256: same}, {Name: "run/./run.yaml", SHA256: same}, {Name: "run/traces.jsonl", SHA256: same},
 		{Name: "run/gone", SHA256: same}, {Name: "run", SHA256: same}, {Name: "../outside", SHA256: outside}}, dir)
-	if err != nil || got != (Inputs{Verified: 1, Changed: 1, Absent: 3}) {
+	if err != nil || got != (Inputs{Verified: 2, Changed: 1, Absent: 3}) {
 		t.Fatalf("got %+v, %v", got, err)
 	}
-	if len(found) != 1 || found[0].Code != inputChanged {
-		t.Errorf("got %v", found)
+	want := fmt.Sprintf("%s: sha256 %.12s, the coefficients were made from %.12s", filepath.Join(dir, "run", "traces.jsonl"), now, same)
+	if len(found) != 1 || found[0].Code != inputChanged || found[0].Message != want {
+		t.Errorf("got %v, want %s", found, want)
 	}
 }
 

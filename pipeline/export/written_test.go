@@ -196,6 +196,49 @@ func TestValuesThatBLISRefuses(t *testing.T) {
 	}
 }
 
+// TestEntriesThatBLISRefuses: step terms that are not finite, and terms without a value that the deployment uses.
+func TestEntriesThatBLISRefuses(t *testing.T) {
+	fit := &result.Fit{}
+	for k, name := range []string{"x", "y", "z"} {
+		var c result.Coefficient
+		c.Name, c.Value = name, float64(k)
+		if k < 2 {
+			c.Identified = "prior-only"
+		}
+		fit.Beta.Coefficients = append(fit.Beta.Coefficients, c)
+	}
+	for _, c := range []struct {
+		name string
+		beta float64
+		seen []float64
+		want string
+	}{
+		{"good", 1, []float64{0, 5, 5}, ""},
+		{"infinite", math.Inf(1), nil, "c: " + blisBetaTerms[0].Name + " = +Inf: BLIS stops at start-up with \"must be a finite non-negative number\""},
+		{"no number", math.NaN(), nil, "c: " + blisBetaTerms[0].Name + " = NaN: BLIS stops"},
+		{"a term without a value", 1, []float64{5, 5, 5}, "c: x has no value, neither learned nor prior, and this deployment would use it"},
+	} {
+		e := &blisEntry{config: &result.FitConfig{Label: "c"}, beta: []float64{c.beta}, fits: Projection{Seen: c.seen, Errors: make([]Error, 4)}, limits: blisLimits}
+		got := ""
+		for _, r := range e.refusals(fit) {
+			got += r.Sentence
+		}
+		if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+	// Boards of the catalog: 4 GPUs of a GB system share a node, else 8; 8 bits are twice as fast as 16.
+	for name, part := range catalogParts {
+		node := int64(8)
+		if strings.HasPrefix(name, "gb") {
+			node = 4
+		}
+		if part.node != node || part.fp8 != 0 && math.Abs(part.fp8/part.bf16-2) > 0.03 || !(part.memory > 0.5 && part.memory <= 8) {
+			t.Errorf("%s: got %+v", name, part)
+		}
+	}
+}
+
 // TestOldVerdicts: the verdicts and gates of a validation take the place of those of the coefficients.
 func TestOldVerdicts(t *testing.T) {
 	old := OldSet("f", &coeff.Set{Purposes: []coeff.PurposeVerdict{{Purpose: "a", Verdict: "pass"}}, Gates: []coeff.Gate{{Name: "g"}}})

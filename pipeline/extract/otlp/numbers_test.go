@@ -310,6 +310,9 @@ func TestFaultsOfText(t *testing.T) {
 		{core + `"spanId":"000000000000000x"}]}]}]}`, `got the id "000000000000000x", want 16 hexadecimal digits`, len(core) + len(`"spanId":`)},
 		{`[` + core + `"spanId":"1"}]}]}]}]`, `got an id of 1 characters, want 16 hexadecimal digits`, 1 + len(core) + len(`"spanId":`)},
 		{`{"trace":` + core + `"spanId":"1"}]}]}]}}`, `got an id of 1 characters, want 16 hexadecimal digits`, 9 + len(core) + len(`"spanId":`)},
+		{core + `"events":[{"name":"journey.QUEUED","attributes":[{"key":"scheduler.step","value":{"intValue":"1.5"}}]}]}]}]}]}`, `scheduler.step: got "1.5", want an integer of 64 bits`, -1},
+		{core + `"events":[{"name":"journey.QUEUED","attributes":[{"key":"other","value":{"intValue":"1.5"}}]}]}]}]}]}`, `got "1.5", want an integer of 64 bits`, -1},
+		{core + `"events":[{"name":"journey.QUEUED","attributes":[{"key":"scheduler.step","value":{"intValue":true}}]}]}]}]}]}`, "scheduler.step: got 't', want an integer", -1},
 		{`{"resourceSpans":[],"resource_spans":[]}`, `got the key "resource_spans" twice in one object`, -1},
 	} {
 		var out Batch
