@@ -99,6 +99,7 @@ func TestBatchesByHand(t *testing.T) {
 		{"another number of prompt tokens", two(), Recording{Summaries: []trace.Step{summary(3, 1, 6, 0)}}, []string{"unconfirmed", "unconfirmed", "contradicted", "unconfirmed"}},
 		{"a first decode labelled as a prefill", two(), Recording{Summaries: []trace.Step{summary(3, 2, 6, 0)}}, known},
 		{"a later decode labelled so", two(), Recording{Summaries: []trace.Step{summary(4, 2, 2, 0)}}, []string{"unconfirmed", "unconfirmed", "unconfirmed", "contradicted"}},
+		{"a summary with fewer prompt tokens", two(), Recording{Summaries: []trace.Step{summary(1, 1, 9, 0)}}, []string{"prefill", "prefill", "a{12 1}b{0 5}", "a{13 1}b{5 1}"}},
 		{"journeys may be missing", two(), Recording{Lost: []StepRange{{3, 5}}}, []string{"a{0 10}", "a{10 2}", "unconfirmed", "unconfirmed"}},
 		{"and summaries confirm the steps", two(), Recording{Lost: []StepRange{{3, 5}}, Summaries: summaries()}, known},
 		{"journeys may be missing while the prompt is cut", two(), Recording{Lost: []StepRange{{1, 2}}}, []string{"prefill", "prefill", "a{12 1}b{0 5}", "a{13 1}b{5 1}"}},

@@ -192,6 +192,14 @@ func TestEndsFromElapsed(t *testing.T) {
 	if got := endsOf(f); !slices.Equal(got, []float64{375, 625, 875, 1125, 1375, 1625, 1875, 2125, 2375}) || !f.passes[8].hasEnd {
 		t.Errorf("whole seconds: got %v", got)
 	}
+	// Passes of 280 ms: the three ticks give 20, 180 and 60 ms, 86.7 ms in the mean.
+	f = decoding(t, 11, 230_000, 280_000, 100_000, 1e9, nil)
+	for i := range f.passes {
+		f.passes[i].constantUs = 50_000
+	}
+	if f.layEndToEnd(); f.passes[0].endNs != 366_666_666 || f.passes[10].endNs != 3_166_666_666 {
+		t.Errorf("three ticks: got %v", endsOf(f))
+	}
 	f = made(3, 1e9) // no tick: the stamps of 0 s bound the start between -250 and 250 ms
 	if f.layEndToEnd(); !slices.Equal(endsOf(f), []float64{250, 500, 750}) {
 		t.Errorf("no tick: got %v", endsOf(f))

@@ -378,14 +378,16 @@ func TestRequestsOfClients(t *testing.T) {
 	without.LastChunkNs.OK = false
 	empty := o
 	empty.OutputTokens = some(0)
-	f.run.Observed = []trace.ObservedRequest{o, several, whole, unknown, without, empty}
+	two := o
+	two.FirstChunkNs.V, two.ChunkGapsUs = 8, []float64{1}
+	f.run.Observed = []trace.ObservedRequest{o, several, whole, unknown, without, empty, two}
 	f.alignClients(&timeAudit{time: timeCadence})
 	var got []string
 	for _, r := range f.requests {
 		got = append(got, fmt.Sprint(r.prompt, r.output, r.each, r.firstNs, r.lastNs, r.ttftUs, r.done, r.whole))
 	}
 	// 13 tokens in 5 chunks: the 12 after the first in 4 passes of 3.
-	if want := []string{"10 13 1 1 9 2 4 true", "10 5 3 5 9 2 4 false", "10 4 1 7 9 2 4 false", "10 4 1 7 9 2 4 false", "10 4 1 7 9 2 4 false"}; !slices.Equal(got, want) {
+	if want := []string{"10 13 1 1 9 2 4 true", "10 5 3 5 9 2 4 false", "10 4 1 7 9 2 4 false", "10 4 1 7 9 2 4 false", "10 4 1 7 9 2 4 false", "10 2 12 8 9 2 4 false"}; !slices.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 	if f.out.OffsetNs != trace.Some(int64(0)) {

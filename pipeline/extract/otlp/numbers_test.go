@@ -334,6 +334,7 @@ func TestFaultsOfText(t *testing.T) {
 		{"\x08\x01", "got field 1 with the wire type 0, want 2", 0},
 		{field(1, field(2, field(2, field(1, "12345")))), "got an id of 5 bytes, want 16", 6},
 		{field(1, field(2, field(2, field(2, "12345")))), "got an id of 5 bytes, want 8", 6},
+		{field(1, field(2, field(2, field(2, "1")))), "got an id of 1 bytes, want 8", 6},
 		{field(1, field(2, field(2, field(2, "")+field(2, "12345678")))), "", 0},
 	} {
 		var out Batch
