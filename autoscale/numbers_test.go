@@ -699,3 +699,25 @@ func TestScoresOfTheSimulator(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// TestNamesOfAccelerators: a remark only where one unit of the accelerator is several devices.
+func TestNamesOfAccelerators(t *testing.T) {
+	config := func(tp, pp int64) result.FitConfig {
+		d := deploy.Deployment{TP: tp, PP: pp}
+		d.Hardware.Name = "H100-SXM-80GB"
+		return result.FitConfig{Deployment: d}
+	}
+	for _, c := range []struct {
+		count, tp, pp int64
+		want          string
+	}{{1, 0, 0, ""}, {1, 1, 1, ""}, {2, 2, 0, ""}, {4, 2, 2, ""}, {1, 2, 1, "A stands for 2 x H100"}, {1, 2, 3, "A stands for 6 x H100"}, {1, 0, 4, "A stands for 4 x H100"}} {
+		if got := renamedNote(accelerator{"A", c.count}, config(c.tp, c.pp)); got != c.want {
+			t.Errorf("%+v: got %q", c, got)
+		}
+	}
+	for prefix, want := range map[string]string{"WVA": "wva-qwen3-8b", "a_": "a--qwen3-8b", "-.a.-.": "a.qwen3-8b", strings.Repeat("a", 260): strings.Repeat("a", 253)} {
+		if got := resourceName(prefix, "Qwen/Qwen3-8B"); got != want {
+			t.Errorf("%s: got %s", prefix, got)
+		}
+	}
+}

@@ -762,3 +762,22 @@ func TestPrintableText(t *testing.T) {
 		}
 	}
 }
+
+// TestOrderOfManyReplays: beyond the rows that one table has, those with the largest distances are on the page.
+func TestOrderOfManyReplays(t *testing.T) {
+	v := &result.Validation{}
+	for i := range maxRows / 3 {
+		v.Runs = append(v.Runs, result.ValidationRun{ID: fmt.Sprint(i), Load: "closed", Metrics: &result.Metrics{TTFT: &result.Metric{KSD: float64(i)}}})
+	}
+	first := func() (string, int) {
+		b := metricTables(v)[0].Table
+		return b.Rows[0].Cells[0].Text, len(b.Rows)
+	}
+	if id, n := first(); id != "0" || n != 50 {
+		t.Errorf("got %s of %d, want the order of the file", id, n)
+	}
+	v.Runs = append(v.Runs, result.ValidationRun{ID: "last", Load: "closed"})
+	if id, n := first(); id != "49" || n != 50 {
+		t.Errorf("got %s of %d, want the largest distance", id, n)
+	}
+}

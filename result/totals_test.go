@@ -159,12 +159,20 @@ func TestOnLines(t *testing.T) {
 
 // TestValidationIsShort: its curves are lines, its digest holds, and it is read back.
 func TestValidationIsShort(t *testing.T) {
-	v := &Validation{Runs: []ValidationRun{{Drift: []DriftPoint{}}}}
+	v := &Validation{Runs: []ValidationRun{{Drift: []DriftPoint{}, Figures: &RunFigures{ECDF: []Curve{{Points: [][2]float64{{1.5, 0.5}, {2, 1}}}}}}}}
 	b, err := Marshal(v)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(b, numberListsOnOneLine(b)) || !Intact(b) {
 		t.Error("got lists of several lines, or another digest")
+	}
+	if !bytes.Contains(b, []byte(`"points": [[1.5,0.5],[2,1]]`)) && !bytes.Contains(b, []byte(`"points": [[1.5, 0.5], [2, 1]]`)) {
+		t.Errorf("got %s", b)
+	}
+	for text, want := range map[string]int{"[1]": 3, "[[1, 2],\n [3]] ": 14, "[]": 0, "[1": 0, `["a"]`: 0, "[1, {}]": 0, "": 0} {
+		if got := numbersEnd([]byte(text)); got != want {
+			t.Errorf("%s: got %d, want %d", text, got, want)
+		}
 	}
 }
