@@ -150,13 +150,14 @@ func TestGatesOnACard(t *testing.T) {
 	value, yes, no := 0.12345, true, false
 	set.Gates = []coeff.Gate{{Name: "g1", Scope: "s1", Value: &value, Op: "<=", Threshold: 0.25, Pass: &yes}, {Name: "g2", Scope: "s2", Value: &value, Op: "<=", Threshold: 0.1, Pass: &no}, {Name: "g3", Scope: "s3", Op: "<=", Threshold: 0.5}}
 	set.SchemaVersion = coeff.SchemaVersion
+	set.Purposes = []coeff.PurposeVerdict{{Purpose: "p1", Scope: "s4", Verdict: "pass"}}
 	src := Source{Set: func() (*coeff.Set, error) { return set, nil }, Fit: &result.Fit{Runs: []result.FitRun{{ID: "r1", Used: true}, {ID: "r2", Reason: "too short"}}}}
 	out, err := card(src, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	page := string(out.Files[0].Data)
-	for _, line := range []string{"| g1 | s1 | 0.1235 | <= 0.25 | yes |", "| g2 | s2 | 0.1235 | <= 0.1 | no |", "| g3 | s3 | unknown | <= 0.5 | not decided |", "| r1 | yes |  |", "| r2 | no | too short |"} {
+	for _, line := range []string{"| g1 | s1 | 0.1235 | <= 0.25 | yes |", "| g2 | s2 | 0.1235 | <= 0.1 | no |", "| g3 | s3 | unknown | <= 0.5 | not decided |", "| p1 | s4 | pass |", "| r1 | yes |  |", "| r2 | no | too short |"} {
 		if !strings.Contains(page, line) {
 			t.Errorf("got %s, want the line %q", page, line)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -236,6 +237,65 @@ func TestEntriesThatBLISRefuses(t *testing.T) {
 		if part.node != node || part.fp8 != 0 && math.Abs(part.fp8/part.bf16-2) > 0.03 || !(part.memory > 0.5 && part.memory <= 8) {
 			t.Errorf("%s: got %+v", name, part)
 		}
+	}
+}
+
+// TestWhyAProjectionMisses: the kind of batch with the largest error, and what BLIS's terms cannot represent there.
+func TestWhyAProjectionMisses(t *testing.T) {
+	dense, experts := &result.FitConfig{}, &result.FitConfig{}
+	experts.Deployment.Model.NumExperts = 8
+	errors := func(worst int) []Error {
+		list := []Error{{}, {Kind: decode, MAPE: 0.1}, {Kind: mixed, MAPE: 0.1}, {Kind: prefill, MAPE: 0.1}}
+		list[worst].MAPE = 0.257
+		return list
+	}
+	for _, c := range []struct {
+		config *result.FitConfig
+		limits projectionLimits
+		worst  int
+		want   string
+	}{
+		{dense, blisLimits, 1, "worst for decode batches (25.7 %): decode steps are not linear in requests and context"},
+		{dense, blisLimits, 2, "worst for mixed batches (25.7 %): the time of a prompt does not grow with its length as BLIS's terms do"},
+		{dense, blisLimits, 3, "worst for prefill batches (25.7 %): the time of a prompt does not grow"},
+		{experts, blisLimits, 1, "worst for decode batches (25.7 %): a step loads the experts that its tokens reach"},
+		{experts, kernelLimits, 1, "worst for decode batches (25.7 %): the kernel mode has no term for the number of requests in a batch"},
+	} {
+		e := &blisEntry{config: c.config, limits: c.limits, fits: Projection{Errors: errors(c.worst)}}
+		if got := e.worstErrorReason(); !strings.HasPrefix(got, c.want) {
+			t.Errorf("got %q, want %q", got, c.want)
+		}
+	}
+}
+
+// atRate takes 500 us and 2 us a token.
+type atRate struct{}
+
+func (atRate) StepUs(batch []trace.Chunk) (float64, error) { return 500 + 2*float64(batch[0].New), nil }
+
+// TestRateOfPrompts: prompts of 800 tokens take 2.1 ms, 381 tokens a ms; the slope is that of the tokens alone.
+func TestRateOfPrompts(t *testing.T) {
+	d := testkit.Llama8B()
+	d.Engine.MaxNumBatchedTokens = 800
+	src := &Source{Step: func(deploy.Deployment) (StepTimer, error) { return atRate{}, nil }}
+	c := &result.FitConfig{Label: "c", Deployment: *d}
+	r, err := prefillRateOf(src, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Chunk != 800 || !near(r.TTFTMs, 2.1) || !near(r.PerS, 800/2100.0*1e6) || !near(r.SlopeUs, 2) || r.CI95 != nil {
+		t.Errorf("got %+v", r)
+	}
+	if got := r.Sentence(); got != "V_P 380952 tokens/s: a prompt of 800 tokens on an idle engine has a TTFT of 2.1 ms" {
+		t.Errorf("got %q", got)
+	}
+	src.OverheadUs = func(_ deploy.Deployment, n int64) (float64, error) { return float64(n) + 900, nil }
+	if r, err = prefillRateOf(src, c); err != nil || !near(r.TTFTMs, 3.8) || !near(r.SlopeUs, 3) {
+		t.Errorf("with a delay: got %+v, %v", r, err)
+	}
+	r.CI95 = &[2]float64{1000, 3000}
+	if got := r.Sentence(); !strings.Contains(got, " tokens/s (95 %: 1000 to 3000, of the step time's coefficients): a prompt") {
+		t.Errorf("got %q", got)
 	}
 }
 
