@@ -136,3 +136,50 @@ func TestSequencesInTheCache(t *testing.T) {
 		}
 	}
 }
+
+// TestLimitsOfKeys: each number of run.yaml at the ends of its range, and beyond them.
+func TestLimitsOfKeys(t *testing.T) {
+	for _, c := range []struct{ key, least, below, most, above string }{
+		{"hardware.TFlopsPeak", "0.1", "0", "100000", "100001"},
+		{"hardware.TFlopsFP8", "0", "-1", "100000", "100001"},
+		{"hardware.BwPeakTBs", "0.1", "0", "1000", "1001"},
+		{"hardware.memory_gb", "0", "-1", "100000", "100001"},
+		{"hardware.pcie_bandwidth_gb_s", "0", "-1", "10000", "10001"},
+		{"hardware.pcie_efficiency", "0.1", "0", "1", "1.1"},
+		{"hardware.interconnect_bandwidth_gb_s", "0", "-1", "100000", "100001"},
+		{"hardware.interconnect_latency_us", "0", "-1", "100000", "100001"},
+		{"model.weight_bytes_per_gpu", "0", "-1", "1e15", "1.1e15"},
+		{"model.bytes_per_block", "0", "-1", "1e15", "1.1e15"},
+		{"model.n_mlp_proj", "1", "0", "3", ""},
+		{"tensor_parallel_size", "1", "0", "8", ""},
+		{"pipeline_parallel_size", "1", "0", "32", ""},
+		{"data_parallel_size", "1", "0", "8", ""},
+		{"vllm.max_model_len", "1", "0", "2147483648", "2147483649"},
+		{"vllm.max_num_seqs", "1", "0", "1048576", "1048577"},
+		{"vllm.max_num_batched_tokens", "64", "0", "2147483648", "2147483649"},
+		{"vllm.block_size", "1", "0", "65536", "65537"},
+		{"vllm.gpu_memory_utilization", "0.5", "-0.1", "1", "1.1"},
+		{"vllm.kv_blocks_total_gpu", "1", "0", "16777216", "16777217"},
+		{"vllm.kv_blocks_total_cpu", "0", "-1", "16777216", "16777217"},
+		{"vllm.long_prefill_token_threshold", "0", "-1", "2147483648", "2147483649"},
+		{"tracing.journey_tracing_sample_rate", "0", "-0.1", "1", "1.1"},
+		{"tracing.step_tracing_closure_interval", "1", "0", "100", ""},
+		{"tracing.otel_span_event_count_limit", "1", "0", "100000", ""},
+	} {
+		base := []string{"model.id=meta-llama/Llama-3.1-8B", "hardware.name=H100", "vllm.version=0.24.0", "vllm.max_num_seqs=64", "vllm.max_num_batched_tokens=2048", "vllm.kv_blocks_total_gpu=5000"}
+		for value, isGood := range map[string]bool{c.least: true, c.most: true, c.below: false, c.above: false} {
+			if value == "" {
+				continue
+			}
+			own := append(base[:len(base):len(base)], c.key+"="+value)
+			if c.key == "vllm.max_num_seqs" && isGood {
+				own = append(own, "vllm.max_num_batched_tokens=1048576")
+			}
+			_, err := LoadSettings(own...)
+			name := c.key[strings.LastIndexByte(c.key, '.')+1:]
+			if (err == nil) != isGood || err != nil && !strings.Contains(err.Error(), name) {
+				t.Errorf("%s=%s: got %v, want accepted: %t", c.key, value, err, isGood)
+			}
+		}
+	}
+}
