@@ -42,6 +42,20 @@ func TestSameShapes(t *testing.T) {
 		if want, changed := s.changed["max_position_embeddings"]; changed && own.MaxPositionEmbeddings != int64(want.(int)) {
 			t.Errorf("%s: got a context of %d, want %d", s.id, own.MaxPositionEmbeddings, want)
 		}
+		if n := own.MaxPositionEmbeddings; s.changed["max_position_embeddings"] != nil && n != 8<<10 && n != 40<<10 && n != 128<<10 && n != 256<<10 {
+			t.Errorf("%s: got a context of %d, want 8, 40, 128 or 256 thousand", s.id, n)
+		}
+		if !strings.HasSuffix(s.id, "-FP8") || !strings.HasPrefix(s.id, "Qwen/") {
+			continue
+		}
+		config, _ := BuiltInConfig(s.id)
+		d, err := ReadDecoder(config, nil, s.id, Options{})
+		if err != nil {
+			t.Fatal(s.id, err)
+		}
+		if q := d.Layers[0].Mixer.Linears[0].Quant; q.Block != [2]int64{128, 128} || math.Abs(q.BytesPerWeight-(1+4.0/(128*128))) > 1e-9 {
+			t.Errorf("%s: got %+v, want blocks of 128 x 128 with a scale of four bytes", s.id, q)
+		}
 	}
 }
 
