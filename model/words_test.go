@@ -152,3 +152,25 @@ func TestBlocksOfRequests(t *testing.T) {
 		t.Errorf("got %d units", got)
 	}
 }
+
+// TestDefaultsOfClasses: sizes that configurations have: heads in powers of two, widths in multiples of 64, and no odd number of
+// experts a token above one.
+func TestDefaultsOfClasses(t *testing.T) {
+	for class, values := range classDefaults {
+		for key, v := range values {
+			n, ok := v.(int)
+			good := true
+			switch key {
+			case "num_key_value_heads":
+				good = ok && n > 0 && n&(n-1) == 0
+			case "head_dim":
+				good = ok && n > 0 && n%64 == 0
+			case "num_experts_per_tok":
+				good = ok && (n == 1 || n > 0 && n%2 == 0)
+			}
+			if !good {
+				t.Errorf("%s: %s: got %v", class, key, v)
+			}
+		}
+	}
+}
