@@ -110,6 +110,12 @@ func checkRefit(c *cli.Context, con *console, overrides []string) error {
 	if err := con.document(doc); err != nil {
 		return err
 	}
+	return con.showRefit(file, doc)
+}
+
+// showRefit prints how the new fit of a coefficient file agrees with it. It returns an error with exit status 3 if
+// the two differ.
+func (con *console) showRefit(file string, doc *pipeline.RefitResult) error {
 	switch {
 	case doc.Identical:
 		con.infof("identical: %d bytes, sha256 %s", doc.File.Bytes, doc.File.SHA256)

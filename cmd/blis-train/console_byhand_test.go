@@ -405,3 +405,120 @@ func TestVersionOfTheProgram(t *testing.T) {
 		}
 	}
 }
+
+// TestCallsThatWriteNothing: what is refused, or only listed, leaves no folder.
+func TestCallsThatWriteNothing(t *testing.T) {
+	dir := t.TempDir()
+	out := filepath.Join(dir, "out")
+	smoke := filepath.Join(repo.Root(t), "testdata", "traces", "smoke")
+	file := func(name, content string) string {
+		name = filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		repo.Write(t, content, name)
+		return name
+	}
+	judged := filepath.Dir(file("judged/validation.json", "{}"))
+	empty := filepath.Dir(file("empty/notes", ""))
+	trained := file("predictor.json", `{"schema_version": "1", "options": {"rows": {}}}`)
+	queue := file("queue.json", `{"schema_version": "1", "flavour": "inferno-3p", "servers": []}`)
+	for _, c := range []struct {
+		args           []string
+		code           int
+		stdout, stderr string
+	}{
+		{[]string{"fit", judged}, exitUsage, "", "fit: " + judged + " holds a validated fit (validation.json), which the new one would replace; got neither -o nor --force\nhint: -o FOLDER keeps it, --force replaces it"},
+		{[]string{"predictor", "fit", smoke, "-o", out, "--dry-run"}, exitOK, "smoke\t" + smoke + "\n", ""},
+		{[]string{"predictor", "evaluate", smoke, "--predictor", trained, "-o", out, "--dry-run"}, exitOK, "smoke\t" + smoke + "\n", ""},
+		{[]string{"predictor", "fit", smoke}, exitUsage, "", "missing -o OUT"},
+		{[]string{"predictor", "fit", empty}, exitFailed, "", "open " + filepath.Join(empty, "extract.json")},
+		{[]string{"predictor", "fit", empty, "-o", out}, exitFailed, "", "open " + filepath.Join(empty, "extract.json")},
+		{[]string{"queue", "validate", queue, filepath.Join(dir, "none"), "-o", out, "--flavour", "wva-4p"}, exitUsage, "", `--flavour: got "wva-4p", want "inferno-3p": the parameters are of that one`},
+		{[]string{"plan", smoke}, exitUsage, "", "missing -o FOLDER"},
+	} {
+		code, stdout, stderr := called(c.args...)
+		if code != c.code || stdout != c.stdout || !strings.Contains(stderr, c.stderr) || strings.Contains(stderr, "panic") {
+			t.Errorf("%q: got %d, %q, %s", c.args, code, stdout, stderr)
+		}
+		if _, err := os.Stat(filepath.Join(out, folder.ExtractFile)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%q: wrote %s", c.args, out)
+		}
+	}
+	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("got a folder: %v", err)
+	}
+	for _, flavour := range []string{"", "inferno-3p"} { // that of the file, stated or not
+		args := []string{"queue", "validate", queue, filepath.Join(dir, "none"), "-o", out}
+		if flavour != "" {
+			args = append(args, "--flavour", flavour)
+		}
+		if code, _, stderr := called(args...); code != exitUsage || !strings.Contains(stderr, filepath.Join(dir, "none")) || strings.Contains(stderr, "--flavour") {
+			t.Errorf("%q: got %d, %s", flavour, code, stderr)
+		}
+	}
+	// Logs are found by their names.
+	for name, want := range map[string]bool{"server.log": true, "server.log.old": true, "start.txt": true, "log": true, "start.out": false, "server.json": false} {
+		text := file(strings.ReplaceAll(name, ".", "-")+"/"+name, "INFO 01-02 03:04:05 [api_server.py:1] vLLM API server version 0.11.0\n")
+		if found, stated := findStartLog(filepath.Dir(text)); (found == text) != want || (stated != nil) != want {
+			t.Errorf("%s: got %q, %v", name, found, stated)
+		}
+	}
+}
+
+// TestAgreementOfRefits: how a coefficient file that was made again agrees with the first.
+func TestAgreementOfRefits(t *testing.T) {
+	deviation := 1.26e-10
+	for _, c := range []struct {
+		doc          pipeline.RefitResult
+		printed, err string
+	}{
+		{pipeline.RefitResult{Identical: true, Equal: true, File: result.Input{Bytes: 1234, SHA256: "abc"}}, "identical: 1234 bytes, sha256 abc\n", ""},
+		{pipeline.RefitResult{Equal: true, RecordedOn: "go1 a", Platform: "go1 b", LargestDeviation: &deviation}, "equal: made on go1 a, this is go1 b; numbers differ by at most 1e-10 relative\n", ""},
+		{pipeline.RefitResult{Differences: []string{"beta differs", "alpha differs"}}, "beta differs\nalpha differs\n", "c.yaml: not reproduced"},
+	} {
+		p := newPaper()
+		if err := p.showRefit("c.yaml", &c.doc); text(err) != c.err || p.err.String() != c.printed || p.out.Len() > 0 {
+			t.Errorf("got %v, %q", err, p.err.String())
+		}
+	}
+	if got := peakRSS(); got.OK && (got.V < 1<<20 || got.V > 1<<36) {
+		t.Errorf("got %d bytes of memory", got.V)
+	}
+}
+
+// TestExplanations: a code is matched with either sign between its words; a part of it, from four letters on, names all
+// that contain it.
+func TestExplanations(t *testing.T) {
+	p := newPaper()
+	for arg, want := range map[string]string{
+		"no_input": "no_input (error, pipeline/extract)\n  A file that was named does not exist ", "No-Input": "no_input (error, pipeline/extract)\n", "bias": "bias (gate, pipeline/validate)\n  Total bias of the step time: ",
+		"o_inpu": "no_input (error, pipeline/extract)\n", "input_chan": "input_changed (",
+	} {
+		p.out.Reset()
+		if err := explain(p.console, []string{arg}); err != nil || !strings.HasPrefix(p.out.String(), want) {
+			t.Errorf("%s: got %v, %q", arg, err, p.out.String())
+		}
+	}
+	for arg, hint := range map[string]string{"o_i": "blis-train explain lists every code", "no_inptu": `did you mean "no_input"?`} {
+		if err := explain(p.console, []string{arg}); err == nil || !strings.HasSuffix(err.Error(), `no code "`+arg+`"`) || hintOf(err, "explain") != hint {
+			t.Errorf("%s: got %v, %q", arg, err, hintOf(err, "explain"))
+		}
+	}
+	p.out.Reset()
+	if err := explain(p.console, []string{"no_input", "input_changed"}); err != nil || strings.Count(p.out.String(), "\n\n") != 1 {
+		t.Errorf("got %v, %q", err, p.out.String())
+	}
+	p.out.Reset()
+	if err := explain(p.console, nil); err != nil || strings.Contains(p.out.String(), "\n\n") || !strings.Contains(p.out.String(), "\nbias                             gate     Total bias of the step time: ") {
+		t.Errorf("got %v", err)
+	}
+	for _, e := range gateReasons() {
+		if first := e.Meaning[:1]; first != strings.ToUpper(first) || !strings.HasSuffix(e.Meaning, ".") || strings.Contains(e.Meaning, "..") {
+			t.Errorf("%s: got %q", e.Code, e.Meaning)
+		}
+	}
+	if got := asSentence("ab cd"); got != "Ab cd." {
+		t.Errorf("got %q", got)
+	}
+}

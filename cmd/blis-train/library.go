@@ -78,8 +78,11 @@ func buildLibrary(c *cli.Context, con *console, dirs, points, runs []string) err
 		return err
 	}
 	write := func(name string, data []byte) error {
+		if err := files.Write(filepath.Join(c.String("out"), name), data); err != nil {
+			return err
+		}
 		con.infof("wrote %s, %d kB", name, (len(data)+999)/1000)
-		return files.Write(filepath.Join(c.String("out"), name), data)
+		return nil
 	}
 	gpus, err := build.Pack(c.Context, dirs, c.Int("workers"))
 	if err != nil {
