@@ -68,3 +68,26 @@ func TestRowsOfLaunches(t *testing.T) {
 		}
 	}
 }
+
+// TestSizesOfReductions: vLLM's sizes are powers of two, from 256 KiB to 128 MiB; the custom kernel serves smaller tensors than
+// symmetric memory or as large ones, and with more GPUs no larger ones on H100 and B200.
+func TestSizesOfReductions(t *testing.T) {
+	for capability, byGPUs := range reduceLimits {
+		before := float64(1 << 40)
+		for _, gpus := range []int64{2, 4, 6, 8} {
+			limits, ok := byGPUs[gpus]
+			for _, bytes := range limits {
+				if n := int64(bytes); n&(n-1) != 0 || n < 256<<10 || n > 128<<20 {
+					t.Errorf("compute capability %d, %d GPUs: got %d bytes", capability, gpus, n)
+				}
+			}
+			if !ok || limits[0] > limits[1] || capability != 103 && limits[0] > before {
+				t.Errorf("compute capability %d, %d GPUs: got %v", capability, gpus, limits)
+			}
+			before = limits[0]
+		}
+	}
+	if customMaxBytes != 8<<20 {
+		t.Errorf("got %d bytes for the custom kernel, want 8 MiB", customMaxBytes)
+	}
+}
