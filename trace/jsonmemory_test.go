@@ -55,6 +55,12 @@ func TestCheckMemory(t *testing.T) {
 			t.Errorf("%s: got %v, want refused %v", c.name, err, c.refused)
 		}
 	}
+	if err := UnmarshalJSON([]byte(`{"runs":[`+many("{}")+`]}`), &doc); err == nil || !strings.Contains(err.Error(), "more than 4 MiB in memory") || doc.Runs != nil {
+		t.Errorf("decoded: got %d runs, %v", len(doc.Runs), err)
+	}
+	if err := UnmarshalJSON([]byte(`{"runs":[`), &doc); err == nil {
+		t.Error("half a text was decoded")
+	}
 	err := CheckMemory([]byte("{\n\"runs\":["+many("{}")), &doc)
 	if err == nil || !strings.HasPrefix(err.Error(), "2:3043: got values that take more than 4 MiB in memory from 3,099 bytes of text") {
 		t.Errorf("got %v", err)

@@ -498,3 +498,27 @@ func TestForwardRows(t *testing.T) {
 type constantTime float64
 
 func (us constantTime) StepUs([]trace.Chunk) (float64, error) { return float64(us), nil }
+
+// TestRunsOfServers: a run whose client has the engine's stamps becomes a load, extracted from its folder; no folders give nothing.
+func TestRunsOfServers(t *testing.T) {
+	dir := t.TempDir()
+	repo.Write(t, "model: {id: meta-llama/Llama-3.1-8B-Instruct}\nhardware: {name: RTX-PRO-6000}\ntensor_parallel_size: 1\nvllm: {version: \"0.19.0\", max_num_seqs: 128, max_num_batched_tokens: 2048}\n", dir, "run", "run.yaml")
+	repo.Write(t, `{"request_id":"1","input_toks":40,"output_toks":5,"arrival_time":100.0,"queued_ts":1.0,"scheduled_ts":1.01,"first_token_ts":1.06,"last_token_ts":1.26}`+"\n"+
+		`{"request_id":"2","input_toks":50,"output_toks":3,"arrival_time":101.0,"queued_ts":2.0,"scheduled_ts":2.0,"first_token_ts":2.08,"last_token_ts":2.10}`+"\n", dir, "run", "requests.jsonl")
+	ys, ls, inputs, err := readRuns(context.Background(), []string{filepath.Join(dir, "run")})
+	if err != nil || len(ys) != 0 || len(ls) != 1 || len(inputs) == 0 {
+		t.Fatalf("got %d runs of steps, %d loads, %d inputs, %v", len(ys), len(ls), len(inputs), err)
+	}
+	l := ls[0]
+	near(t, "TTFT", l.ttftMs, (60+80)/2.0)
+	near(t, "TPOT", l.tpotMs, (50+10)/2.0)
+	if len(l.reqs) != 2 || l.reqs[1].ArrivalUs != 1_000_000 || l.reqs[1].PromptTokens != 50 || !l.inProcess {
+		t.Errorf("got %+v", l)
+	}
+	if ys, ls, inputs, err := readRuns(context.Background(), nil); ys != nil || ls != nil || inputs != nil || err != nil {
+		t.Errorf("no folders: got %v, %v, %v, %v", ys, ls, inputs, err)
+	}
+	if _, _, _, err := readRuns(context.Background(), []string{filepath.Join(dir, "none")}); err == nil {
+		t.Error("a folder that is missing was read")
+	}
+}
