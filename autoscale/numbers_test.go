@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -718,6 +719,48 @@ func TestNamesOfAccelerators(t *testing.T) {
 	for prefix, want := range map[string]string{"WVA": "wva-qwen3-8b", "a_": "a--qwen3-8b", "-.a.-.": "a.qwen3-8b", strings.Repeat("a", 260): strings.Repeat("a", 253)} {
 		if got := resourceName(prefix, "Qwen/Qwen3-8B"); got != want {
 			t.Errorf("%s: got %s", prefix, got)
+		}
+	}
+}
+
+// TestServersWithoutParameters: formats that are made of points or of targets need none.
+func TestServersWithoutParameters(t *testing.T) {
+	for format, want := range map[export.Format]int{TunerCalibrate: 2, wvaSLO: 2, InfernoModels: 1, QueueWVA4P: 1} {
+		q := example(inferno3P)
+		q.Servers = append(q.Servers, q.Servers[0])
+		q.Servers[1].ID, q.Servers[1].Model, q.Servers[1].Effective, q.Servers[1].Reason = "bare", "other", nil, "too few windows"
+		got, warnings, err := chooseServers(q, &reader{Format: format}, &queueOptions{})
+		if err != nil || len(got) != want || len(warnings) != 2-want || len(warnings) == 1 && warnings[0].Message != "bare is left out: too few windows" || (got[0].x == nil) != (want == 2) {
+			t.Errorf("%s: got %d, %v, %v", format, len(got), warnings, err)
+		}
+	}
+}
+
+// TestDrawnTraffic: a simulated mean is corrected by what the model says of the lengths and the rate that were drawn. A
+// window whose latencies are the corrected ones has no residual.
+func TestDrawnTraffic(t *testing.T) {
+	w := window{RateRPS: 2, Shape: shape{Prompt: 300, PromptCV2: 1, Output: 60}, Limits: Limits{MaxBatch: 32, Queue: 320, MaxBatchedTokens: 2048}}
+	e := &engine{theta: logsOf([]float64{8, 0.05, 0.0001})}
+	traffic := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: workload.ConstantLaw, RateRPS: w.RateRPS, Requests: 40, Seed: 1}
+	_, drawn := traffic.Draw()
+	asDrawn := w
+	asDrawn.Shape, asDrawn.RateRPS = drawn, traffic.DrawnRate()
+	got, err := simulate(fromVector(expsOf(e.theta)), w.Limits, traffic, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ttft, itl, ok := predictWindow(corrected, &w, expsOf(e.theta), asSized)
+	drawnTTFT, drawnITL, okDrawn := predictWindow(corrected, &asDrawn, expsOf(e.theta), asSized)
+	if !ok || !okDrawn || math.Abs(math.Log(drawnTTFT/ttft)) < 0.01 {
+		t.Fatalf("got TTFT %g as asked and %g as drawn, want two", ttft, drawnTTFT)
+	}
+	w.TTFTMs, w.ITLMs = got.TTFTMs*ttft/drawnTTFT, got.ITLMs*itl/drawnITL
+	if !e.simulateWindows([]window{w}, workload.ConstantLaw, 40) || math.Abs(e.residuals[0]) > 1e-9 || math.Abs(e.residuals[1]) > 1e-9 {
+		t.Errorf("got residuals %v", e.residuals)
+	}
+	for _, s := range e.slopes[1] { // ITL grows with each parameter
+		if !(s > 0) {
+			t.Errorf("got slopes %v", e.slopes)
 		}
 	}
 }

@@ -781,3 +781,42 @@ func TestOrderOfManyReplays(t *testing.T) {
 		t.Errorf("got %s of %d, want the largest distance", id, n)
 	}
 }
+
+// TestWidthOfNames: names get what they need, from 60 to 330 and somewhat less than half of the drawing.
+func TestWidthOfNames(t *testing.T) {
+	a := func(n int) string { return strings.Repeat("a", n) } // 6.71 each
+	for _, c := range []struct {
+		width float64
+		names []string
+		left  float64
+		fits  bool
+	}{
+		{720, nil, 60, true}, {720, []string{a(6)}, 60, true}, {720, []string{a(10), a(40), a(20)}, 284.4, true}, {720, []string{a(46)}, 324.66, true}, {720, []string{a(47)}, 330, false},
+		{400, []string{a(25)}, 183.75, true}, {400, []string{a(26)}, 184, false}, {720, []string{a(200), a(1)}, 330, false}, {720, []string{strings.Repeat("\u2014", 54)}, 330, false},
+	} {
+		if left, fits := nameWidth(c.width, c.names); math.Abs(left-c.left) > 1e-9 || fits != c.fits {
+			t.Errorf("%g, %q: got %g, %v, want %g, %v", c.width, c.names, left, fits, c.left, c.fits)
+		}
+	}
+}
+
+// TestAuditsOfBothStages: those of the fit are shown, those of the inspection if the fit has none.
+func TestAuditsOfBothStages(t *testing.T) {
+	lag := func(run string) []result.LagEvidence { return []result.LagEvidence{{Run: run}} }
+	inspect := &result.Inspect{Runs: []result.InspectRun{{ID: "a", Audit: &result.TargetAudit{Run: "inspected"}, LagEvidence: lag("inspected"), Lag: &result.RunLag{Lag: 2}}, {ID: "b"}}}
+	full := &result.Fit{Beta: result.Model{TargetAudit: []result.TargetAudit{{Run: "fitted"}}, LagEvidence: lag("fitted"), PipelineLag: map[string]result.RunLag{"c": {Lag: 1}}}}
+	for _, c := range []struct {
+		in    Input
+		audit string
+		lags  int
+	}{{Input{Fit: full, Inspect: inspect}, "fitted", 0}, {Input{Fit: &result.Fit{}, Inspect: inspect}, "inspected", 2}, {Input{Inspect: inspect}, "inspected", 2}, {Input{Fit: full}, "fitted", 0}} {
+		audits := auditsOf(c.in)
+		evidence, used := lagsOf(c.in)
+		if len(audits) != 1 || audits[0].Run != c.audit || len(evidence) != 1 || evidence[0].Run != c.audit || used["a"].Lag != c.lags || len(used) != 1 {
+			t.Errorf("got %+v, %+v, %v, want those %s", audits, evidence, used, c.audit)
+		}
+	}
+	if audits := auditsOf(Input{}); audits != nil {
+		t.Errorf("got %v", audits)
+	}
+}
