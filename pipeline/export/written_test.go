@@ -317,3 +317,80 @@ func TestOldVerdicts(t *testing.T) {
 		t.Errorf("got %v, %v, %v", mismatches, beyond, err)
 	}
 }
+
+// TestAdmissionOfAScope: two configurations with mean prompts of 100 and 300 tokens, whose overheads are 1000 us and 2 a token, and
+// 400 us and 4 a token: 700 us and 3 a token, 1400 us for their prompts.
+func TestAdmissionOfAScope(t *testing.T) {
+	short, long := 100.0, 300.0
+	a, b := &result.FitConfig{Label: "a", MeanPromptTokens: &short}, &result.FitConfig{Label: "b", MeanPromptTokens: &long}
+	a.Deployment.TP, b.Deployment.TP = 1, 2
+	learnedTerm := func(value float64) result.Coefficient {
+		var c result.Coefficient
+		c.Name, c.Value, c.CI95 = "admission_compute", value, &[2]float64{0.5 * value, 1.5 * value}
+		return c
+	}
+	src := Source{Fit: &result.Fit{Alpha: []result.Model{{Target: coeff.Overhead, Coefficients: []result.Coefficient{learnedTerm(2)}}}}}
+	s := &hostScope{cfgs: []*result.FitConfig{a, b}}
+	if e, _, why, err := s.admission(src); e != nil || why != "no overhead target in the fit" || err != nil {
+		t.Errorf("no overheads: got %+v, %q, %v", e, why, err)
+	}
+	src.OverheadUs = func(d deploy.Deployment, n int64) (float64, error) {
+		if d.TP == 1 {
+			return 1000 + 2*float64(n), nil
+		}
+		return 400 + 4*float64(n), nil
+	}
+	e, us, why, err := s.admission(src)
+	if err != nil || why != "" || !near(us, 700) || !near(e.Value, 3) || e.Units != "us_per_token" || len(e.CI95) != 2 || !near(e.CI95[0], 1.5) || !near(e.CI95[1], 4.5) {
+		t.Errorf("got %+v, %g us, %q, %v", e, us, why, err)
+	}
+	src.Fit.Alpha[0].Coefficients[0] = learnedTerm(0)
+	if e, us, why, err := s.admission(src); e != nil || !near(us, (1200+1600)/2) || why != "the overhead does not grow with the prompt in these data" || err != nil {
+		t.Errorf("nothing learned: got %+v, %g us, %q, %v", e, us, why, err)
+	}
+	src.OverheadUs = func(deploy.Deployment, int64) (float64, error) { return 0, fmt.Errorf("torn") }
+	if _, _, _, err := s.admission(src); err == nil || err.Error() != "a: overhead: torn" {
+		t.Errorf("got %v", err)
+	}
+	for _, c := range [][3]float64{{5, -1, 9}, {5, 6, 9}, {5, 1, 4}} {
+		got := within(c[0], c[1], c[2])
+		if want := c[1] < 0; (got != nil) != want || want && (got[0] != 0 || got[1] != 9) {
+			t.Errorf("%v: got %v", c, got)
+		}
+	}
+}
+
+// TestTargetsOfKEDA: a prompt of 100 tokens takes 100 ms at 1000 tokens a second: a target of that leaves no time for others.
+func TestTargetsOfKEDA(t *testing.T) {
+	d := testkit.Llama8B()
+	d.Engine.MaxNumBatchedTokens = 800
+	prompt, output := 100.0, 10.0
+	fit := &result.Fit{Configs: []result.FitConfig{{Label: "c", Deployment: *d, MeanPromptTokens: &prompt, MeanOutputTokens: &output}}}
+	src := Source{Fit: fit, Step: func(deploy.Deployment) (StepTimer, error) { return thousand{}, nil }}
+	of := func(ms, cached, path string) error {
+		_, err := keda(src, Options{Settings: Settings{"ttft-ms": ms, "statistic": "mean", "cached-tokens": cached, "name": "n", "path": path}})
+		return err
+	}
+	if err := of("100", "0", "direct"); trace.CodeOf(err) != impossibleValue || !strings.Contains(err.Error(), "c: a prompt of 100 uncached tokens alone takes 100 ms, want less than the target of 100 ms") {
+		t.Errorf("got %v", err)
+	}
+	if err := of("101", "0", "direct"); err != nil {
+		t.Errorf("a target of 101 ms: got %v", err)
+	}
+	if err := of("51", "50", "direct"); err != nil {
+		t.Errorf("half is cached: got %v", err)
+	}
+	if err := of("0", "0", "direct"); trace.CodeOf(err) != NothingToExport || !strings.Contains(err.Error(), "got no TTFT target") {
+		t.Errorf("no target: got %v", err)
+	}
+	if err := of("100", "0", "pd"); trace.CodeOf(err) != NothingToExport || !strings.Contains(err.Error(), "path=pd") {
+		t.Errorf("prefill apart: got %v", err)
+	}
+}
+
+// thousand computes a thousand tokens of prompts a second.
+type thousand struct{}
+
+func (thousand) StepUs(batch []trace.Chunk) (float64, error) {
+	return 1000 * float64(batch[0].New), nil
+}
