@@ -1,0 +1,64 @@
+package table
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/blis-train/blis-train/trace"
+)
+
+// TestTablesThatAreRefused: another schema version, a folder in place of a file, another format and a row beyond the last; a
+// missing table has no rows.
+func TestTablesThatAreRefused(t *testing.T) {
+	for version, isGood := range map[string]bool{"": true, SchemaVersion: true, "0": false, SchemaVersion + "1": false} {
+		err := checkVersion(version)
+		if (err == nil) != isGood {
+			t.Errorf("version %q: got %v", version, err)
+		}
+		if !isGood && (trace.CodeOf(err) != CodeDamaged || !strings.Contains(err.Error(), `table of another schema version: got "`+version+`", want `+SchemaVersion) || trace.HintOf(err) != extractHint) {
+			t.Errorf("version %q: got %v (%s)", version, err, trace.HintOf(err))
+		}
+	}
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "x.parquet"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{"x.parquet"} {
+		if _, err := OpenFile[trace.Step](filepath.Join(dir, path)); trace.CodeOf(err) != CodeDamaged || !strings.Contains(err.Error(), "x.parquet: got no file, want a table") {
+			t.Errorf("%s: got %v", path, err)
+		}
+	}
+	if _, err := Create[trace.Step](dir, "steps", "csv"); err == nil || err.Error() != `table steps: format: got "csv", want parquet or arrow` {
+		t.Errorf("got %v", err)
+	}
+	c, err := Open[trace.Step](dir, "none")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if rows, err := c.All(); rows != nil || err != nil || Len[trace.Step](dir, "none") != 0 {
+		t.Errorf("a missing table: got %v, %v", rows, err)
+	}
+	if err := Write(dir, "three", Parquet, []trace.Step{{ID: 1}, {ID: 2}, {ID: 3}}); err != nil {
+		t.Fatal(err)
+	}
+	if n := Len[trace.Step](dir, "three"); n != 3 {
+		t.Errorf("got %d rows, want 3", n)
+	}
+	rows := []int64{5, 6}
+	p := placed(rows)
+	if got := *(*int64)(p.at(1)); got != 6 {
+		t.Errorf("got %d", got)
+	}
+	for _, i := range []int{2, -1} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("row %d of two was read", i)
+				}
+			}()
+			p.at(i)
+		}()
+	}
+}
