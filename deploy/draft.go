@@ -147,14 +147,19 @@ func (d *Draft) Merge(other *Draft) {
 // required returns the paths without which run.yaml does not load: those of every run, and the
 // rates of a device that has no built-in datasheet.
 func (d *Draft) required() []string {
-	list := []string{"model.config", "hardware.name", "vllm.version", "vllm.max_num_seqs", "vllm.max_num_batched_tokens"}
 	id, _ := d.Get("model.id").(string)
-	if _, builtIn := model.BuiltInID(id); builtIn {
-		list = list[1:]
-	}
+	_, hasModel := model.BuiltInID(id)
 	name, _ := d.Get("hardware.name").(string)
-	if _, builtIn := Datasheet(name); name != "" && !builtIn {
-		list = slices.Insert(list, 1+slices.Index(list, "hardware.name"), "hardware.TFlopsPeak", "hardware.BwPeakTBs", "hardware.memory_gb")
+	_, hasDatasheet := Datasheet(name)
+	var list []string
+	for _, section := range runKeys().sections {
+		for _, k := range section.keys {
+			isKnown := section.name == "model" && hasModel ||
+				section.name == "hardware" && k.Name != "name" && (name == "" || hasDatasheet)
+			if k.Required != "" && !isKnown {
+				list = append(list, section.name+"."+k.Name)
+			}
+		}
 	}
 	return list
 }

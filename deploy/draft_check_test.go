@@ -10,8 +10,8 @@ import (
 func TestStatedValuesAreChecked(t *testing.T) {
 	const known = "Qwen/Qwen3-8B" // 36 layers, 32 heads
 	for _, c := range []struct{ model, flags, want string }{
-		{known, "--max-num-seqs 0", "--max-num-seqs: got 0, want > 0 requests"},
-		{"my/own", "--max-num-seqs 0", "--max-num-seqs: got 0, want > 0 requests"},
+		{known, "--max-num-seqs 0", "--max-num-seqs: got 0, want >= 1 requests"},
+		{"my/own", "--max-num-seqs 0", "--max-num-seqs: got 0, want >= 1 requests"},
 		{known, "--max-num-seqs 1", ""},
 		{known, "--gpu-memory-utilization 1.01", "--gpu-memory-utilization: got 1.01, want 0..1 share of device memory"},
 		{known, "--gpu-memory-utilization 1", ""},

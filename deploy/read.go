@@ -3,6 +3,7 @@ package deploy
 // This file reads run.yaml, section by section, and names every key that is missing or wrong.
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -153,11 +154,17 @@ func (d *document) finishHardware(h *Hardware, s *files.Section) {
 // as provenance where `vllm serve` of the stated version has them.
 func (d *document) finishEngine(f *runFile, s *files.Section) {
 	e := &f.engine
-	d.checkCount(s, "max_num_seqs", e.MaxNumSeqs, "requests")
-	d.checkCount(s, "max_num_batched_tokens", e.MaxNumBatchedTokens, "tokens")
-	d.require(s.Has("max_num_seqs"), "vllm.max_num_seqs")
-	d.require(s.Has("max_num_batched_tokens"), "vllm.max_num_batched_tokens")
-	d.require(e.VLLMVersion != "", "vllm.version")
+	for _, setting := range e.Settings() {
+		if setting.Required == "" {
+			continue
+		}
+		value := s.Value(setting.Name)
+		isStated := value != nil && value.Value != ""
+		d.require(isStated, s.PathOf(setting.Name))
+		if err, outside := errors.AsType[*trace.Error](setting.Check()); outside && isStated {
+			d.Fail(value, err.Code, err.Hint, "%s", s.PathOf(err.Msg))
+		}
+	}
 	f.prefixesStated = s.Value("enable_prefix_caching") != nil
 	d.applyOverride(e, s)
 
@@ -191,20 +198,6 @@ func (d *document) finishEngine(f *runFile, s *files.Section) {
 		}
 	}
 	f.dep.Engine = e.Engine
-}
-
-// checkCount records an error for a required count that is null or not positive, with the flag that
-// states it.
-func (d *document) checkCount(s *files.Section, key string, n int64, unit string) {
-	if !s.Has(key) || n > 0 {
-		return
-	}
-	got := "none"
-	if s.Value(key) != nil {
-		got = fmt.Sprint(n)
-	}
-	d.Fail(s.Value(key), vllm.BadKnobs, "give --"+strings.ReplaceAll(key, "_", "-")+" as the server printed it at start",
-		"vllm.%s: got %s, want > 0 %s", key, got, unit)
 }
 
 // applyOverride derives the number of KV blocks from num_gpu_blocks_override, less the null block,

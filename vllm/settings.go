@@ -4,6 +4,8 @@ package vllm
 // too.
 
 import (
+	"strings"
+
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -16,9 +18,9 @@ type Setting struct {
 	Flag     string   // of `vllm serve`; "": no flag sets it
 	Log      []string // names in the configuration line that the engine logs at start
 	Required string   // of a key that run.yaml must have: what to write there
-	// Most is the largest value that [Engine.Check] accepts; 0: any. It is far above any server, and
-	// low enough that products of blocks, tokens and sequences stay exact.
-	Most int64
+	// Least and Most are the limits of a count for [Setting.Check]; Most 0: none. Most is far above any
+	// server, and low enough that products of blocks, tokens and sequences stay exact.
+	Least, Most int64
 }
 
 // Stated has the settings of a server as run.yaml states them: an [Engine], and settings that are
@@ -40,17 +42,19 @@ func (s *Stated) Settings() []Setting {
 	count := func(name string, least int64, unit string, into any) files.Key {
 		return files.Key{Name: name, Into: into, Unit: unit, Range: files.AtLeast(least)}
 	}
+	// The errors of required counts name the flag, so Setting.Check has their range.
+	required := func(name, unit string, into *int64) files.Key { return files.Key{Name: name, Into: into, Unit: unit} }
 	const atStart = "as the server printed it at start"
 	return []Setting{
 		{Key: key("version", &s.VLLMVersion), Required: "as `vllm --version` prints it"},
 		{Key: count("max_model_len", 1, "tokens", &s.MaxModelLen), Flag: "max_model_len", Log: []string{"max_seq_len"}, Most: MaxTokens},
-		// Check has the lower bounds of these two: it names the flag that is missing.
-		{Key: key("max_num_seqs", &s.MaxNumSeqs), Flag: "max_num_seqs", Required: atStart, Most: maxSeqs},
-		{Key: key("max_num_batched_tokens", &s.MaxNumBatchedTokens), Flag: "max_num_batched_tokens", Required: atStart, Most: MaxTokens},
+		{Key: required("max_num_seqs", "requests", &s.MaxNumSeqs), Flag: "max_num_seqs", Required: atStart, Least: 1, Most: maxSeqs},
+		{Key: required("max_num_batched_tokens", "tokens", &s.MaxNumBatchedTokens), Flag: "max_num_batched_tokens", Required: atStart,
+			Least: 1, Most: MaxTokens},
 		{Key: key("enable_chunked_prefill", &s.ChunkedPrefill), Flag: "enable_chunked_prefill",
 			Log: []string{"chunked_prefill_enabled", "enable_chunked_prefill"}},
 		{Key: key("enable_prefix_caching", &s.PrefixCaching), Flag: "enable_prefix_caching", Log: []string{"enable_prefix_caching"}},
-		{Key: count("block_size", 1, "tokens", &s.BlockSize), Flag: "block_size", Most: maxBlockSize},
+		{Key: count("block_size", 1, "tokens", &s.BlockSize), Flag: "block_size", Least: 1, Most: maxBlockSize},
 		{Key: files.Key{Name: "gpu_memory_utilization", Into: &s.GPUMemoryUtilization, Unit: "share of device memory", Range: files.Within(0, 1)},
 			Flag: "gpu_memory_utilization"},
 		{Key: count("num_gpu_blocks_override", 1, "blocks", &s.KVBlocksOverride), Flag: "num_gpu_blocks_override"},
@@ -72,19 +76,39 @@ func (s *Stated) Settings() []Setting {
 	}
 }
 
-// checkBounds returns an error for a setting above its largest legal value.
-func (e *Engine) checkBounds() error {
+// Check returns an error for settings that no server runs with. Code: bad_knobs.
+func (e *Engine) Check() error {
 	for _, setting := range (&Stated{Engine: *e}).Settings() {
-		var value int64
-		switch v := setting.Into.(type) {
-		case *int64:
-			value = *v
-		case *trace.Opt[int64]:
-			value = v.V
+		if err := setting.Check(); err != nil {
+			return err
 		}
-		if setting.Most > 0 && value > setting.Most {
-			return trace.Errorf(BadKnobs, "%s: got %d, want at most %d", setting.Name, value, setting.Most)
+	}
+	return nil
+}
+
+// Check returns an error for a count outside Least and Most. Code: bad_knobs.
+func (s *Setting) Check() error {
+	var value int64
+	switch v := s.Into.(type) {
+	case *int64:
+		value = *v
+	case *trace.Opt[int64]:
+		if !v.OK {
+			return nil
 		}
+		value = v.V
+	default:
+		return nil
+	}
+	switch {
+	case value < s.Least && s.Flag != "":
+		flag := "--" + strings.ReplaceAll(s.Flag, "_", "-")
+		return trace.Errorf(BadKnobs, "%s: got %d, want >= %d %s", s.Name, value, s.Least, s.Unit).
+			WithHint(strings.TrimSpace("give " + flag + " " + s.Required))
+	case value < s.Least:
+		return trace.Errorf(BadKnobs, "%s: got %d, want >= %d %s", s.Name, value, s.Least, s.Unit)
+	case s.Most > 0 && value > s.Most:
+		return trace.Errorf(BadKnobs, "%s: got %d, want at most %d", s.Name, value, s.Most)
 	}
 	return nil
 }

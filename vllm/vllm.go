@@ -142,24 +142,6 @@ const (
 	MaxKVBlocks  = 1 << 24 // five times what eight B200 hold of a model of 100 M parameters in blocks of one token
 )
 
-// Check returns an error for settings that no server runs with. Code: bad_knobs.
-func (e *Engine) Check() error {
-	if e.MaxNumBatchedTokens <= 0 {
-		return trace.Errorf(BadKnobs, "max_num_batched_tokens: got %d, want > 0 tokens", e.MaxNumBatchedTokens).
-			WithHint("give --max-num-batched-tokens as the server printed it at start")
-	}
-	if e.MaxNumSeqs <= 0 {
-		return trace.Errorf(BadKnobs, "max_num_seqs: got %d, want > 0 requests", e.MaxNumSeqs).WithHint("give --max-num-seqs")
-	}
-	if e.BlockSize <= 0 {
-		return trace.Errorf(BadKnobs, "block_size: got %d, want > 0 tokens", e.BlockSize).WithHint("give --block-size")
-	}
-	if e.KVBlocksGPU.OK && e.KVBlocksGPU.V < 0 || e.KVBlocksCPU < 0 {
-		return trace.Errorf(BadKnobs, "kv_blocks_total: got %d on GPU and %d on CPU, want >= 0 blocks", e.KVBlocksGPU.V, e.KVBlocksCPU)
-	}
-	return e.checkBounds()
-}
-
 // Codes of settings.
 const (
 	BadKnobs          trace.Code = "bad_knobs"
