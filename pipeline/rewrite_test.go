@@ -51,27 +51,34 @@ type rewritten struct {
 	usage   float64
 }
 
-// passes turns the step table into lines. A step takes from its start to the
-// next one's; elapsed is that less the scheduler's own time and a constant: on an
-// asynchronous engine this is what is left of the batch before.
-func (w rewriting) passes(run *trace.Run) []rewritten {
+// passes turns the step table into lines. A pass takes from the start of its step to that of the next one;
+// elapsed is that less the scheduler's own time and a constant. An asynchronous engine schedules the next
+// step first, then waits for the result of this one and logs it (vllm/v1/engine/core.py:
+// step_with_batch_queue()): its pass takes from the start of the next step to that of the one after, and
+// elapsed is what is left of it once the next step is scheduled.
+func (w rewriting) passes(run *trace.Run, dep *deploy.Deployment) []rewritten {
 	var out []rewritten
+	lag := 0
+	if w.form != "fpm" && dep.Engine.AsyncScheduling.V {
+		lag = 1
+	}
 	empty := run.Steps[0].ID
 	for i := range run.Steps {
 		s := &run.Steps[i]
 		if s.ScheduledTokens == 0 {
 			empty++
 		}
-		if s.ScheduledTokens == 0 || i+1 == len(run.Steps) {
+		if s.ScheduledTokens == 0 || i+lag+1 >= len(run.Steps) {
 			continue
 		}
-		next := &run.Steps[i+1]
-		cadence := float64(next.TsStartNs-s.TsStartNs) / 1000
-		if next.ID != s.ID+1 {
-			cadence = float64(s.DurationUs) + w.constant + 1000
+		from := &run.Steps[i+lag]
+		to := &run.Steps[i+lag+1]
+		cadence := float64(to.TsStartNs-from.TsStartNs) / 1000
+		if to.ID != from.ID+1 {
+			cadence = float64(from.DurationUs) + w.constant + 1000
 		}
-		elapsed := math.Max(20, cadence-float64(s.DurationUs)-w.constant)
-		out = append(out, rewritten{s, s.ID, s.ID - empty, s.TsStartNs + int64(cadence*1000), elapsed, next.KVUsage})
+		elapsed := math.Max(20, cadence-float64(from.DurationUs)-w.constant)
+		out = append(out, rewritten{s, s.ID, s.ID - empty, from.TsStartNs + int64(cadence*1000), elapsed, to.KVUsage})
 	}
 	return out
 }
@@ -156,7 +163,7 @@ func (w rewriting) folder(t testing.TB, src string, run *trace.Run, dep *deploy.
 	config := repo.Read(t, src, "config.json")
 	name := "server.log"
 	var b strings.Builder
-	passes := w.passes(run)
+	passes := w.passes(run, dep)
 	if w.form == "fpm" {
 		name = "fpm.p.0.jsonl"
 		steps, err := rows.Rebuild(run, dep, features.V11)

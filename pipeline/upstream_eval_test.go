@@ -180,7 +180,7 @@ func (p *original) tell(t *testing.T, w rewriting) told {
 // sameCounts: every pass of the step table is read back with its counts.
 func (p *original) sameCounts(t *testing.T, w rewriting, ext *result.Extract, run *trace.Run) {
 	t.Helper()
-	passes := w.passes(p.run)
+	passes := w.passes(p.run, p.dep)
 	if len(run.Iterations) != len(passes) || len(ext.Runs[0].Records.Dropped) > 0 {
 		t.Errorf("%s: got %d iterations, %v dropped, want %d", p.name, len(run.Iterations), ext.Runs[0].Records.Dropped, len(passes))
 		return
@@ -207,7 +207,7 @@ func (p *original) contextError(w rewriting, run *trace.Run) float64 {
 			filled = append(filled, tt.DecodeContext)
 		}
 	}
-	for i, q := range w.passes(p.run) {
+	for i, q := range w.passes(p.run, p.dep) {
 		st := p.steps.At(q.id)
 		if st.Known() && st.In.DecodeContextTokens > 0 && i < len(filled) {
 			errs = append(errs, math.Abs(filled[i]-st.In.DecodeContextTokens)/st.In.DecodeContextTokens)

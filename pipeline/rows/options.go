@@ -96,8 +96,22 @@ func AssumedLag(d *deploy.Deployment) int {
 // result is there, whatever was scheduled meanwhile (vllm/v1/engine/core.py: step_with_batch_queue() and
 // log_iteration_details()), so that the passes of its log have none.
 func (s *Steps) AssumedLag() int {
-	if s.Run.Aggregate != nil && len(s.Run.Iterations) > 0 && s.Run.Iterations[0].Form == trace.IterationLog {
+	if s.areOfLog() {
 		return 0
 	}
 	return AssumedLag(s.Dep)
+}
+
+// IsAsync reports whether the engine that ran the steps schedules asynchronously: with a lag it does,
+// whatever run.yaml states. The passes of vLLM's log have no lag either way.
+func (s *Steps) IsAsync(lag int) bool {
+	if s.areOfLog() {
+		return s.Dep.Engine.IsAsync()
+	}
+	return lag > 0
+}
+
+// areOfLog reports whether the steps are passes of vLLM's log.
+func (s *Steps) areOfLog() bool {
+	return s.Run.Aggregate != nil && len(s.Run.Iterations) > 0 && s.Run.Iterations[0].Form == trace.IterationLog
 }

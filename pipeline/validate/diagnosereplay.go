@@ -93,7 +93,7 @@ func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
 	if err != nil {
 		return 0, 0, false
 	}
-	async := t.Lag == 0
+	async := !t.IsAsync
 	same, err := identicalBatches(forced, t.Deployment, steps, async)
 	if err != nil || same == nil || *same < reproducedShare {
 		return 0, 0, false

@@ -261,7 +261,8 @@ func TestEvalStock(t *testing.T) {
 			t.Fatal(err)
 		}
 		fmt.Printf("\nstock spans, pooled composed coefficients, idle delays, %d shared prompt tokens\n", shared)
-		most := map[string]plainLimit{"jan20-codellama-train-1": {0.3, 0.12, 0.05}, "jan20-prefill-llama7b-tp1-1": {0.22, 0.09, 0.05}}
+		// The last run has five loads of 40 requests, of which chance alone moves a distance by 0.2.
+		most := map[string]plainLimit{"jan20-codellama-train-1": {0.3, 0.12, 0.05}, "jan20-prefill-llama7b-tp1-1": {0.3, 0.35, 0.1}}
 		if shared > 0 {
 			most["jan20-codellama-prefill-1"] = plainLimit{0.15, 0.12, 0.05}
 		}

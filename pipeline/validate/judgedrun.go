@@ -44,6 +44,7 @@ type stored struct {
 	Saturation *rows.LoadVerdicts `json:"saturation"`
 	Lag        int                `json:"lag"`
 	Measured   bool               `json:"measured"` // the lag was measured, not assumed
+	IsAsync    bool               `json:"is_async"` // the engine schedules asynchronously
 	Quality    rows.Quality       `json:"quality"`
 	Findings   []trace.Finding    `json:"findings"`
 	Parts      []rows.Part        `json:"parts"`
@@ -96,6 +97,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	if err := t.findLag(steps, space, set, o); err != nil {
 		return nil, err
 	}
+	t.IsAsync = steps.IsAsync(t.Lag)
 	t.beta, err = steps.Beta(space, rows.Options{
 		Target:    set.BetaTarget,
 		Lag:       t.Lag,
@@ -110,7 +112,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	}
 	t.Findings = append(t.Findings, t.beta.Findings...)
 	if !o.StepsOnly {
-		if t.Identical, err = identicalBatches(forced, dep, steps, t.Lag > 0); err != nil {
+		if t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync); err != nil {
 			return nil, err
 		}
 	}

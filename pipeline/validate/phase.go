@@ -39,10 +39,9 @@ type replayedPhase struct {
 	originNs  int64 // first arrival
 	marks     []stepMark
 	simulated *markLog // marks of the plain replay
-	lag       int
-	clients   int    // of a closed loop
-	load      string // deploy.LoadOpen or deploy.LoadClosed, as replayed
-	undecided string // why it cannot be judged
+	clients   int      // of a closed loop
+	load      string   // deploy.LoadOpen or deploy.LoadClosed, as replayed
+	undecided string   // why it cannot be judged
 	findings  []trace.Finding
 }
 
@@ -55,9 +54,6 @@ func replayPhase(marks []stepMark, all []Request, phase *deploy.Phase, content C
 		if m.startNs >= phase.StartNs && m.startNs < phase.EndNs {
 			p.marks = append(p.marks, m)
 		}
-	}
-	if e.Async {
-		p.lag = 1
 	}
 	p.runVariants()
 	return p
@@ -203,8 +199,12 @@ func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 		v.Metrics.Capacity = p.capacity(plain)
 		v.Excluded = plain.excluded
 		if p.simulated != nil {
-			recordedGaps := tokenGaps(p.marks, p.lag, splitNs)
-			simulatedGaps := tokenGaps(p.simulated.marks, p.lag, splitNs)
+			simulatedLag := 0
+			if p.engine.Async {
+				simulatedLag = 1
+			}
+			recordedGaps := tokenGaps(p.marks, p.engine.lag, splitNs)
+			simulatedGaps := tokenGaps(p.simulated.marks, simulatedLag, splitNs)
 			v.Metrics.ITLGap = Compare(recordedGaps, simulatedGaps, false) // printed, never gated
 		}
 	}

@@ -205,6 +205,7 @@ func (t *judgedRun) cutNs(phase *deploy.Phase) int64 {
 // residuals of the two noisy replays.
 type engine struct {
 	sim.Config            // of the plain replay
+	lag        int        // of the recorded steps
 	residuals  *sim.Noise // ratios of the artifact; nil: no replay with noise
 	scatter    *scatter   // residual ratios relative to the drift curve; nil: no drift-corrected replay
 	drift      *drift
@@ -224,7 +225,8 @@ func (j *job) engineOf(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (en
 	e.Seed = j.o.Seed
 	e.Done = j.done
 	if t.beta != nil {
-		e.Async = t.Lag > 0
+		e.Async = t.IsAsync
+		e.lag = t.Lag
 	}
 	if j.set.Gamma > 0 {
 		e.GammaEMA = j.set.Gamma

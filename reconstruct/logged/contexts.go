@@ -341,8 +341,8 @@ func (f *filler) fillPrompts() {
 			p.cutPrompts = 0 // the last prompt ended exactly at the budget
 		}
 		f.fillChunks(p, ended, next)
-		if i > 0 && i+d.lag < len(f.passes) && int64(len(ended)) == p.prefills {
-			d.addRequests(&f.passes[i-1], p, &f.passes[i+d.lag], ended)
+		if int64(len(ended)) == p.prefills {
+			d.addRequests(f.passes, i, ended)
 		}
 	}
 	f.out.DelaysUs = d.delaysUs()

@@ -12,12 +12,13 @@ import (
 
 // clientDelays measures the time from the client to the engine and back. For a request that arrived
 // at an idle engine it is exact. For any other it is bounded, because its prompt ran in the first
-// pass that began after it arrived.
+// pass that was scheduled after it arrived.
 type clientDelays struct {
 	idle   []float64 // us
 	bounds []delayBound
 	lag    int   // number of passes between the one that ran a prompt and the one whose log line precedes the first chunk
 	lateNs int64 // correction of the chunks' clock for lag
+	ahead  int   // number of passes that were not finished when a pass was scheduled: 1 with asynchronous scheduling
 }
 
 // findDelayLag returns an empty clientDelays with its lag set: 0, or 1 if log lines are written
@@ -36,6 +37,9 @@ func (f *filler) findDelayLag() clientDelays {
 		}
 	}
 	if len(after[0]) < leastVotes || !(medianDeviation(after[1]) < lagMargin*medianDeviation(after[0])) {
+		if f.dep.Engine.IsAsync() && f.run.Iterations[0].Form == trace.IterationLog {
+			return clientDelays{ahead: 1}
+		}
 		return clientDelays{}
 	}
 	return clientDelays{lag: 1, lateNs: trace.Ns(-stat.Median(after[1]) / 1000)}
@@ -60,22 +64,27 @@ type delayBound struct {
 // idleRequests is the number of exact delays from which on the bounds are not used.
 const idleRequests = 5
 
-// addRequests adds the delays of the requests whose prompts ended in pass p. before is the pass
-// before p, and line is the pass whose log line precedes their first chunks.
-func (d *clientDelays) addRequests(before, p, line *pass, ended []*clientRequest) {
-	if !p.hasStart || !before.hasEnd {
+// addRequests adds the delays of the requests whose prompts ended in the i-th pass.
+func (d *clientDelays) addRequests(passes []pass, i int, ended []*clientRequest) {
+	p := &passes[i]
+	if i <= d.ahead || i+d.lag >= len(passes) || !p.hasStart || !passes[i-1].hasEnd {
 		return
 	}
+	line := &passes[i+d.lag] // its log line precedes the first chunks
+	// The prompts waited when p was scheduled, which is when the pass ahead of it began, and not yet when
+	// the pass before that one was.
+	scheduled := &passes[i-d.ahead]
+	before := &passes[i-d.ahead-1]
 	for _, o := range ended {
 		if !(o.ttftUs > 0) {
 			continue
 		}
 		sent := float64(o.firstNs+d.lateNs)/1000 - o.ttftUs
 		switch {
-		case p.idle && len(ended) == 1 && p.decodes == 0 && sent >= float64(before.endNs)/1000:
+		case p.idle && len(ended) == 1 && p.decodes == 0 && sent >= float64(passes[i-1].endNs)/1000:
 			d.idle = append(d.idle, o.ttftUs-float64(line.endNs-p.startNs)/1000)
-		case !p.idle && before.hasStart:
-			if hi := float64(p.startNs)/1000 - sent; hi > 0 {
+		case !p.idle && scheduled.hasStart && before.hasStart:
+			if hi := float64(scheduled.startNs)/1000 - sent; hi > 0 {
 				lo := max(0, float64(before.startNs)/1000-sent)
 				d.bounds = append(d.bounds, delayBound{lo, true}, delayBound{hi, false})
 			}

@@ -104,15 +104,15 @@ func TestRegressors(t *testing.T) {
 // TestClientDelays: exact delays behind idle engines, and bounds of the others. A first chunk at 200 us of a request whose
 // TTFT is 150 us was sent at 50 us; the pass began at 60 us and its line is at 190 us, so the delay is 150 - 130 = 20 us.
 func TestClientDelays(t *testing.T) {
-	ran := func(start, end int64, idle bool, decodes int64) *pass {
-		return &pass{startNs: start * 1000, endNs: end * 1000, hasStart: true, hasEnd: true, idle: idle, decodes: decodes}
+	ran := func(start, end int64, idle bool, decodes int64) pass {
+		return pass{startNs: start * 1000, endNs: end * 1000, hasStart: true, hasEnd: true, idle: idle, decodes: decodes}
 	}
 	request := func(first, ttft int64) []*clientRequest {
 		return []*clientRequest{{firstNs: first * 1000, ttftUs: float64(ttft)}}
 	}
 	for _, c := range []struct {
 		name      string
-		before, p *pass
+		before, p pass
 		ended     []*clientRequest
 		idle      []float64
 		bounds    []delayBound
@@ -126,10 +126,20 @@ func TestClientDelays(t *testing.T) {
 		{"no TTFT", ran(55, 60, false, 0), ran(60, 190, false, 0), request(200, 0), nil, nil},
 	} {
 		d := clientDelays{}
-		d.addRequests(c.before, c.p, c.p, c.ended)
+		d.addRequests([]pass{c.before, c.p}, 1, c.ended)
 		if !reflect.DeepEqual(d.idle, c.idle) || !reflect.DeepEqual(d.bounds, c.bounds) {
 			t.Errorf("%s: got %v and %v", c.name, d.idle, d.bounds)
 		}
+	}
+	// The pass was scheduled when the one ahead of it began, at 55 us, and the one before that began at 52.
+	ahead := clientDelays{ahead: 1}
+	ahead.addRequests([]pass{ran(52, 55, false, 0), ran(55, 60, false, 0), ran(60, 190, false, 0)}, 2, request(200, 150))
+	if !reflect.DeepEqual(ahead.bounds, []delayBound{{2, true}, {5, false}}) {
+		t.Errorf("asynchronous scheduling: got %v", ahead.bounds)
+	}
+	ahead.addRequests([]pass{ran(55, 60, false, 0), ran(60, 190, false, 0)}, 1, request(200, 150))
+	if len(ahead.bounds) != 2 {
+		t.Errorf("asynchronous scheduling: got %v of the second pass, want no more", ahead.bounds)
 	}
 	d := clientDelays{bounds: []delayBound{{0, true}, {10, false}, {4, true}, {8, false}, {20, true}, {30, false}}}
 	if got := d.delaysUs(); !reflect.DeepEqual(got, []float64{6}) {
