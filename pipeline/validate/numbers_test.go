@@ -172,6 +172,7 @@ func TestOtherBatchesAreBlamed(t *testing.T) {
 	quarter := 0.25
 	judged.Identical = &quarter
 	judged.Lag = lagOf[!isAsync]
+	judged.IsAsync = !isAsync
 	var d result.Diagnosis
 	j.blameScheduling(&d, judged)
 	if d.Cause != result.CauseLag || *d.Evidence != shares[isAsync] || !strings.Contains(d.Sentence, "not 25 %") {
@@ -181,6 +182,7 @@ func TestOtherBatchesAreBlamed(t *testing.T) {
 		t.Errorf("got a lag of %d, %g, %v, want %d", lag, share, ok, lagOf[isAsync])
 	}
 	judged.Lag = lagOf[isAsync]
+	judged.IsAsync = isAsync
 	d = result.Diagnosis{}
 	j.blameScheduling(&d, judged)
 	if d.Cause != result.CauseScheduler || *d.Evidence != 0.25 || !strings.Contains(d.Sentence, "the simulator forms 25 % of the recorded batches as they were: compare max_num_seqs") {
