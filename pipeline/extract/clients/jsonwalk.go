@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -60,7 +61,7 @@ func (w walker) object(use func(key string) error) error {
 	for w.dec.More() {
 		token, err := w.dec.Token()
 		if err != nil {
-			return err
+			return asCut(err)
 		}
 		key := token.(string)
 		if seen[key] {
@@ -70,11 +71,11 @@ func (w walker) object(use func(key string) error) error {
 		w.keep(keyBytes + int64(len(key)))
 		held += keyBytes + int64(len(key))
 		if err := use(key); err != nil {
-			return err
+			return asCut(err)
 		}
 	}
 	_, err = w.dec.Token() // the closing brace
-	return err
+	return asCut(err)
 }
 
 // array calls use for each element of an array; use must read it.
@@ -85,10 +86,19 @@ func (w walker) array(use func() error) error {
 	}
 	for w.dec.More() {
 		if err := use(); err != nil {
-			return err
+			return asCut(err)
 		}
 	}
 	_, err = w.dec.Token() // the closing bracket
+	return asCut(err)
+}
+
+// asCut returns the error inside an object or array. There the end of the text is a cut, which a decoder
+// between two values reports as io.EOF.
+func asCut(err error) error {
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
 	return err
 }
 

@@ -234,8 +234,19 @@ func TestRestOfAFile(t *testing.T) {
 // TestTimesOfBenchByHand: a first token after 500 ms and gaps of 100 and 200 ms end 800 ms after the start.
 func TestTimesOfBenchByHand(t *testing.T) {
 	c := readFiles(t, map[string]string{"bench.json": benchText})
-	if len(c.Requests) != 2 {
-		t.Fatalf("got %d requests", len(c.Requests))
+	if len(c.Requests) != 2 || len(c.Acc.Dropped) != 0 {
+		t.Fatalf("got %d requests, dropped %v", len(c.Requests), c.Acc.Dropped)
+	}
+	two := readFiles(t, map[string]string{"bench.json": benchText + benchText})
+	if len(two.Requests) != 4 || len(two.Acc.Dropped) != 0 || two.Requests[3].Line != 2 || two.Requests[3].ID != "bench.2-1" {
+		t.Errorf("two results: got %+v, dropped %v", two.Requests, two.Acc.Dropped)
+	}
+	for n := 1; n < len(benchText); n += 15 { // a second result that is cut anywhere
+		cut := readFiles(t, map[string]string{"bench.json": benchText + benchText[:n]})
+		list := cut.Acc.ExampleList()
+		if len(cut.Requests) != 2 || len(list) != 1 || list[0].Reason != source.CodeCut || !strings.HasPrefix(list[0].What, "result 2 of the file: ") {
+			t.Errorf("a second of %d bytes: got %d requests, %v", n, len(cut.Requests), list)
+		}
 	}
 	r := &c.Requests[0]
 	if !near(r.TTFTUs.V, 500_000) || !near(r.E2EUs.V, 800_000) || r.Chunks.V != 3 || len(r.ChunkGapsUs) != 2 || !near(r.ChunkGapsUs[1], 200_000) ||
