@@ -764,3 +764,17 @@ func TestDrawnTraffic(t *testing.T) {
 		}
 	}
 }
+
+// TestLargestFleet: the best allocation is searched for up to ten servers.
+func TestLargestFleet(t *testing.T) {
+	f := &Fleet{Capacity: map[string]int{"H100": 20}, Policy: policyNone}
+	var demands []Demand
+	for i := range 11 {
+		demands = append(demands, Demand{Name: fmt.Sprint(i), Priority: 1, RateRPS: 1, Options: []Option{{Accelerator: "H100", Type: "H100", Units: 1, RateRPS: 2, UnitCost: 1}}})
+	}
+	for n, want := range map[int]bool{10: true, 11: false} {
+		if plan, err := f.Optimum(demands[:n]); err != nil || (plan != nil) != want {
+			t.Errorf("%d servers: got %+v, %v", n, plan, err)
+		}
+	}
+}

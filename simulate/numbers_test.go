@@ -246,6 +246,23 @@ func TestTablesOfAFile(t *testing.T) {
 			t.Errorf("got %+v, want %+v", a, c.want)
 		}
 	}
+	// What the tables themselves contradict is in the sentence, and a deployment that they cannot describe is refused.
+	for tp, want := range map[int64]string{2: "", 8: "; rows slower than at tensor-parallel size 4: attention_decode ("} {
+		d := onH100(t)
+		d.TP = tp
+		s, err := For(t.Context(), d, &Options{Model: ModelTables})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if isNamed := want != ""; strings.Contains(s.Trust.Sentence, "; rows slower than ") != isNamed || !strings.Contains(s.Trust.Sentence, want) || len(s.Trust.Contradictions) > 0 != isNamed || s.Step == nil {
+			t.Errorf("tp %d: got %q", tp, s.Trust.Sentence)
+		}
+	}
+	uneven := onH100(t)
+	uneven.TP = 3
+	if _, err := For(t.Context(), uneven, &Options{Model: ModelTables}); err == nil || !strings.Contains(err.Error(), "tensor_parallel_size: got 3, want a divisor of 32 heads") {
+		t.Errorf("got %v", err)
+	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "x.kernels")
 	repo.Write(t, "no tables", path)

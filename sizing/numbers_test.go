@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,49 @@ func TestLongPromptsOfAWorkload(t *testing.T) {
 		row, err := c.row(ctx)
 		if !errors.Is(err, context.Canceled) || row.TP != 2 || row.Serve == "" || row.Refused != "" {
 			t.Errorf("%s: got %+v, %v", name, row, err)
+		}
+	}
+}
+
+// lasting is a context that is cancelled once it was asked so often.
+type lasting struct {
+	context.Context
+	left int
+}
+
+func (c *lasting) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// TestSearchesThatAreCancelled: wherever a search is cancelled, it reports that and no number of servers.
+func TestSearchesThatAreCancelled(t *testing.T) {
+	with := func(load predict.Load) *candidate { return oneServer(t, onL4(load, "ttft.p90=500ms", 1)) }
+	clients := with(predict.Load{Clients: 200, InputTokens: 300, OutputTokens: 3})
+	arrivals := with(predict.Load{RateRPS: 60, InputTokens: 300, OutputTokens: 3})
+	for _, c := range []struct {
+		c     *candidate
+		tries []int // how often the search asks; the last answer is the number of servers
+		want  int
+	}{{clients, []int{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, 11}, {arrivals, []int{0, 3, 13}, 3}, {with(predict.Load{Workload: everyFortyMs()}), []int{0, 1}, 1}} {
+		for i, left := range c.tries {
+			n, why, err := c.c.fewest(&lasting{t.Context(), left})
+			if isLast := i == len(c.tries)-1; isLast && (n != c.want || why != "" || err != nil) || !isLast && (n != 0 || !errors.Is(err, context.Canceled)) {
+				t.Errorf("%+v after %d: got %d, %q, %v", c.c.q.Load, left, n, why, err)
+			}
+		}
+	}
+	if clients.highest != 19 || math.Abs(arrivals.highest-26.92) > 0.01 {
+		t.Errorf("got %g clients and %g requests/s of a server", clients.highest, arrivals.highest)
+	}
+	apart := with(predict.Load{RateRPS: 3, InputTokens: 300, OutputTokens: 3})
+	for _, left := range []int{0, 8, 11} {
+		row := Row{}
+		err := apart.pools(&lasting{t.Context(), left}, &row)
+		if done := left == 11; done && (err != nil || row.Prefill != 1 || row.Replicas != 2) || !done && (!errors.Is(err, context.Canceled) || row.Refused != "" || row.Replicas > 0) {
+			t.Errorf("prefill apart after %d: got %+v, %v", left, row, err)
 		}
 	}
 }
