@@ -8,6 +8,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sort"
+
+	"gonum.org/v1/gonum/mat"
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -127,6 +130,9 @@ func (fit CensoredFit) Blocks(d *Data, w []float64, o Options) []BlockGram {
 // block with a term.
 const bootRidge = 1e-9
 
+// rounding is what an eigenvalue that is zero is at most, relative to the largest.
+const rounding = 1e-13
+
 // bootstrap has the scaled normal equations of every block, over the columns that are not all
 // zero.
 type bootstrap struct {
@@ -217,7 +223,28 @@ func (b *bootstrap) solveAll() ([]bool, error) {
 		}
 		known[j] = null < 0.02 && b.se[r] > 0
 	}
+	if null := sort.Search(m, func(k int) bool { return values[k] > rounding*values[m-1] }); null > 0 {
+		b.withoutNull(values, vectors, null, d.rhs)
+	}
 	return known, nil
+}
+
+// withoutNull computes the inverse and the answer again without the first null eigenvectors: directions in
+// which no row varies. No block has a part in them but rounding errors, and an inverse of 1/bootRidge along
+// them would make these errors figures.
+func (b *bootstrap) withoutNull(values []float64, vectors *mat.Dense, null int, rhs []float64) {
+	m := len(b.idx)
+	clear(b.inv)
+	for k := null; k < m; k++ {
+		for r := range m {
+			for c := range m {
+				b.inv[r*m+c] += vectors.At(r, k) * vectors.At(c, k) / (values[k] + bootRidge)
+			}
+		}
+	}
+	for r := range m {
+		b.gamma[r] = Dot(b.inv[r*m:(r+1)*m], rhs)
+	}
 }
 
 // draw is the workspace of one refit of the bootstrap.
