@@ -216,6 +216,11 @@ func TestTwoOfAHundred(t *testing.T) {
 	wanted{100, 3, 0, true, "3 of 100"}.compare(t, "negative", cachedTokens(cached(3, -1, true)))
 	wanted{100, 3, 0, true, "3 of 100 requests have cached tokens, and run.yaml says enable_prefix_caching false"}.compare(t, "no cache", cachedTokens(cached(3, 5, false)))
 	wanted{100, 0, 0, false, ""}.compare(t, "none cached", cachedTokens(cached(3, 0, false)))
+	single := cached(0, 0, true)
+	for i := range 3 {
+		single.run.Requests[i].PromptTokens.V, single.run.Requests[i].CachedTokens.V = 1, 1
+	}
+	wanted{100, 3, 0, true, "3 of 100"}.compare(t, "prompts of one token", cachedTokens(single))
 
 	outside := func(odd int, ns int64) *facts {
 		f := emptyFacts()
@@ -463,5 +468,114 @@ func TestOthersOfALog(t *testing.T) {
 		if r := of(change); r.broken || r.checked != 0 {
 			t.Errorf("%s: got %+v", name, r)
 		}
+	}
+}
+
+// TestTimesThatDoNotGoWithLengths: times that are as many for answers of 11 tokens as for those of 101, and fewer for the longer ones.
+func TestTimesThatDoNotGoWithLengths(t *testing.T) {
+	of := func(n int, ofTime func(i int) float64) reading {
+		var r reading
+		var times, lengths []float64
+		for i := range n {
+			times = append(times, ofTime(i))
+			lengths = append(lengths, []float64{11, 101}[i%2])
+		}
+		r.goesAtAll(times, lengths, "the time")
+		return r
+	}
+	wide := func(i int) float64 { return []float64{1, 1, 100, 100}[i%4] }
+	if r := of(800, wide); !r.broken || r.violated != 800 || math.Abs(r.largest-0.5) > 1e-9 {
+		t.Errorf("unrelated times of twice the spread: got %+v, want 0.5", r)
+	}
+	if r := of(200, wide); r.broken {
+		t.Errorf("fewer of them: got %+v", r)
+	}
+	if r := of(200, func(i int) float64 { return []float64{1, 1, 10, 10}[i%4] }); !r.broken || math.Abs(r.largest-1) > 1e-9 {
+		t.Errorf("of the same spread: got %+v, want 1", r)
+	}
+	if r := of(200, func(i int) float64 { return []float64{10, 1}[i%2] }); !r.broken || math.Abs(r.largest-2) > 1e-9 {
+		t.Errorf("the other way round: got %+v, want 2", r)
+	}
+	if r := of(49, func(i int) float64 { return []float64{10, 1}[i%2] }); r.broken {
+		t.Errorf("49 requests: got %+v", r)
+	}
+	if r := of(200, func(i int) float64 { return []float64{10, 0}[i%2] }); r.broken {
+		t.Errorf("a half without times: got %+v", r)
+	}
+}
+
+// TestSumsOfChunks: the gaps between chunks add up to the time after the first token within 2 % and 2 ms.
+func TestSumsOfChunks(t *testing.T) {
+	of := func(odd int, moreUs float64, chunks int64) reading {
+		return clientChunks(servedBy(func(i int, o *trace.ObservedRequest) {
+			if i < odd {
+				o.ChunkGapsUs = append(slices.Clone(o.ChunkGapsUs), moreUs)
+				o.Chunks.V = chunks
+			}
+		}))
+	}
+	wanted{100, 0, 1, false, ""}.compare(t, "within 2 % and 2 ms", of(5, 4e3, 11))
+	wanted{100, 5, 5, true, "in 5 of 100 answers the gaps between chunks do not add up to the time after the first token, by up to 5 ms"}.compare(t, "5 ms", of(5, 5e3, 11))
+	wanted{100, 5, 5.5, true, "5 of 100 answers have other numbers of chunks than of tokens, by up to 5.5 times"}.compare(t, "few chunks", of(5, 0, 2))
+	wanted{100, 4, 5.5, false, ""}.compare(t, "of four", of(4, 0, 2))
+	wanted{100, 0, 2.75, false, ""}.compare(t, "not so few", of(5, 0, 4))
+	wanted{100, 5, 4, true, ""}.compare(t, "many chunks", of(5, 0, 44))
+}
+
+// TestGapsBesideEqualTimes: times that are equal are named before gaps that were cut off, and gaps in whole ms are not named.
+func TestGapsBesideEqualTimes(t *testing.T) {
+	f := emptyFacts()
+	for i := range 20 {
+		f.loads = append(f.loads, clientRequest{sentUs: float64(i), prompt: float64(i), output: float64(i), ttftUs: 1000.5, e2eUs: 5000.25 + float64(i)})
+		f.run.Observed = append(f.run.Observed, trace.ObservedRequest{ChunkGapsUs: []float64{1.5, 2.5, 3.5, 9.5}})
+	}
+	wanted{40, 20, 1, true, "time to the first token"}.compare(t, "both", timesEqual(f))
+	for i := range f.loads {
+		f.loads[i].ttftUs += float64(i)
+	}
+	wanted{80, 20, 0.25, true, "20 of 80 gaps between chunks take exactly 0.0095 ms, the longest of all"}.compare(t, "gaps", timesEqual(f))
+	for i := range f.run.Observed {
+		f.run.Observed[i].ChunkGapsUs = []float64{1000, 2000, 3000, 9500.5}
+	}
+	wanted{40, 0, 0, false, ""}.compare(t, "whole ms", timesEqual(f))
+}
+
+// TestCopiedTimesOfLevels: fine times that occur at another load too were copied, and coarse ones may be equal by chance.
+func TestCopiedTimesOfLevels(t *testing.T) {
+	of := func(ttftMs, tpotMs float64) reading {
+		f := emptyFacts()
+		for k := range 3 {
+			f.run.Points = append(f.run.Points, level(func(p *trace.LoadPoint) { p.TTFTMs.V, p.TPOTMs, p.RateRPS.V = ttftMs, tpotMs, float64(k+1) }))
+		}
+		return levelsDiffer(f)
+	}
+	wanted{3, 2, 2, true, "2 of 3 load levels have the times of another one, to 5 digits, at another load: rows were copied"}.compare(t, "fine", of(1000.4, 10.123))
+	wanted{3, 0, 0, false, ""}.compare(t, "a coarse TTFT", of(1000, 10.123))
+	wanted{3, 0, 0, false, ""}.compare(t, "a coarse TPOT", of(1000.4, 10.1))
+	one := emptyFacts()
+	one.run.Points = []trace.LoadPoint{level(func(p *trace.LoadPoint) { p.TTFTMs.OK = false }), level(func(p *trace.LoadPoint) { p.E2EMs.OK = false }), level(func(p *trace.LoadPoint) { p.E2EMs.V = 0 })}
+	wanted{text: "no load level has TTFT and E2E"}.compare(t, "half of the times", levelSums(one))
+}
+
+// TestTimesOfBusySteps: only time between steps that run requests is measured by stamps.
+func TestTimesOfBusySteps(t *testing.T) {
+	f := emptyFacts()
+	at := int64(0)
+	for i := range int64(100) {
+		s := trace.Step{ID: i, TsStartNs: at, RunningDepth: 1}
+		at += 10e6 + i%3*1e6
+		if i%10 == 5 {
+			s.RunningDepth = 0
+			at += 1000e6
+		}
+		f.run.Steps = append(f.run.Steps, s)
+	}
+	// Of the 99 gaps 20 are beside a step that runs nothing. The others take 11 ms on the mean.
+	r := stepRounding(f)
+	if math.Abs(r.largest-1.0/11) > 0.003 || r.checked != 100 {
+		t.Errorf("got %+v, want a grid of 1 ms in 11 ms", r)
+	}
+	if f.lookaheadBlocks() != 1 || f.lookaheadTokens() != 0 {
+		t.Errorf("got %d blocks ahead without drafts", f.lookaheadBlocks())
 	}
 }
