@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff/forest"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -604,6 +605,180 @@ func TestStateOfAForecast(t *testing.T) {
 		page, _, err := Page(s)
 		if err != nil || !strings.Contains(string(page), want) || strings.Contains(string(page), map[bool]string{true: "TRAINED", false: "JUDGED"}[evaluate]) {
 			t.Errorf("evaluated %v: got no page with %s, %v", evaluate, want, err)
+		}
+	}
+}
+
+// TestPartsOfARow: whether a request is warm-up, how states agree, what the requests' records give, and the blocks of prompts.
+func TestPartsOfARow(t *testing.T) {
+	some := trace.Some[int64]
+	d := testkit.Small(1000)
+	d.Engine.PrefixCaching = true
+	b := &rowBuilder{src: source{Run: &trace.Run{}, Deployment: d}, out: &Result{}, warmUpNs: 100, counts: &queueState{}}
+	for at, want := range map[int64]bool{99: true, 100: false} {
+		if got := b.isWarmUp(&requestLife{arrived: some(at)}); got != want {
+			t.Errorf("an arrival at %d ns: got warm-up %v", at, got)
+		}
+	}
+	d.Phases = []deploy.Phase{{Name: deploy.WarmupPhase, StartNs: 100, EndNs: 200}, {Name: "load", StartNs: 0, EndNs: 100}}
+	for at, want := range map[int64]bool{99: false, 100: true, 199: true, 200: false} {
+		if got := b.isWarmUp(&requestLife{arrived: some(at)}); got != want {
+			t.Errorf("an arrival at %d ns beside phases: got warm-up %v", at, got)
+		}
+	}
+	d.Phases = nil
+	for _, c := range []struct {
+		why      reason
+		at       int64
+		complete bool
+		keep     bool
+		want     reason
+	}{{"", 500, true, false, ""}, {aborted, 50, true, false, aborted}, {"", 50, true, false, warmUp}, {"", 305, true, false, saturated}, {"", 305, true, true, ""}, {"", 500, false, false, incompleteJourneys}} {
+		b.src.Saturated = []rows.Span{{StartNs: 300, EndNs: 310}}
+		b.complete, b.o.KeepSaturated = c.complete, c.keep
+		if got := b.refusedReason(&requestLife{reason: c.why, arrived: some(c.at)}); got != c.want {
+			t.Errorf("%+v: got %q", c, got)
+		}
+	}
+
+	// A step from 1000 to 1100 ns that counts 2 waiting and 3 running requests.
+	st := &trace.Step{TsStartNs: 1000, TsEndNs: 1100, WaitingDepth: 2, RunningDepth: 3}
+	for _, c := range []struct {
+		name             string
+		waiting, running int64
+		at               int64
+		status           queueStatus
+		life             requestLife
+		want             stateAgreement
+	}{
+		{"equal", 2, 3, 5000, waiting, requestLife{queued: some(2000)}, stateAgreement{Rows: 1, Equal: 1}},
+		{"other requests wait, inside", 1, 3, 1100, waiting, requestLife{queued: some(2000)}, stateAgreement{Rows: 1, Inside: 1}},
+		{"other requests run, queued later", 2, 4, 1101, waiting, requestLife{queued: some(1101)}, stateAgreement{Rows: 1, Between: 1}},
+		{"queued before its end", 2, 4, 1101, waiting, requestLife{queued: some(1100)}, stateAgreement{Rows: 1, Other: 1}},
+		{"queued at an unknown time", 2, 4, 1101, waiting, requestLife{finished: some(9000)}, stateAgreement{Rows: 1, Other: 1}},
+		{"finished since", 2, 4, 1101, gone, requestLife{finished: some(1001), queued: some(9000)}, stateAgreement{Rows: 1, Between: 1}},
+		{"finished before", 2, 4, 1101, gone, requestLife{finished: some(1000)}, stateAgreement{Rows: 1, Other: 1}},
+		{"runs", 2, 4, 1101, running, requestLife{queued: some(9000), finished: some(9000)}, stateAgreement{Rows: 1, Other: 1}},
+	} {
+		b.out = &Result{}
+		b.lives = []requestLife{c.life}
+		b.counts = &queueState{status: []queueStatus{c.status}}
+		b.counts.inStatus[waiting], b.counts.inStatus[running] = c.waiting, c.running
+		if b.compareStates(st, c.at); b.out.Agreement != c.want {
+			t.Errorf("%s: got %+v, want %+v", c.name, b.out.Agreement, c.want)
+		}
+	}
+
+	// Times of a request that arrived at 1 ms, made its tokens from 3 to 13 ms and departed at 21 ms.
+	b.steps = newRecordedSteps(&trace.Run{Steps: []trace.Step{{ID: 1, TsStartNs: 13e6, WaitingDepth: 4, RunningDepth: 5, KVUsage: 0.5}}}, 1, 0)
+	for _, c := range []struct {
+		name      string
+		change    func(l *requestLife)
+		tpot, e2e trace.Opt[float64]
+		ends      trace.Opt[int64]
+	}{
+		{"eleven tokens", func(*requestLife) {}, trace.Some(1.0), trace.Some(20.0), some(4)},
+		{"two", func(l *requestLife) { l.output.V = 2 }, trace.Some(10.0), trace.Some(20.0), some(4)},
+		{"one", func(l *requestLife) { l.output.V = 1 }, trace.Opt[float64]{}, trace.Some(20.0), some(4)},
+		{"unknown", func(l *requestLife) { l.output.OK = false }, trace.Opt[float64]{}, trace.Some(20.0), some(4)},
+		{"departed at once", func(l *requestLife) { l.departed.V = 1e6 }, trace.Some(1.0), trace.Some(0.0), some(4)},
+		{"finished before the step", func(l *requestLife) { l.finished.V = 12e6 }, trace.Some(0.9), trace.Some(20.0), trace.Opt[int64]{}},
+	} {
+		l := requestLife{arrived: some(1e6), first: some(3e6), finished: some(13e6), departed: some(21e6), output: some(11)}
+		c.change(&l)
+		var r Row
+		b.fillTargets(&r, &l)
+		if r.TTFTMs != 2 || r.TPOTMs.OK != c.tpot.OK || c.tpot.OK && !near9(r.TPOTMs.V, c.tpot.V) || r.E2EMs != c.e2e || r.EndWaiting != c.ends {
+			t.Errorf("%s: got %+v", c.name, r)
+		}
+	}
+	var r Row
+	b.fillTargets(&r, &requestLife{arrived: some(2e6), departed: some(1e6)})
+	if r.E2EMs.OK || r.TPOTMs.OK || r.EndRunning.OK {
+		t.Errorf("a stamp that runs back: got %+v", r)
+	}
+
+	// Blocks of 4 tokens. A group that states 10 tokens shares 2 blocks; one that does not shares as many as it was seen to.
+	x := newBlockIndex(d)
+	if x.blockSize != 4 || x.capacity != 1000 {
+		t.Errorf("got %+v", x)
+	}
+	stated := &requestLife{prompt: some(18), group: "a", groupTokens: some(10)}
+	open := &requestLife{prompt: some(18), group: "b"}
+	own := &requestLife{prompt: some(18)}
+	x.insertPrompt(0, stated, some(100))
+	x.insertPrompt(1, open, trace.Opt[int64]{})
+	x.insertPrompt(2, own, some(100))
+	for _, c := range []struct {
+		name string
+		i    int
+		l    *requestLife
+		want float64
+	}{
+		{"stated", 5, stated, 8.0 / 18}, {"itself again", 0, stated, 16.0 / 18}, {"not seen yet", 5, open, 0}, {"another one", 5, own, 0}, {"the same", 2, own, 16.0 / 18},
+		{"whole blocks", 2, &requestLife{prompt: some(16)}, 12.0 / 16},
+	} {
+		if got := x.cachedShare(c.i, c.l); !near9(got, c.want) {
+			t.Errorf("%s: got a share of %g, want %g", c.name, got, c.want)
+		}
+	}
+	x.insertPrompt(3, open, some(11))
+	if got := x.cachedShare(6, open); !near9(got, 8.0/18) || x.learned["b"] != 2 || x.learned[""] != 0 {
+		t.Errorf("two blocks seen: got a share of %g and %v", got, x.learned)
+	}
+	x.insertPrompt(4, open, some(7))
+	if x.learned["b"] != 2 || x.learned["a"] != 25 {
+		t.Errorf("fewer seen: got %v", x.learned)
+	}
+	x.capacity = int64(x.order.Len())
+	x.insertPrompt(9, &requestLife{prompt: some(4)}, trace.Opt[int64]{})
+	if int64(x.order.Len()) != x.capacity || len(x.at) != x.order.Len() {
+		t.Errorf("a full index: got %d blocks of %d", x.order.Len(), x.capacity)
+	}
+	for _, c := range []struct {
+		l       requestLife
+		caching bool
+		want    trace.Opt[float64]
+	}{
+		{requestLife{prompt: some(18), cached: some(11)}, true, trace.Some(8.0 / 18)}, {requestLife{prompt: some(18), cached: some(11)}, false, trace.Some(0.0)},
+		{requestLife{prompt: some(18)}, true, trace.Opt[float64]{}}, {requestLife{cached: some(11)}, true, trace.Opt[float64]{}},
+		{requestLife{prompt: some(0), cached: some(11)}, true, trace.Opt[float64]{}}, {requestLife{prompt: some(1), cached: some(0)}, true, trace.Some(0.0)},
+	} {
+		if got := actualScore(&c.l, 4, c.caching); got != c.want {
+			t.Errorf("%+v: got a score of %v, want %v", c.l, got, c.want)
+		}
+	}
+	// The index is that of 5 us before the arrival.
+	b.o.StalenessUs = 5
+	b.o.PrefixScore = ""
+	b.lives = []requestLife{{arrived: some(1000), prompt: some(8), group: "g", groupTokens: some(8)}, {arrived: some(14_999), prompt: some(8), group: "g", groupTokens: some(8)},
+		{arrived: some(15_000), prompt: some(8), group: "g", groupTokens: some(8)}, {arrived: some(16_000)}}
+	b.events = []event{{kind: evArrived, at: 1000, life: 0}, {kind: evScheduled, at: 10_000, life: 0}}
+	b.counts = &queueState{uncached: make([]int64, 4)}
+	b.scorePrefixes()
+	if got, want := b.counts.uncached, []int64{8, 8, 4, 0}; !slices.Equal(got, want) || b.lives[3].index.OK {
+		t.Errorf("got %v tokens to compute, want %v", got, want)
+	}
+	for _, c := range []struct {
+		e           event
+		t, decision int64
+		want        bool
+	}{{event{at: 9}, 10, 10, true}, {event{at: 10, kind: evArrived}, 10, 10, false}, {event{at: 10, kind: evArrived}, 10, 11, true}, {event{at: 10, kind: evScheduled}, 10, 10, true}, {event{at: 11, kind: evScheduled}, 10, 20, false}} {
+		if got := isObservable(c.e, c.t, c.decision); got != c.want {
+			t.Errorf("%+v: got %v", c, got)
+		}
+	}
+	// Anchors of one step, and of one time, give no pace.
+	for _, anchors := range [][]stepAnchor{{{100, 7}, {200, 7}}, {{200, 5}, {200, 7}}} {
+		s := &recordedSteps{anchors: anchors}
+		if got, ok := s.counterAt(1000); !ok || got != 7 {
+			t.Errorf("%v: got step %g, want 7", anchors, got)
+		}
+	}
+	columns := &trainingColumns{Waiting: []int64{0, 0, 1, 1}, Prefix: []float64{0.49, 0.5, 0.49, 0.5}}
+	for i := range 4 {
+		if got := columns.queueGroup(i); got != i || columns.IsQueued(i) != (i >= 2) {
+			t.Errorf("row %d: got group %d", i, got)
 		}
 	}
 }
