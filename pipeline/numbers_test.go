@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -24,6 +25,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
+
+	"github.com/urfave/cli/v2"
 )
 
 // runsNamed returns an extraction of runs with these ids.
@@ -531,5 +534,86 @@ func TestWhichPriorRunsHave(t *testing.T) {
 		if err := o.ResolveFor(ext); err != nil || o.Prior != fit.PriorZero {
 			t.Errorf("%s, sums saved: got prior %s, %v", name, o.Prior, err)
 		}
+	}
+}
+
+// TestFlagsOfTheStages: each flag sets its option, and flags of several stages are one flag of a run.
+func TestFlagsOfTheStages(t *testing.T) {
+	parse := func(flags []cli.Flag, args ...string) (names []string) {
+		t.Helper()
+		set := flag.NewFlagSet("test", flag.ContinueOnError)
+		for _, f := range flags {
+			names = append(names, f.Names()[0])
+			if err := f.Apply(set); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := set.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		return names
+	}
+	var e ExtractOptions
+	if names := parse(e.Flags(), "--only", "a", "--only", "b", "--exclude", "c"); len(names) < 3 || !slices.Equal(e.Only, []string{"a", "b"}) || !slices.Equal(e.Exclude, []string{"c"}) {
+		t.Errorf("extract: got %v and %v", names, e.Filter)
+	}
+	var f FitOptions
+	names := parse(f.Flags(), "--save-gram", "g.json", "--dump-rows", "--only", "a", "--from", "points", "--search", "spsa", "--holdout", "x", "--form", "trained-physics", "--budget", "60s",
+		"--shared-prefix-tokens", "32")
+	if f.SaveGram != "g.json" || !f.DumpRows || !slices.Equal(f.Only, []string{"a"}) || f.From != "points" || f.Search != "spsa" || !slices.Equal(f.Holdout, []string{"x"}) ||
+		f.Form != "trained-physics" || f.Budget != "60s" || f.Shared == nil || *f.Shared != 32 || f.Force {
+		t.Errorf("fit: got %+v", f)
+	}
+	if parse(f.Flags(), "--force"); !f.Force {
+		t.Error("fit: --force was not taken")
+	}
+	learning := parse(f.LearningFlags())
+	for _, name := range []string{"save-gram", "dump-rows", "force", "only", "exclude"} {
+		if !slices.Contains(names, name) || slices.Contains(learning, name) {
+			t.Errorf("fit: --%s is not among the flags that decide no coefficient", name)
+		}
+	}
+	var v ValidateOptions
+	all := parse(v.Flags(), "--fit", "f.json", "--coefficients", "c.yaml", "--figures", "dir", "--baseline", "old", "--force")
+	if v.Fit != "f.json" || v.Coefficients != "c.yaml" || v.Figures != "dir" || v.Baseline != "old" || !v.Force {
+		t.Errorf("validate: got %+v", v)
+	}
+	for _, f := range v.Flags() {
+		name := f.Names()[0]
+		if text := f.(cli.DocGenerationFlag).GetDefaultText(); (name == "split" || name == "max-rows") != (text == "the fit's") {
+			t.Errorf("validate: --%s has the default %q", name, text)
+		}
+	}
+	var r RunOptions
+	stages := r.Flags()
+	if len(stages) != 3 {
+		t.Fatalf("run: got flags of %d stages", len(stages))
+	}
+	if got := parse(stages[0], "--only", "a"); !slices.Equal(got, parse(e.Flags())) || len(r.Extract.Only) != 1 {
+		t.Errorf("run: got flags %v of extract", got)
+	}
+	if got := parse(stages[1], "--budget", "9s"); !slices.Equal(got, learning) || r.Fit.Budget != "9s" {
+		t.Errorf("run: got flags %v of fit", got)
+	}
+	want := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == "fit" || name == "coefficients" || name == "force" })
+	if got := parse(stages[2], "--baseline", "b"); !slices.Equal(got, want) || r.Validate.Baseline != "b" {
+		t.Errorf("run: got flags %v of validate, want %v", got, want)
+	}
+	var i InspectOptions
+	if got := parse(i.Flags(), "--identify", "--points", "4", "--only", "a"); !i.Identify || i.Points != 4 || len(i.Extract.Only) != 1 || !slices.Equal(got[:2], []string{"identify", "points"}) {
+		t.Errorf("inspect: got %v and %+v", got, i)
+	}
+	if got := option.Command("inspect", i.recordedFlags()); got != "inspect --identify --points 4" {
+		t.Errorf("inspect: got the command %q", got)
+	}
+	var x ExportOptions
+	parse(x.Flags(), "-f", "blis", "--option", "a=b", "--validation", "none", "--for", "waits", "--allow-insufficient", "--ignore-verdict", "--force", "z", "--config", "c", "--prompt-tokens", "5",
+		"--output-tokens", "6")
+	if x.Format != "blis" || !slices.Equal(x.Given, []string{"a=b"}) || x.Validation != "none" || x.For != "waits" || !x.Accept.Insufficient || !x.Accept.Any || x.Force != "z" || x.Config != "c" ||
+		x.PromptTokens != 5 || x.OutputTokens != 6 {
+		t.Errorf("export: got %+v", x)
+	}
+	if got := idsOf([]extract.RunDir{{ID: "a"}, {ID: "b"}}); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("got ids %v", got)
 	}
 }

@@ -278,7 +278,7 @@ func TestSpecNumbers(t *testing.T) {
 	}{{0, nil, trace.Opt[int64]{}}, {1, nil, some(300_000_000)}, {1, ptr(0), trace.Opt[int64]{}}, {1, ptr(1), some(1)}, {0, ptr(5), some(5)}} {
 		client := specClient{Concurrency: c.concurrency, TimeoutUs: c.timeout, Input: one, Output: one, PrefixGroup: "p", TargetUs: 9}
 		q := client.request(rand.New(rand.NewPCG(1, 2)), 4, map[string]uint64{"p": 2}, map[string]int64{"p": 50})
-		if q.AbortAfterUs != c.want || q.ArrivalUs != 4 || q.PromptTokens != 57 || q.OutputTokens != 7 || q.Group != 2 || q.GroupTokens != 50 || q.SLOTTFTUs != 9 {
+		if q.AbortAfterUs != c.want || q.ArrivalUs != 4 || q.PromptTokens != 57 || q.OutputTokens != 7 || q.Group != 2 || q.GroupTokens != 50 || q.SLOTTFTUs != 9 || c.want.OK && q.AbortKind != sim.OutcomeTimedOut {
 			t.Errorf("%+v: got %+v", c, q)
 		}
 	}
@@ -371,5 +371,24 @@ func TestFirstStepEnds(t *testing.T) {
 	}
 	if _, err := ForceLater(&trace.Run{ID: "r"}, testkit.Llama8B()); err == nil || !strings.Contains(err.Error(), `run "r": got no recorded step`) {
 		t.Errorf("no steps: got %v", err)
+	}
+}
+
+// TestRampOfALoop: four clients of a closed loop begin evenly over 2 s, and think for 3 ms between their requests.
+func TestRampOfALoop(t *testing.T) {
+	one := LengthSpec{Kind: "constant", Value: 1}
+	g := Generator{Requests: 6, Prompt: one, Output: one, Arrivals: ArrivalSpec{Kind: "closed", Clients: 4, RampS: 2, ThinkMs: 3}}
+	w, err := g.Generate(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range w.Requests {
+		want := sim.Request{ArrivalUs: int64(i) * 500_000}
+		if i >= 4 {
+			want = sim.Request{Queued: true, ThinkUs: 3000}
+		}
+		if q.ArrivalUs != want.ArrivalUs || q.Queued != want.Queued || q.ThinkUs != want.ThinkUs || q.Loop != 1 {
+			t.Errorf("request %d: got %+v, want %+v", i, q, want)
+		}
 	}
 }
