@@ -993,3 +993,107 @@ func TestBlocksThatTeach(t *testing.T) {
 		t.Errorf("rows outside of all phases: got %v and %v", out.Train, out.Hold)
 	}
 }
+
+// TestRunsOfAGramFile: runs whose lags are recorded, given or out of range, that were left out or have no rows.
+func TestRunsOfAGramFile(t *testing.T) {
+	given := func(lag int) *int { return &lag }
+	const two = `{"config": "c", "lag": {"lag": 2, "measured": true}, "lags": [{"kept": 1}, {"kept": 0}, {"kept": 3}]}`
+	for _, c := range []struct {
+		name, text string
+		lag        *int
+		want       result.RunLag
+		reason     string
+		err        string
+	}{
+		{"recorded", two, nil, result.RunLag{Lag: 2, Measured: true}, "", ""},
+		{"the same", two, given(2), result.RunLag{Lag: 2, Measured: true}, "", ""},
+		{"another", two, given(0), result.RunLag{Lag: 0}, "", ""},
+		{"without rows", two, given(1), result.RunLag{Lag: 1}, "no beta rows", ""},
+		{"too large", two, given(MaxLags), result.RunLag{}, "", fmt.Sprintf("gram: run r: lag %d, want 0 to %d", MaxLags, MaxLags-1)},
+		{"negative", `{"lag": {"lag": -1}}`, nil, result.RunLag{}, "", "gram: run r: lag -1, want"},
+		{"with a reason", `{"reason": "odd", "lag": {"lag": 1}}`, nil, result.RunLag{Lag: 1}, "odd", ""},
+		{"no JSON", `{`, nil, result.RunLag{}, "", "gram: run r:"},
+		{"not in the file", "", nil, result.RunLag{}, "left out", ""},
+	} {
+		g := &gramFit{file: ridge.File{Runs: []string{"r"}, Meta: map[string]string{}}, out: &result.Fit{}}
+		g.o.Lag = c.lag
+		if c.text != "" {
+			g.file.Meta[metaRunPrefix+"r"] = c.text
+		}
+		err := g.describeRuns()
+		if c.err != "" {
+			if err == nil || !strings.Contains(err.Error(), c.err) {
+				t.Errorf("%s: got %v, want %q", c.name, err, c.err)
+			}
+			continue
+		}
+		if r := g.runs[0]; err != nil || r.Lag != c.want || r.Reason != c.reason || (c.text != "") != (len(g.out.Runs) == 1) {
+			t.Errorf("%s: got %+v, %v, want lag %+v and reason %q", c.name, r, err, c.want, c.reason)
+		}
+	}
+	// Cells are those of each run's lag, by configuration and run.
+	cell := func(config, run int32, n int64) ridge.Cell {
+		return ridge.Cell{CellKey: ridge.CellKey{Config: config, Run: run}, Gram: ridge.Gram{N: n}}
+	}
+	g := &gramFit{gammas: []float64{0, 1}, runs: make([]gramRun, 3)}
+	g.runs[0].Lag.Lag, g.runs[2].Lag.Lag = 1, 1
+	g.runs[2].Reason = "odd"
+	for k := range 2 * MaxLags * len(g.gammas) {
+		g.file.Sets = append(g.file.Sets, &ridge.Cells{List: []ridge.Cell{cell(1, 0, int64(100*k)), cell(0, 1, int64(100*k+1)), cell(0, 2, int64(100*k+2))}})
+	}
+	for _, c := range []struct {
+		gamma int
+		hold  bool
+		want  []int // rows: of run 1 at lag 0, then of run 0 at lag 1
+	}{{0, false, []int{1, 400}}, {0, true, []int{101, 500}}, {1, false, []int{201, 600}}, {1, true, []int{301, 700}}} {
+		var got []int
+		for _, x := range g.cellsAt(c.gamma, c.hold).List {
+			got = append(got, int(x.N))
+		}
+		if !slices.Equal(got, c.want) || len(g.file.Sets[0].List) != 3 {
+			t.Errorf("gamma %d, held out %v: got cells of %v rows, want %v", c.gamma, c.hold, got, c.want)
+		}
+	}
+}
+
+// TestBatchesOfExperiments: loads end below the longest sequence and at the scheduler's limits.
+func TestBatchesOfExperiments(t *testing.T) {
+	for _, c := range []struct {
+		blocks, seqs, tokens              int64
+		batches, contexts, prompts, mixed int
+	}{
+		{64, 4, 64, 3, 2, 2, 1},  // 256 tokens: contexts 64 and 128, prompts 32 and 64, and 32 beside three decodes
+		{65, 4, 512, 3, 3, 4, 4}, // 260 tokens: contexts to 256 and prompts to 256
+		{64, 4, 512, 3, 2, 3, 3},
+		{65, 1, 512, 1, 3, 4, 0},
+		{65, 8, 135, 4, 3, 3, 3}, // 128 tokens beside seven decodes
+		{65, 8, 134, 4, 3, 3, 2},
+	} {
+		d := testkit.Small(c.blocks)
+		d.Engine.MaxNumSeqs, d.Engine.MaxNumBatchedTokens = c.seqs, c.tokens
+		var want, got []int
+		for _, n := range []int{c.batches, c.contexts, c.prompts, c.mixed} {
+			if n > 0 {
+				want = append(want, n)
+			}
+		}
+		for _, l := range loadsOf(d) {
+			got = append(got, len(l.batches))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v, longest %v: got loads of %v batches, want %v", c, d.LongestSequence(), got, want)
+		}
+	}
+}
+
+// TestStridesOfSources: of sources that have more rows than are fitted, each configuration keeps its part.
+func TestStridesOfSources(t *testing.T) {
+	d := testkit.Small(64)
+	sources := []Source{{Deployment: *d, Most: 1000}, {Deployment: *d, Most: 500}}
+	if found := RowsLearned(sources, 2000); len(found) != 0 || sources[0].Stride != 1 || sources[1].Stride != 1 {
+		t.Errorf("all rows: got %v and strides %d and %d", found, sources[0].Stride, sources[1].Stride)
+	}
+	if found := RowsLearned(sources, 300); len(found) != 1 || sources[0].Stride != 5 || sources[1].Stride != 5 {
+		t.Errorf("a fifth: got %v and strides %d and %d", found, sources[0].Stride, sources[1].Stride)
+	}
+}
