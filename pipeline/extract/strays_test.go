@@ -4,6 +4,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // TestStrays: a stamp or a step id far from those around it costs its event, with the place,
@@ -59,5 +62,42 @@ func TestStrays(t *testing.T) {
 				t.Errorf("%s = %s: got the request %+v", c.key, c.value, q)
 			}
 		}
+	}
+}
+
+// TestStepsOfStrayEvents: an engine with the steps 100 to 200, from 10 to 20 ms. An event within them may be of the step before or
+// behind; one that comes earlier or later, of one step more for each 0.1 ms; one without a stamp, of 4096 more.
+func TestStepsOfStrayEvents(t *testing.T) {
+	made := func(resource uint64, first, last int64) *engine {
+		e := &engine{resource: resource, minNs: 10_000_000, maxNs: 20_000_000, tables: &stepTables{}}
+		e.tables.out.steps.FirstID, e.tables.out.steps.LastID = trace.Some(first), trace.Some(last)
+		return e
+	}
+	c := &collector{engines: []*engine{made(1, 100, 200), made(2, 5000, 6000)}, clocks: map[clockKey]*source.Stamps{}}
+	for _, x := range []struct {
+		resource uint64
+		ns, step int64 // ns 0: no stamp
+		want     string
+	}{
+		{1, 15_000_000, 99, ""}, {1, 15_000_000, 98, "step: got 98, want 99 to 201, the recorded ones"}, {1, 15_000_000, 201, ""}, {1, 15_000_000, 202, "step: got 202, want 99 to 201"},
+		{1, 9_700_000, 96, ""}, {1, 9_700_000, 95, "step: got 95, want 96 to 201"}, {1, 9_700_000, 202, "step: got 202, want 96 to 201"},
+		{1, 20_500_000, 206, ""}, {1, 20_500_000, 207, "step: got 207, want 99 to 206"},
+		{1, 0, 4297, ""}, {1, 0, 4298, "step: got 4298, want -3997 to 4297"},
+		{2, 15_000_000, 4999, ""}, {2, 15_000_000, 100, "step: got 100, want 4999 to 6001"},
+		{3, 15_000_000, 100, ""}, {3, 15_000_000, 5000, ""}, {3, 15_000_000, 300, "step: got 300, want 4999 to 6001"}, // of an unknown process
+	} {
+		ev := &trace.JourneyEvent{Step: trace.Some(x.step)}
+		if x.ns > 0 {
+			ev.TsNs = trace.Some(x.ns)
+		}
+		if got := c.whyStray(ev, x.resource); !strings.HasPrefix(got, x.want) || (got == "") != (x.want == "") {
+			t.Errorf("%+v: got %q", x, got)
+		}
+	}
+	if got := c.whyStray(&trace.JourneyEvent{}, 1); got != "" {
+		t.Errorf("no step: got %q", got)
+	}
+	if source.StrayNs != 86_400e9 {
+		t.Errorf("got %g ns, want a day", float64(source.StrayNs))
 	}
 }

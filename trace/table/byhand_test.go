@@ -203,6 +203,10 @@ func TestDictionariesByHand(t *testing.T) {
 	if !slices.Equal(uniq, []string{"b", "a", ""}) || !slices.Equal(idx, []int32{0, 1, 0, 2, 1, 2}) {
 		t.Errorf("got %q, %v", uniq, idx)
 	}
+	text := "abcdef" // texts that begin at one place in memory
+	if uniq, idx := s.build([]string{text[:3], text, text[:3], text[:2], text}); !slices.Equal(uniq, []string{"abc", "abcdef", "ab"}) || !slices.Equal(idx, []int32{0, 1, 0, 2, 1}) {
+		t.Errorf("beginnings of one text: got %q, %v", uniq, idx)
+	}
 	// Of the first 1,025 strings more than 512 are distinct: no dictionary. Of 512 it is written.
 	for distinct, pays := range map[int]bool{512: true, 513: false} {
 		var list []string

@@ -254,3 +254,15 @@ func TestTimesOfBenchByHand(t *testing.T) {
 		t.Errorf("got %+v", r)
 	}
 }
+
+// TestFindingsThatDropNothing: a level whose cached tokens cannot be is kept without them: a finding, and no drop.
+func TestFindingsThatDropNothing(t *testing.T) {
+	const head = "input_tokens,output_tokens,concurrency,ttft_ms,tpot_ms,cached_tokens\n"
+	c := readFiles(t, map[string]string{"levels.csv": head + "100,20,4,50,10,101\n" + "100,20,8,60,11,100\n"})
+	if list := c.Acc.ExampleList(); len(c.Points) != 2 || c.Acc.Read != 2 || len(list) != 0 {
+		t.Errorf("got %d levels of %d, dropped %v", len(c.Points), c.Acc.Read, list)
+	}
+	if got := messages(c); !strings.Contains(got, "cached tokens: got 101 of prompts of 100 tokens") {
+		t.Errorf("got %q", got)
+	}
+}
