@@ -199,7 +199,7 @@ func TestLocalQuadratic(t *testing.T) {
 // TestSilent: an interval of 100 to 300 us exerts no pull on what lies more than 40 spreads of 2 us inside it; a lower
 // end of 0 never does.
 func TestSilent(t *testing.T) {
-	b := Bounds{Lo: []float64{100, 0, 0}, Hi: []float64{300, 300, 0}}
+	b := Bounds{Lo: []float64{100, 0, 0, 0.9}, Hi: []float64{300, 300, 0, 2}}
 	for _, c := range []struct {
 		row       int
 		v, spread float64
@@ -207,6 +207,7 @@ func TestSilent(t *testing.T) {
 	}{
 		{0, 200, 2, true}, {0, 219, 2, true}, {0, 220, 2, false}, {0, 181, 2, true}, {0, 180, 2, false}, {0, 200, 2.5, false},
 		{1, 10, 2, true}, {1, 219, 2, true}, {1, 220, 2, false}, {2, -100, 2, false}, {2, -100, 0, false},
+		{3, 1, 0.01, false}, {3, 1.45, 0.01, true},
 		{0, 100, 0, true}, {0, 300, 0, true}, {0, 99, 0, false}, {0, 301, 0, false},
 	} {
 		if got := b.silent(c.row, c.v, c.spread); got != c.want {

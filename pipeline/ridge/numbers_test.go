@@ -231,3 +231,52 @@ func TestEvaluateByHand(t *testing.T) {
 		t.Errorf("an exact row of 0: got %+v, want no shares", none)
 	}
 }
+
+// TestToleranceOfASolution: gradients within 1e-8 show a minimum, blocks have one cut point more than their number, and the first of
+// entries that are equal within rounding is the largest.
+func TestToleranceOfASolution(t *testing.T) {
+	for c, want := range map[Certificate]bool{{}: true, {MinZero: -1e-8, MaxActive: 1e-8}: true, {MinZero: -1.1e-8}: false, {MaxActive: 1.1e-8}: false, {MinZero: 5}: true} {
+		if c.OK() != want {
+			t.Errorf("%+v: got %v", c, !want)
+		}
+	}
+	for n, want := range map[int][]int{10: {0, 4, 7, 10}, 3: {0, 1, 2, 3}, 9: {0, 3, 6, 9}, 2: nil, 0: nil} {
+		if got := BlockBounds(n, 3); !slices.Equal(got, want) {
+			t.Errorf("%d rows in three blocks: got %v, want %v", n, got, want)
+		}
+	}
+	for _, c := range []struct {
+		v    []float64
+		want float64
+	}{{[]float64{1, -1 - 1e-10}, 1}, {[]float64{1, -1 - 1e-8}, -1 - 1e-8}, {[]float64{0, 2, -3, 1}, -3}} {
+		if got := largestEntry(c.v); got != c.want {
+			t.Errorf("%v: got %g, want %g", c.v, got, c.want)
+		}
+	}
+	// Of terms in and out of the working set: two offend at a limit of 2, two by their gradient.
+	const offends, stays = true, false
+	for _, only := range []int{-1, 1, 4} {
+		s := newSolver(7, &Options{})
+		s.passive = []bool{true, true, true, false, false, false, false}
+		s.gamma = []float64{1, 3, -1, 0, 0, 2, 2}
+		s.grad = []float64{0, 0, 0, 5, -5, 5, -5}
+		s.atUpper = []bool{false, false, false, false, false, true, true}
+		for j := range s.upper {
+			s.upper[j] = 2
+		}
+		want := []bool{stays, offends, offends, stays, offends, offends, stays}
+		for j := range want {
+			if got := s.offends(j); got != want[j] {
+				t.Errorf("term %d: got offends %v", j, got)
+			}
+		}
+		before := slices.Clone(s.passive)
+		s.exchange(only)
+		for j := range want {
+			moves := want[j] && (only < 0 || j == only)
+			if (s.passive[j] != before[j]) != moves || moves && s.atUpper[j] != (j == 1) {
+				t.Errorf("exchange of %d, term %d: got passive %v at the limit %v", only, j, s.passive[j], s.atUpper[j])
+			}
+		}
+	}
+}
