@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -199,6 +200,9 @@ func TestPhasesOfClosedLoops(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.Deployment.Phases = []deploy.Phase{{Load: deploy.LoadClosed}} // of the whole run
+		if o.Seed == 7 {
+			s.Deployment.Phases = []deploy.Phase{{Load: deploy.LoadOpen}, {Name: "other", Load: deploy.LoadClosed}}
+		}
 		return s, s.LoadWorkload()
 	}
 	notes := func(s *Simulation) (out []string) {
@@ -214,6 +218,9 @@ func TestPhasesOfClosedLoops(t *testing.T) {
 		t.Errorf("got %q, %v", notes(s), err)
 	}
 	if s, err := loaded(func(o *Options) { o.Concurrency = 3 }); err != nil || len(notes(s)) != 0 || s.load.loop.Clients != 3 {
+		t.Errorf("got %q, %v", notes(s), err)
+	}
+	if s, err := loaded(func(o *Options) { o.Seed = 7 }); err != nil || len(notes(s)) != 0 { // only another phase is a closed loop
 		t.Errorf("got %q, %v", notes(s), err)
 	}
 	var misuse *option.Misuse
@@ -268,5 +275,53 @@ func TestTablesOfAFile(t *testing.T) {
 	repo.Write(t, "no tables", path)
 	if g, in, err := TablesFile(path, false); err == nil || g != nil || in.Name == "" || in.Bytes != 9 {
 		t.Errorf("got %v, %+v, %v", g, in, err)
+	}
+}
+
+// TestSummaryOfRequests: each count and rate, of requests with each outcome.
+func TestSummaryOfRequests(t *testing.T) {
+	at := trace.Some[int64]
+	requests := func(start int64) []sim.RequestResult {
+		served := sim.RequestResult{ArrivalUs: start + 1e6, QueuedUs: at(start + 1.1e6), ScheduledUs: at(start + 1.3e6), FirstTokenUs: at(start + 1.5e6), FinishedUs: at(start + 2e6), DepartedUs: at(start + 2.25e6),
+			PromptTokens: 11, OutputTokens: 6, Outcome: sim.OutcomeFinished}
+		long, capped, slow := served, served, served
+		long.FinishStatus, long.SLOClass = trace.FinishLength, "gold"
+		capped.FinishStatus, capped.LengthCapped, capped.SLOMet = trace.FinishLength, true, trace.Some(true)
+		slow.FinishedUs, slow.SLOClass, slow.SLOMet = at(start+5e6), "gold", trace.Some(false)
+		return []sim.RequestResult{served, long, capped, slow,
+			{ArrivalUs: start + 5e5, QueuedUs: at(start + 6e5), PromptTokens: 100, Outcome: sim.OutcomeRejected, Reason: "too_long"},
+			{ArrivalUs: start + 6e5, QueuedUs: at(start + 7e5), PromptTokens: 200, Outcome: sim.OutcomeAborted, DepartedUs: at(start + 6.5e6)},
+			{ArrivalUs: start + 7e5, QueuedUs: at(start + 7e5), PromptTokens: 400, Outcome: sim.OutcomeTimedOut, Preemptions: 1},
+			{ArrivalUs: start + 8e5, PromptTokens: 800, Outcome: sim.OutcomeUnfinished}}
+	}
+	res := &sim.Result{BusyUs: 1_500_000, HitBlocks: 1, NewBlocks: 3, HitTokens: 2, LookedUpTokens: 5, AcceptedTokens: 3, Verifies: 2, DraftTokens: 7, Steps: 21, EmptySteps: 22, WastedTokens: 23, PeakRunning: 24, PeakWaiting: 25, PeakBlocks: 26, Preemptions: 27}
+	for _, c := range []struct {
+		start int64
+		end   float64
+	}{{0, 5}, {2e15, 4.5}, {1e15 - 5e5, 4.5}, {1e15 - 5e5 - 1, 1e9 - 0.5 - 1e-6 + 5}} {
+		col := NewCollector(nil)
+		for _, r := range requests(c.start) {
+			col.Add(&r)
+		}
+		s := col.Close(res)
+		counts := []int64{int64(s.InjectedRequests), int64(s.CompletedRequests), int64(s.RejectedRequests), int64(s.Rejections["too_long"]), int64(s.AbortedRequests), int64(s.TimedOutRequests), int64(s.UnfinishedRequests), int64(s.LengthCappedRequests), int64(s.FinishedByMaxTokens),
+			s.TotalInputTokens, s.CompletedInputTokens, s.TotalOutputTokens, s.Steps, s.EmptySteps, s.WastedTokens, s.PeakRunning, s.PeakWaiting, s.PeakBlocks, s.PreemptionCount, s.DraftTokens, s.AcceptedTokens}
+		if want := []int64{8, 4, 1, 1, 1, 1, 1, 1, 1, 644, 44, 24, 21, 22, 23, 24, 25, 26, 27, 7, 3}; !slices.Equal(counts, want) {
+			t.Errorf("got %v, want %v", counts, want)
+		}
+		for name, v := range map[string][2]float64{"end": {s.EndS, c.end}, "responses": {s.ResponsesPerSec, 4 / c.end}, "tokens": {s.TokensPerSec, 24 / c.end}, "goodput": {*s.GoodputRPS, 1 / c.end}, "duration": {s.DurationS, 6}, "busy": {s.BusyShare, 0.25},
+			"blocks": {*s.CacheHitRate, 0.25}, "prompts": {*s.PromptCacheHitRate, 0.4}, "verify": {s.TokensPerVerify, 2.5}, "ttft": {*s.TTFTMeanMs, 500}, "e2e": {*s.E2EMeanMs, 1250}, "itl": {*s.RequestITLP50Ms, 100}, "delay": {*s.SchedulingMeanMs, 300}, "wait": {*s.QueueWaitMeanMs, 200}} {
+			if math.Abs(v[0]-v[1]) > 1e-6*v[1] {
+				t.Errorf("%s from %d on: got %.9g, want %.9g", name, c.start, v[0], v[1])
+			}
+		}
+		if len(s.Classes) != 2 || s.Classes[0].Name != "" || s.Classes[0].Requests != 1 || s.Classes[0].Met != 1 || s.Classes[1].Name != "gold" || s.Classes[1].Requests != 2 || s.Classes[1].Judged != 1 || s.Classes[1].Met != 0 || s.Classes[1].Completed != 2 {
+			t.Errorf("got %+v", s.Classes)
+		}
+	}
+	col := NewCollector(nil)
+	col.Add(&sim.RequestResult{ArrivalUs: 5, Outcome: sim.OutcomeUnfinished})
+	if s := col.Close(&sim.Result{}); s.GoodputRPS != nil || s.CacheHitRate != nil || s.PromptCacheHitRate != nil || s.TokensPerVerify != 0 || s.DurationS != 0 || s.EndS != 0 || s.TTFTMeanMs != nil {
+		t.Errorf("got %+v", s)
 	}
 }
