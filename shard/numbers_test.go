@@ -500,3 +500,90 @@ func TestTasksOfBadCommands(t *testing.T) {
 		t.Errorf("inputs are read in parts of %d bytes, want 256 MiB", DefaultPartBytes)
 	}
 }
+
+// TestOffersOfTasks: a task is written again only where its file is gone or the list is another one.
+func TestOffersOfTasks(t *testing.T) {
+	job := Job{Dir: t.TempDir()}
+	var tasks []Task
+	for i := range 3 {
+		task, err := NewTask("double", fmt.Sprint("t", i), i)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks = append(tasks, task)
+	}
+	offer := func(list ...Task) {
+		t.Helper()
+		if err := job.Offer("double", list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offer(tasks[:2]...)
+	first, second := job.path(tasksDir, tasks[0].ID()+".json"), job.path(tasksDir, tasks[1].ID()+".json")
+	text, err := os.ReadFile(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	repo.Write(t, "mine", second)
+	if err := os.Remove(first); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := job.Task(tasks[0].ID()); err == nil || !strings.Contains(err.Error(), job.Dir+`: got task "`+tasks[0].ID()+`", the beginning of 0 of its 1 task ids, want exactly one`) {
+		t.Errorf("got %v", err)
+	}
+	offer(tasks[:2]...)
+	if again, err := os.ReadFile(first); err != nil || string(again) != string(text) {
+		t.Errorf("got %q, %v, want the text of before", again, err)
+	}
+	if kept, err := os.ReadFile(second); err != nil || string(kept) != "mine" {
+		t.Errorf("got %q, %v, want the file as it was", kept, err)
+	}
+	if _, err := job.Task(tasks[1].ID()); err == nil || !strings.HasPrefix(err.Error(), second+": ") {
+		t.Errorf("got %v", err)
+	}
+	repo.Write(t, string(text), second)
+	if _, err := job.Task(tasks[1].ID()); err == nil || !strings.HasSuffix(err.Error(), second+": got the text of task "+tasks[0].ID()+": the file was changed") {
+		t.Errorf("got %v", err)
+	}
+	offer(tasks...)
+	for _, want := range tasks {
+		if got, err := job.Task(want.ID()); err != nil || got.Name != want.Name {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	if list, err := job.tasksOf("double"); err != nil || len(list) != 3 || list[2] != (listed{tasks[2].ID(), "t2"}) {
+		t.Errorf("got %v, %v", list, err)
+	}
+	if got, err := job.Task(tasks[2].ID()[:len(tasks[2].ID())-3]); err != nil || got.Name != "t2" {
+		t.Errorf("a beginning that one task has: got %+v, %v", got, err)
+	}
+	if _, err := job.Task("double"); err == nil || !strings.Contains(err.Error(), `got task "double", the beginning of 3 of its 3 task ids`) {
+		t.Errorf("got %v", err)
+	}
+	// Receipts are files of three parts.
+	for _, name := range []string{"a.1.json", "a.2.json", "b.1.json", "b.json", "b.1.tmp", "b.1.2.json", "c"} {
+		repo.Write(t, "{", job.path(receiptsDir, name))
+	}
+	found, err := job.receipts()
+	if err != nil || len(found) != 2 || !slices.Equal(found["a"], []string{"a.1.json", "a.2.json"}) || !slices.Equal(found["b"], []string{"b.1.json"}) {
+		t.Errorf("got %v, %v", found, err)
+	}
+	// A half-written receipt of a failure is one failure; too many of them are an error.
+	many := slices.Repeat([]string{"a.1.json"}, MaxFailures)
+	if err := job.failure(nil); err != nil {
+		t.Errorf("got %v", err)
+	}
+	if err := job.failure(many); err != nil {
+		t.Errorf("got %v after %d failures", err, len(many))
+	}
+	if err := job.failure(append(many, "a.2.json")); err == nil || !strings.HasPrefix(err.Error(), job.path(receiptsDir, "a.2.json")+": ") {
+		t.Errorf("got %v", err)
+	}
+	repo.Write(t, `{"error": "out of memory"}`, job.path(receiptsDir, "a.1.json"))
+	if err := job.failure(many); err != nil {
+		t.Errorf("got %v after %d failures", err, len(many))
+	}
+	if err := job.failure(append(many, "a.1.json")); err == nil || !strings.Contains(err.Error(), "failed 4 times, last: out of memory (all of it in "+job.path(receiptsDir, "a.1.json")+")") {
+		t.Errorf("got %v", err)
+	}
+}
