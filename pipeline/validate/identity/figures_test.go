@@ -579,3 +579,128 @@ func TestTimesOfBusySteps(t *testing.T) {
 		t.Errorf("got %d blocks ahead without drafts", f.lookaheadBlocks())
 	}
 }
+
+// TestDelaysOfALog: the delays that a log shows of requests that found the server idle, and times that are longer than those of kernels.
+func TestDelaysOfALog(t *testing.T) {
+	of := func(n int, delaysUs ...float64) *facts {
+		f := emptyFacts()
+		f.run.Aggregate = &trace.Aggregate{DelaysUs: delaysUs}
+		for range n {
+			f.loads = append(f.loads, clientRequest{prompt: 1000, cached: 200, ttftUs: 500_000})
+		}
+		return f
+	}
+	wanted{20, 20, 0.3, true, "each of 20 requests takes the client at least 0.3 s longer to the first token than the server took"}.compare(t, "a log", clientDelays(of(20, 100e3, 900e3, 300e3)))
+	wanted{20, 0, 0.2, false, ""}.compare(t, "short delays", clientDelays(of(20, 100e3, 900e3, 200e3)))
+	wanted{text: "fewer than 20 requests"}.compare(t, "no delays", clientDelays(of(20)))
+	priced := of(20)
+	priced.price = fakePrice // at most 2 us for each of the 800 tokens, and 20 for the sequence
+	wanted{20, 0, 0.49838, false, ""}.compare(t, "within half a second of the kernels", clientDelays(priced))
+	for i := range priced.loads {
+		priced.loads[i].isAlone = true
+	}
+	wanted{20, 20, 0.49838, true, "than its prompt's kernels take on"}.compare(t, "alone", clientDelays(priced))
+	priced.loads[0].isAlone = false
+	wanted{20, 0, 0.49838, false, ""}.compare(t, "one beside another", clientDelays(priced))
+	for i := range priced.loads {
+		priced.loads[i].ttftUs = 503_000
+	}
+	wanted{20, 20, 0.50138, true, "kernels"}.compare(t, "more than half a second", clientDelays(priced))
+}
+
+// TestWhatIsNotCounted: records that lack what an identity compares are not among those that it checks.
+func TestWhatIsNotCounted(t *testing.T) {
+	f := emptyFacts()
+	pass := func(ns int64, us float64) trace.Iteration {
+		return trace.Iteration{StampNs: trace.Some(ns), ElapsedUs: us}
+	}
+	sampled, unstamped := pass(90e9, 9e9), pass(90e9, 9e9)
+	sampled.Sampled, unstamped.StampNs.OK = true, false
+	f.run.Iterations = []trace.Iteration{pass(1e9, 2e6), sampled, unstamped, pass(90e9, 0), pass(11e9, 3e6)}
+	wanted{2, 0, 0.5, false, ""}.compare(t, "passes", f.elapsedOverSpan())
+	f.run.Iterations[4].StampNs.V = 6e9
+	wanted{2, 0, 1, false, ""}.compare(t, "of 5 s", f.elapsedOverSpan())
+	f.run.Iterations[4].StampNs.V = 6e9 - 1e3
+	wanted{}.compare(t, "of less", f.elapsedOverSpan())
+
+	f = emptyFacts()
+	for i := range int64(3) {
+		f.run.Steps = append(f.run.Steps, trace.Step{TsEndNs: i * 1e9, WallNs: 100e9 + i*1e9})
+		f.run.Requests = append(f.run.Requests, trace.Request{ArrivedNs: trace.Some(i * 1e9), StartWallNs: trace.Some(170e9 + i*1e9)})
+	}
+	f.run.Steps = append(f.run.Steps, trace.Step{TsEndNs: 1e9}, trace.Step{TsEndNs: 1e9}, trace.Step{TsEndNs: 1e9}, trace.Step{TsEndNs: 1e9})
+	wanted{6, 3, 70, true, "the wall clock of API spans is 70 s from that of the steps"}.compare(t, "wall clocks", wallClocks(f))
+	for i := range f.run.Requests {
+		f.run.Requests[i].StartWallNs.V -= 10e9
+	}
+	wanted{6, 0, 60, false, ""}.compare(t, "60 s", wallClocks(f))
+
+	f = emptyFacts()
+	f.run.Observed = clients(1000, 1001, 1004)
+	if got := f.missingNumbers(); got != 2 {
+		t.Errorf("got %d missing numbers, want 2", got)
+	}
+	f.run.Observed = clients(1, 13)
+	if got := f.missingNumbers(); got != 0 {
+		t.Errorf("got %d missing numbers of two far from each other, want 0", got)
+	}
+	f.run.Observed = clients(1, 8)
+	if got := f.missingNumbers(); got != 6 {
+		t.Errorf("got %d missing numbers between 1 and 8, want 6", got)
+	}
+
+	wanted{text: "all requests wait about as long for their first token"}.compare(t, "sums", clientSums(servedBy(nil)))
+	f = emptyFacts()
+	for i := range 55 {
+		l := clientRequest{itlUs: 10e3, output: 8, ttftUs: 1000, e2eUs: 71e3}
+		if i < 5 {
+			l = clientRequest{output: 1, ttftUs: 1000, e2eUs: 201e3}
+		}
+		f.loads = append(f.loads, l)
+	}
+	wanted{55, 5, 20, true, "5 of 55 answers have one token and go on after it, for up to 200 ms, where others have a token every 10 ms"}.compare(t, "one token", clientUnits(f))
+	for i := range 5 {
+		f.loads[i].e2eUs = 81e3
+	}
+	wanted{50, 0, 1, false, ""}.compare(t, "of eight gaps", clientUnits(f))
+
+	equal := emptyFacts()
+	for i := range 20 {
+		l := clientRequest{sentUs: float64(i), prompt: float64(i), output: float64(i), ttftUs: 1000.5 + float64(i), e2eUs: 5000.5 + float64(i)}
+		if i < 5 {
+			l.ttftUs = 999.5
+		}
+		equal.loads = append(equal.loads, l)
+	}
+	wanted{40, 5, 0.25, true, "5 of 20 requests of different lengths"}.compare(t, "five equal times", timesEqual(equal))
+	equal.loads[4].ttftUs = 998.5
+	wanted{40, 0, 0, false, ""}.compare(t, "four", timesEqual(equal))
+
+	f = emptyFacts()
+	for i := range int64(60) {
+		f.run.Iterations = append(f.run.Iterations, trace.Iteration{Form: trace.IterationLog, Index: i, ContextReqs: 1, ContextTokens: 500})
+		o := trace.ObservedRequest{Iteration: trace.Some(i), PromptTokens: trace.Some[int64](100)}
+		switch {
+		case i < 52:
+			f.run.Iterations[i].ContextTokens = 100
+		case i == 52:
+			o.Iteration.OK = false
+		case i == 53:
+			o.Engine = trace.Some[int64](1)
+		case i == 54:
+			o.PromptTokens.OK = false
+		case i == 55:
+			f.run.Iterations[i].ContextReqs = 2
+		case i == 56:
+			f.run.Iterations[i].Form = trace.IterationTensorRT
+		case i == 57:
+			f.run.Observed = append(f.run.Observed, o)
+		default:
+			o.Success = trace.Some(false)
+		}
+		f.run.Observed = append(f.run.Observed, o)
+	}
+	if r := passPrompts(f); r.checked != 52 || r.violated != 0 {
+		t.Errorf("prompts of passes: got %+v, want 52 without a difference", r)
+	}
+}
