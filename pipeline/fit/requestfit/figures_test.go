@@ -298,3 +298,63 @@ func TestBlocksOfALoad(t *testing.T) {
 		}
 	}
 }
+
+// TestEquationsOfFreeColumns: the error of the free columns' equations at any values is that of all columns with these values beside the
+// fixed ones of the set, times the weight.
+func TestEquationsOfFreeColumns(t *testing.T) {
+	d := h100(t)
+	own := *Roofline(d).Set
+	alpha := features.AlphaFeatures(own.SpecVersion)
+	own.Alpha = []coeff.AlphaModel{{Target: coeff.Overhead, Replay: true, Coefficients: features.NewCoefficients(alpha)}}
+	for j := range own.Alpha[0].Coefficients {
+		own.Alpha[0].Coefficients[j].Value = float64(7 + j) // most of them fixed
+	}
+	m, err := newModel(&Prior{Name: "x", Set: &own}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := &Load{Deployment: d}
+	l := &learner{m: m, loads: []*Load{load}}
+	p := len(m.theta(load, m.mean))
+	b := &ridge.Gram{P: p, N: 9, W: 4, Q: 1e9, B: make([]float64, p), G: make([]float64, p*p)}
+	for j := range p {
+		b.B[j] = float64(j%5) - 1
+		for k := range p {
+			b.G[j*p+k] = 1 / float64(1+j+k)
+		}
+	}
+	got := l.freeColumns(load, b, 2.5)
+	if got.P != len(m.free) || got.N != 9 || got.W != 10 {
+		t.Errorf("got %d columns of %d rows of weight %g, want %d, 9 and 10", got.P, got.N, got.W, len(m.free))
+	}
+	for _, scale := range []float64{0, 1, 3} {
+		values := make([]float64, len(m.free))
+		for k := range values {
+			values[k] = scale * float64(k+1)
+		}
+		all := m.theta(load, make([]float64, len(m.free)))
+		for k, j := range m.free {
+			all[j] = values[k]
+		}
+		if g, want := got.SSE(values), 2.5*b.SSE(all); !(want > 0) || math.Abs(g-want) > 1e-9*want {
+			t.Errorf("at %g: got an error of %g, want %g", scale, g, want)
+		}
+	}
+	from := &state{}
+	if got, err := l.biasRemoved(from, nil, nil, true); got != from || err != nil {
+		t.Errorf("after a search: got %v, %v", got, err)
+	}
+	// One direction of which the data have three parts of four: its gradient varies by 5, and four draws removed its bias.
+	r := &repeats{learner: &learner{m: &model{free: []int{0}, beta: 1, precision: []float64{1}}}}
+	want := ((1+0.25)*47/(46-0.75)*5 + 1) / 16
+	if got, err := r.sandwich([]float64{3}, []float64{5}, 4); err != nil || !near(got[0], want) {
+		t.Errorf("got a variance of %v, %v, want %g", got, err, want)
+	}
+	r.m.beta = 0
+	if got, err := r.sandwich([]float64{3}, []float64{5}, 4); err != nil || !near(got[0], want+math.Pow(0.475/1.959963984540054, 2)) {
+		t.Errorf("a delay: got a variance of %v, %v", got, err)
+	}
+	if _, err := r.sandwich([]float64{-1}, []float64{5}, 4); err == nil {
+		t.Error("no information at all: got no error")
+	}
+}
