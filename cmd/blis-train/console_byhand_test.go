@@ -249,7 +249,9 @@ func TestRunFoldersWithoutRunYAML(t *testing.T) {
 func TestEndsOfSweeps(t *testing.T) {
 	const sweep = "predict --model qwen3-8b --hardware H100 --json "
 	type point struct {
-		TP int64 `json:"tensor_parallel_size"`
+		TP     int64 `json:"tensor_parallel_size"`
+		Input  int64 `json:"input_tokens"`
+		Output int64 `json:"output_tokens"`
 	}
 	for _, c := range []struct {
 		args, err string
@@ -269,7 +271,9 @@ func TestEndsOfSweeps(t *testing.T) {
 		}
 		var tps []int64
 		for _, p := range documentOf[struct{ Points []point }](out).Points {
-			tps = append(tps, p.TP)
+			if tps = append(tps, p.TP); p.Input != 1000 || p.Output != 200 { // without flags
+				t.Errorf("%s: got %+v", c.args, p)
+			}
 		}
 		if d := cmp.Diff(c.tps, tps); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.args, d)
