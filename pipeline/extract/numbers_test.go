@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
@@ -180,6 +181,36 @@ func TestSomethingStandsInTheWay(t *testing.T) {
 	}
 	if _, err := ReadDocument(filepath.Join(repo.Root(t), "testdata", "traces", "smoke"), nil); err == nil || !strings.Contains(trace.HintOf(err), "holds recordings: blis-train extract ") {
 		t.Errorf("a folder of recordings: got %v, hint %q", err, trace.HintOf(err))
+	}
+}
+
+// TestBatchesAreCounted in every run of a document, and an entry of the cache without runs is not believed.
+func TestBatchesAreCounted(t *testing.T) {
+	doc, _, err := dumpRun(t, []string{writeDump(t, "traces", []byte(strings.Join(goodLines(4), "\n")))}, func(o *Options) {
+		o.Batches = func(string, *deploy.Deployment) (result.StepQuality, error) {
+			return result.StepQuality{Recorded: 9, Known: 7, Reconstructed: 5, Contradictions: 1}, nil
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := doc.Runs[0].Steps; s.Reconstructed != trace.Some(int64(5)) || s.Unknown != trace.Some(int64(2)) || s.Contradictions != trace.Some(int64(1)) {
+		t.Errorf("got %+v", s)
+	}
+	o := DefaultOptions()
+	o.Out = t.TempDir()
+	for _, c := range []struct {
+		entry Entry
+		want  bool
+	}{
+		{Entry{}, false},
+		{Entry{Deployment: "d"}, false},
+		{Entry{Results: []result.ExtractRun{{ID: "a"}}}, false},
+		{Entry{Deployment: "d", Results: []result.ExtractRun{{ID: "a"}}}, true},
+	} {
+		if got := c.entry.intact(&o); got != c.want {
+			t.Errorf("%+v: got %v", c.entry, got)
+		}
 	}
 }
 

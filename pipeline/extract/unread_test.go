@@ -41,6 +41,8 @@ func TestUnreadFilesAreNamed(t *testing.T) {
 		"README.md":               {"", "", ""},
 		"notes.txt":               {"cold start", "", ""},
 		"notes.json":              {`{"a": 1}`, "", ""},
+		"about.json":              {"", "about.json: not read; it is empty", ""},
+		"host.json":               {`{"a": 1,`, "host.json: not read; its JSON ends within a value", "unreadable"},
 		"machine.json":            {`{"cores": 2}`, "", ""},
 		"generation_config.json":  {`{"a": 1}`, "", ""},
 		"tokenizer_config.json":   {`{"a": 1}`, "", ""},
