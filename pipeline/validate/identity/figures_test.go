@@ -704,3 +704,44 @@ func TestWhatIsNotCounted(t *testing.T) {
 		t.Errorf("prompts of passes: got %+v, want 52 without a difference", r)
 	}
 }
+
+// TestEdgesOfComparisons: two of a hundred requests may differ from their journeys, times that are rounded may begin anywhere, numbers may
+// fall, and short answers have no pace.
+func TestEdgesOfComparisons(t *testing.T) {
+	tokens := func(odd int) reading {
+		f := emptyFacts()
+		for i := range 100 {
+			id := trace.Some(fmt.Sprint("c", i))
+			f.run.Requests = append(f.run.Requests, trace.Request{CoreID: id, PromptTokens: trace.Some[int64](100), OutputTokens: trace.Some[int64](9)})
+			o := trace.ObservedRequest{CoreID: id, PromptTokens: trace.Some[int64](100), OutputTokens: trace.Some[int64](9)}
+			if i < odd {
+				o.PromptTokens.V = 150
+			}
+			f.run.Observed = append(f.run.Observed, o)
+		}
+		return clientTokens(f)
+	}
+	wanted{100, 2, 50, false, ""}.compare(t, "two of a hundred", tokens(2))
+	wanted{100, 3, 50, true, "3 of 100 requests have other prompt or output tokens in the client's file than in their journey, by up to 50"}.compare(t, "three", tokens(3))
+
+	var stamps roundedTimes
+	for i := range int64(100) {
+		stamps.us = append(stamps.us, 123_456+(7_919_123*i%1_000_003+50_000)/100_000*100_000+i%2)
+	}
+	if got := stamps.roundedUs(); got != 100_000 {
+		t.Errorf("rounded to 100 ms from 123.456 ms on: got %g us", got)
+	}
+
+	f := emptyFacts()
+	f.run.Observed = clients(8, 1, 5)
+	if got := f.missingNumbers(); got != 5 {
+		t.Errorf("got %d missing numbers of 8, 1 and 5, want 5", got)
+	}
+
+	paced := emptyFacts()
+	for i := range int64(40) {
+		paced.run.Observed = append(paced.run.Observed, answer(i*1000, leastPaced-1, 5), answer(i*1000+1, leastPaced-1, 20))
+	}
+	paced.listRequests()
+	wanted{text: "fewer than 30 pairs"}.compare(t, "short answers", clientPace(paced))
+}
