@@ -299,9 +299,11 @@ func (r *layerReader) tokenIndex() *Index {
 		Unit:  1,
 	}
 	freq := r.layerOr("index_topk_freq", 1)
-	offset := r.layerOr("index_skip_topk_offset", 0)
+	offset := r.layerOr("index_skip_topk_offset", 2)
 	if types, ok := r.values["indexer_types"].([]any); ok && r.i < int64(len(types)) {
 		index.Shared = types[r.i] == "shared"
+	} else if p := r.text("index_topk_pattern"); r.i < int64(len(p)) { // of full and shared layers: FSSF
+		index.Shared = p[r.i] == 'S'
 	} else if freq > 1 && r.i >= offset {
 		index.Shared = (r.i-offset+1)%freq != 0
 	}

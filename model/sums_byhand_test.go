@@ -263,3 +263,27 @@ func TestPatternOfExperts(t *testing.T) {
 		}
 	}
 }
+
+// TestLayersThatShareAnIndex of six: those between two that select tokens themselves. Without an offset it is vLLM's, 2.
+func TestLayersThatShareAnIndex(t *testing.T) {
+	const counts = `"index_n_heads": 2, "index_head_dim": 3, "index_topk": 5`
+	for text, want := range map[string]string{
+		`{` + counts + `}`: "000000", `{"index_topk_freq": 1, ` + counts + `}`: "000000", `{"index_topk_freq": 2, ` + counts + `}`: "001010",
+		`{"index_topk_freq": 3, ` + counts + `}`: "001101", `{"index_topk_freq": 3, "index_skip_topk_offset": 1, ` + counts + `}`: "011011",
+		`{"index_topk_freq": 3, "index_topk_pattern": "FSFFSS", ` + counts + `}`: "010011", `{"index_topk_freq": 2, "index_topk_pattern": null, ` + counts + `}`: "001010",
+		`{"index_topk_freq": 3, "indexer_types": ["full", "shared", "full", "shared"], ` + counts + `}`: "010101",
+	} {
+		got := ""
+		for i := range int64(6) {
+			r := &layerReader{hfConfig: &hfConfig{values: numbersOf(t, text)}, i: i}
+			x := r.tokenIndex()
+			if r.err != nil || x.Heads != 2 || x.Dim != 3 || x.TopK != 5 || x.Unit != 1 {
+				t.Fatalf("%s: got %+v, %v", text, x, r.err)
+			}
+			got += map[bool]string{false: "0", true: "1"}[x.Shared]
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}

@@ -85,6 +85,12 @@ func TestCheckMismatches(t *testing.T) {
 		got, _, err := Check(set, &d, constantVector(len(set.Beta), tc.x))
 		if err != nil || len(got) != 1 || got[0].Code != tc.want || strings.Contains(got[0].Message, "\n") {
 			t.Errorf("%s: got %v (%v), want one line with %s", tc.name, got, err, tc.want)
+			continue
+		}
+		if words := map[string]string{
+			"range": set.Beta[4].Name + ": up to ", "not learned": set.Beta[0].Name + ": not learned, but a prompt of ",
+		}[tc.name]; !strings.HasPrefix(got[0].Message, words) {
+			t.Errorf("%s: got %q, want %q", tc.name, got[0].Message, words)
 		}
 	}
 }

@@ -23,6 +23,7 @@ import (
 func TestLoadsByHand(t *testing.T) {
 	d := testkit.Llama8B()
 	d.Engine.KVBlocksGPU = trace.Some[int64](2000)
+	d.Engine.AsyncScheduling = trace.Some(true)
 	set := testkit.PlantedOn(d)
 	alpha := []float64{11, 22, 33}
 	var asked []float64
@@ -57,12 +58,9 @@ func TestLoadsByHand(t *testing.T) {
 		}
 		return ms
 	}
-	wait := 0.0
-	if own.Async {
-		a, b := means(own, 0.6), means(theirs, 0.6)
-		wait = math.Max(0, 1e3*(a[0]-b[0]))
-	}
-	if !near(got.WaitUs, wait) || !near(asked[0], 11+wait) || asked[1] != 22 || asked[2] != 33 {
+	a, b := means(own, 0.6), means(theirs, 0.6)
+	wait := math.Max(0, 1e3*(a[0]-b[0]))
+	if wait == 0 || !near(got.WaitUs, wait) || !near(asked[0], 11+wait) || asked[1] != 22 || asked[2] != 33 {
 		t.Errorf("got a wait of %g us and delays %v, want %g", got.WaitUs, asked, wait)
 	}
 	parts, _ := as(own.Latency)([]float64{11 + wait, 22, 33})
