@@ -223,6 +223,20 @@ func TestPhasesOfClosedLoops(t *testing.T) {
 	if s, err := loaded(func(o *Options) { o.Seed = 7 }); err != nil || len(notes(s)) != 0 { // only another phase is a closed loop
 		t.Errorf("got %q, %v", notes(s), err)
 	}
+	// What is not known of recorded requests is stated beside the simulation.
+	late := t.TempDir()
+	for _, name := range []string{"config.json", "run.yaml", "traces.jsonl", "kv_events.jsonl"} {
+		text, err := os.ReadFile(filepath.Join(traces, "smoke", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		repo.Write(t, strings.Replace(string(text), "api.ARRIVED", "api.OTHER", 2), filepath.Join(late, name))
+	}
+	if s, err := loaded(func(o *Options) { o.Workload, o.Seed = late, 7 }); err != nil || !slices.ContainsFunc(s.notes, func(f trace.Finding) bool {
+		return f.Code == workload.CodeIncomplete && strings.HasPrefix(f.Message, "2 requests without ARRIVED: ")
+	}) {
+		t.Errorf("got %v, %v", s.notes, err)
+	}
 	var misuse *option.Misuse
 	if _, err := loaded(func(o *Options) { o.Workload = filepath.Join(traces, "real") }); !errors.As(err, &misuse) || !strings.HasPrefix(misuse.Msg, "--workload: "+filepath.Join(traces, "real")+" holds ") || !strings.HasSuffix(misuse.Msg, " runs, want one") || !strings.HasPrefix(misuse.Hint, "give one of them, such as "+traces) {
 		t.Errorf("got %v", err)
