@@ -3,8 +3,12 @@ package table
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/apache/arrow/go/v17/parquet"
+	"github.com/apache/arrow/go/v17/parquet/schema"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -60,5 +64,20 @@ func TestTablesThatAreRefused(t *testing.T) {
 			}()
 			p.at(i)
 		}()
+	}
+}
+
+// TestColumnsOfOneName: a file has the column that is asked for once, wherever it is.
+func TestColumnsOfOneName(t *testing.T) {
+	for names, want := range map[string]error{"x y z": nil, "y x z": nil, "y z x": nil, "y z": errMissing, "x x y": errRepeated, "y x x": errRepeated, "x y x": errRepeated} {
+		var nodes schema.FieldList
+		for _, name := range strings.Fields(names) {
+			nodes = append(nodes, schema.NewInt64Node(name, parquet.Repetitions.Required, -1))
+		}
+		s := schema.NewSchema(schema.MustGroup(schema.NewGroupNode("schema", parquet.Repetitions.Required, nodes, -1)))
+		l, err := findLeaf(s, &column{Name: "x", Type: "int64"})
+		if err != want || want == nil && l.at != slices.Index(strings.Fields(names), "x") {
+			t.Errorf("%s: got column %d, %v, want %v", names, l.at, err, want)
+		}
 	}
 }
