@@ -496,6 +496,11 @@ func TestCalibrationsThatAreRefused(t *testing.T) {
 		"no points":    {func(q *Queue) { q.Servers[0].Points = q.Servers[0].Points[:1] }, TunerCalibrate, nil, "tuner-calibrate: got 1 operating points, want at least 2"},
 		"no targets":   {func(q *Queue) { q.Servers[0].Sizing = nil }, wvaSLO, nil, `wva-slo: h100: got TTFT 0 ms, ITL 0 ms, namespace "llm", want all three`},
 		"no namespace": {func(*Queue) {}, wvaSLO, []string{"namespace="}, `got TTFT 500 ms, ITL 40 ms, namespace "", want all three`},
+		"two targets": {func(q *Queue) {
+			q.Servers = append(q.Servers, q.Servers[0])
+			q.Servers[1].ID, q.Servers[1].Accelerator = "l40s", "L40S"
+			q.Servers[1].Sizing = &QueueSizing{TargetTTFTMs: 600, TargetITLMs: 40}
+		}, wvaSLO, nil, "wva-slo: l40s: got TTFT 600 ms, ITL 40 ms of meta-llama/Llama-3.1-8B for the entry blis-train-llama-3.1-8b, want those of an earlier server"},
 	} {
 		q := example(inferno3P)
 		c.change(q)

@@ -28,12 +28,13 @@ type configMap struct {
 	Data       map[string]string `yaml:"data"`
 }
 
-// sloMultiplier is the autoscaler's default: without targets it uses the latencies of iterations that take
-// three times as long as in an idle engine.
+// sloMultiplier is the autoscaler's default. For a model without targets the autoscaler takes as
+// targets the latencies at which an iteration lasts this many times as long as in an idle engine.
 const sloMultiplier = 3
 
-// writeSLO returns the configMap with the TTFT and ITL targets of each server. Both are needed,
-// because the autoscaler rejects one alone.
+// writeSLO returns the configMap with the TTFT and ITL targets of each server's model. Both are
+// needed, because the autoscaler rejects one alone. Servers of one model share its entry, so their
+// targets must be equal.
 func writeSLO(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	base, err := yaml.Marshal(sloEntry{Multiplier: sloMultiplier, Tuning: new(true)})
 	if err != nil {
@@ -66,7 +67,14 @@ func writeSLO(servers []exported, o *queueOptions) ([]byte, []trace.Finding, err
 		if err != nil {
 			return nil, nil, err
 		}
-		m.Data[o.modelName(s.Model)] = string(text)
+		name := o.modelName(s.Model)
+		if other, ok := m.Data[name]; ok && other != string(text) {
+			return nil, nil, trace.Errorf(export.BadEntry,
+				"wva-slo: %s: got TTFT %g ms, ITL %g ms of %s for the entry %s, want those of an earlier server", s.ID,
+				e.TTFT, e.ITL, s.Model, name).
+				WithHint("--config " + s.ID + " takes one server; --option ttft-ms=MS --option itl-ms=MS are for all")
+		}
+		m.Data[name] = string(text)
 	}
 	data, err := yaml.Marshal(m)
 	return data, nil, err
