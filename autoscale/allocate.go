@@ -280,8 +280,10 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 	return f.plan(values, left), nil
 }
 
-// greedy gives each entry its best candidate that fits into left, the units that are free, and
-// returns the entries without any, in the order in which they ran out of choices.
+// greedy gives each entry its best candidate that fits into left, the free units by accelerator type.
+// entries are sorted by compare, and an entry whose choice does not fit goes back into the queue where
+// the regret of its next choice puts it. greedy returns the entries of which no candidate fits, in the
+// order in which they ran out of choices.
 func greedy(entries []*entry, left map[string]int) (unserved []*entry) {
 	queue := slices.Clone(entries)
 	for len(queue) > 0 {

@@ -272,6 +272,9 @@ const (
 	leastTunerChange = 0.001
 )
 
+// tunerExpected are the observations for which the same file sets the noise: TTFT and ITL, ms.
+var tunerExpected = []float64{200, 40}
+
 // The formats of autoscalers' files.
 const (
 	QueueWVA4P     export.Format = "wva-4p"

@@ -345,14 +345,15 @@ func identifyDoc(id *identifiability) *queueIdentify {
 	return out
 }
 
-// scoreEstimators adds the scores of parameters fitted to the training windows, of the physical
-// ones, and of a constant (the medians of the training windows), on the training windows and on the
-// hold-out.
+// scoreEstimators adds the scores of each estimator on the training windows and on the hold-out. The
+// effective parameters of a score are fitted to the training windows alone; if there is no hold-out,
+// or that fit fails, they are those of all windows. The other estimators are the physical parameters,
+// the effective ones at the machine's speed, and a constant (the medians of the training windows).
 func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 	train := f.Windows[:f.Split]
 	held := f.Windows[f.Split:]
-	set := func(estimator, name string, s queueScore) {
-		f.Doc.Scores = append(f.Doc.Scores, scoreOf(estimator, name, s))
+	add := func(estimator, set string, s queueScore) {
+		f.Doc.Scores = append(f.Doc.Scores, scoreOf(estimator, set, s))
 	}
 	x := f.X
 	if len(held) > 0 {
@@ -369,19 +370,19 @@ func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 	for _, part := range []struct {
 		name    string
 		windows []window
-		from    int
+		from    int // index of the first of these windows among all
 	}{{Train, train, 0}, {holdOut, held, f.Split}} {
 		if len(part.windows) == 0 {
 			continue
 		}
-		set(estEffective, part.name, evaluate(part.windows, o.Flavour, x, asSized))
+		add(estEffective, part.name, evaluate(part.windows, o.Flavour, x, asSized))
 		if f.Physical != nil {
-			set(estPhysical, part.name, evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), asSized))
+			add(estPhysical, part.name, evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), asSized))
 		}
 		if f.speed != nil && len(f.Windows) > f.Split {
-			set(estAtSpeed, part.name, atSpeed(part.windows, o.Flavour, x, f.speed[part.from:]))
+			add(estAtSpeed, part.name, atSpeed(part.windows, o.Flavour, x, f.speed[part.from:]))
 		}
-		set(estConstant, part.name, evaluateConstant(train, part.windows))
+		add(estConstant, part.name, evaluateConstant(train, part.windows))
 	}
 }
 

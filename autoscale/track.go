@@ -13,6 +13,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// slidingEstimator is the name of the refit over the last windows, whose drift exports use.
+const slidingEstimator = "sliding"
+
 // run is one online estimator and its steps over a server's windows.
 type run struct {
 	name    string
@@ -53,7 +56,7 @@ func (f *Calibrated) estimatorRuns(o *Options) []run {
 	robust.Start = f.Physical.vector(o.Flavour)
 	return append(out,
 		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)},
-		run{"sliding", o.Flavour, asSized, sliding(f.Windows, o.Flavour,
+		run{slidingEstimator, o.Flavour, asSized, sliding(f.Windows, o.Flavour,
 			robust.Start)})
 }
 

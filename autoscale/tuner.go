@@ -25,7 +25,8 @@ type filterData struct {
 	TPercentile float64 `json:"tPercentile"`
 }
 
-// tunerModelData is the state, its drift (Q = diag((percentChange x)^2)) and bounds, and z in R.
+// tunerModelData is the state x, its drift (Q = diag((percentChange x)^2)) and bounds, and the
+// observation z of R.
 type tunerModelData struct {
 	InitState     []float64 `json:"initState"` // alpha, beta, gamma
 	PercentChange []float64 `json:"percentChange"`
@@ -35,8 +36,9 @@ type tunerModelData struct {
 	Expected      []float64 `json:"expectedObservations"` // TTFT, ITL ms
 }
 
-// tunerConfig returns the configuration of a tuner for one server, with noise and drift as
-// measured; where these are not known, the tuner's defaults with a warning.
+// tunerConfig returns the configuration of a tuner for one server, with noise and drift as measured,
+// or with the tuner's defaults and a warning if these are not known. The measured ones are medians of
+// relative errors and changes, which medianToSD makes standard deviations.
 func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, error) {
 	if len(servers) > 1 {
 		return nil, nil, trace.Errorf(export.BadEntry,
@@ -47,7 +49,7 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 	var warnings []trace.Finding
 	c := configData{
 		Filter: filterData{GammaFactor: 1, ErrorLevel: tunerErrorLevel, TPercentile: tunerPercentile},
-		Model:  tunerModelData{InitState: s.x, BoundedState: true, Expected: []float64{200, 40}},
+		Model:  tunerModelData{InitState: s.x, BoundedState: true, Expected: tunerExpected},
 	}
 	if s.Load != nil {
 		c.Model.Expected = []float64{s.Load.TTFTMs, s.Load.ITLMs}
@@ -61,7 +63,7 @@ func tunerConfig(servers []exported, _ *queueOptions) ([]byte, []trace.Finding, 
 	}
 	var change []float64 // relative change per window, as measured by the sliding refit
 	if i := slices.IndexFunc(s.Tracks, func(t queueTrack) bool {
-		return t.Estimator == "sliding" && t.Flavour == string(s.flavour) && len(t.Drift) == len(s.x)
+		return t.Estimator == slidingEstimator && t.Flavour == string(s.flavour) && len(t.Drift) == len(s.x)
 	}); i >= 0 {
 		change = s.Tracks[i].Drift
 	} else {
@@ -115,8 +117,8 @@ type serverLoad struct {
 // secondsPerMinute converts our rates to the tuner's unit.
 const secondsPerMinute = 60
 
-// tunerCalibrate returns the operating points that are most informative about the parameters of
-// each server.
+// tunerCalibrate returns the operating points of each server, which queue fit chose because they are
+// the most informative about its parameters.
 func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Finding, error) {
 	specs := []serverSpec{}
 	for _, s := range servers {
@@ -136,7 +138,7 @@ func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Findin
 					TTFTAverage: p.TTFTMs,
 					Load: serverLoad{
 						ArrivalRate:  rate,
-						Throughput:   rate,
+						Throughput:   rate, // in a steady state
 						AvgInTokens:  int(trace.Int(p.PromptTokens)),
 						AvgOutTokens: int(trace.Int(p.OutputTokens)),
 					},
