@@ -3,6 +3,8 @@ package cluster
 // This file has the command-line flags of simulations with several engines and of experiments.
 
 import (
+	"strconv"
+
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/option"
@@ -97,7 +99,7 @@ func (o *IsolationOptions) Flags() []cli.Flag {
 }
 
 // Flags returns the flags of `experiment optimise`. Flags that can change the result are recorded
-// in optimise.json.
+// in optimise.json, some of them only if their value is not the default.
 func (o *optimiseOptions) Flags() []cli.Flag {
 	return append([]cli.Flag{
 		option.Recorded(&cli.StringFlag{
@@ -113,7 +115,7 @@ func (o *optimiseOptions) Flags() []cli.Flag {
 			Value:       o.Method,
 			Usage:       "search `METHOD`: gp (Gaussian process), random or grid",
 		}),
-		option.RecordedUnless("12", &cli.IntFlag{
+		option.RecordedUnless(strconv.Itoa(defaultStart), &cli.IntFlag{
 			Name:        "start",
 			Destination: &o.Start,
 			Value:       o.Start,
@@ -125,13 +127,13 @@ func (o *optimiseOptions) Flags() []cli.Flag {
 			Value:       o.Calls,
 			Usage:       "`N` simulations after those of --start",
 		}),
-		option.RecordedUnless("10", &cli.IntFlag{
+		option.RecordedUnless(strconv.Itoa(defaultTrainSeeds), &cli.IntFlag{
 			Name:        "train-seeds",
 			Destination: &o.TrainSeeds,
 			Value:       o.TrainSeeds,
 			Usage:       "tune on `N` seeds, from 1",
 		}),
-		option.RecordedUnless("20", &cli.IntFlag{
+		option.RecordedUnless(strconv.Itoa(defaultTestSeeds), &cli.IntFlag{
 			Name:        "test-seeds",
 			Destination: &o.TestSeeds,
 			Value:       o.TestSeeds,

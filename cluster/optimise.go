@@ -29,16 +29,23 @@ type optimiseOptions struct {
 	Start, Calls, TrainSeeds, TestSeeds int
 }
 
+// Defaults of the options that optimise.json records only if they have other values.
+const (
+	defaultStart      = 12
+	defaultTrainSeeds = 10
+	defaultTestSeeds  = 20
+)
+
 // DefaultOptimiseOptions returns the defaults of the command line, except for Out.
 func DefaultOptimiseOptions() optimiseOptions {
 	o := optimiseOptions{
 		IsolationOptions: DefaultIsolationOptions(),
 		Policy:           "predictive-seed",
 		Method:           methodGP,
-		Start:            12,
+		Start:            defaultStart,
 		Calls:            30,
-		TrainSeeds:       10,
-		TestSeeds:        20,
+		TrainSeeds:       defaultTrainSeeds,
+		TestSeeds:        defaultTestSeeds,
 	}
 	o.Alone = true
 	return o

@@ -309,7 +309,7 @@ type decisionRow struct {
 
 // rowOfDecision returns the row of decisions.parquet for a request.
 func rowOfDecision(r *record) decisionRow {
-	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: us == us} }
+	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: !math.IsNaN(us)} }
 	row := decisionRow{
 		ID:              r.ID,
 		ArrivalUs:       r.ArrivalUs,

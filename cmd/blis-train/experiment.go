@@ -33,7 +33,7 @@ func isolationCommand() *cli.Command {
 	o := cluster.DefaultIsolationOptions()
 	return newCommand(&cli.Command{
 		Name:  "isolation",
-		Usage: "thirteen cells, controls, frontiers and four verdicts",
+		Usage: "compare thirteen configurations of a cluster, with controls, frontiers and four verdicts",
 		Description: `Writes OUT/experiment.json and OUT/report.html. A verdict is CONFIRMED, REFUTED, INCONCLUSIVE or NOT TESTABLE.
 
 Example:
