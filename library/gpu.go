@@ -28,12 +28,12 @@ type GPU struct {
 	Link      float64  `json:"intra_node_bw"`     // B/s to the other GPUs of a node, one direction
 	Tables    []*Table `json:"tables"`
 
-	name   string // in messages
-	packed map[string]*lazyTable
-	looked sync.Map // results of look-ups by their arguments
+	name   string                // of the file, for messages
+	packed map[string]*lazyTable // by the name of the table
+	looked sync.Map              // results of look-ups by their arguments
 }
 
-// lazyTable is a table that is unpacked when it is first used.
+// lazyTable is the packed rows of a table, which are unpacked into the table when it is first used.
 type lazyTable struct {
 	once sync.Once
 	err  error
@@ -81,13 +81,15 @@ func Read(data []byte, name string) (*GPU, error) {
 	rest = rest[n+1:]
 	for _, t := range g.Tables {
 		if t.Bytes < 0 || t.Bytes > len(rest) || len(t.Columns) == 0 || t.Rows < 0 || g.packed[t.Name] != nil {
-			return nil, damaged("table %q: got %d bytes, want at most the %d that are left", t.Name, t.Bytes, len(rest))
+			return nil, damaged("table %q: got %d bytes, %d columns, %d rows, want at most the %d bytes that are left, 1 or more, 0 or more, and each name once",
+				t.Name, t.Bytes, len(t.Columns), t.Rows, len(rest))
 		}
 		g.packed[t.Name] = &lazyTable{data: rest[:t.Bytes]}
 		rest = rest[t.Bytes:]
 	}
 	if len(rest) > 0 || !(g.Bandwidth > 0 && g.FLOPS > 0 && g.Link > 0) {
-		return nil, damaged("got %d bytes after the last table, mem_bw %g, want none and a datasheet", len(rest), g.Bandwidth)
+		return nil, damaged("got %d bytes after the last table, mem_bw %g, bfloat16_tc_flops %g, intra_node_bw %g, want none and rates above 0",
+			len(rest), g.Bandwidth, g.FLOPS, g.Link)
 	}
 	return g, nil
 }
@@ -108,10 +110,11 @@ func (g *GPU) Table(name string) (*Table, error) {
 }
 
 // lookup is a result of looking up a time in the tables: the curve or the grid, and where it is from.
+// A key always leads to the same of the two.
 type lookup struct {
 	curve curve
 	grid  grid
-	ratio float64
+	ratio float64 // of an attention grid, see attention
 	found found
 	err   error
 }
