@@ -147,7 +147,8 @@ func checkIDs(runs []RunDir) error {
 
 const otherName = "change `name` in one run.yaml, or use --exclude"
 
-// findRuns returns the run folders below args, each once.
+// findRuns returns the run folders below args, each once. All arguments that are files or "-" (the
+// standard input) are together one more run, in the folder of the first of them.
 func findRuns(args []string) ([]RunDir, error) {
 	var dirs []RunDir
 	var files []string

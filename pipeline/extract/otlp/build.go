@@ -27,7 +27,7 @@ type builder struct {
 	lastEvent EventName // of the schema, that was looked up last
 
 	// Where coreID looks first for the request of a snapshot:
-	stepFrom int // index in rows at which the snapshots of the latest step begin
+	stepFrom int // index in rows at which the snapshots of the latest step begin, and those of the step before end
 	guess    int // index of the previous step's snapshot that likely has the same request
 
 	budget int64 // bytes that the records of the current message may still take
@@ -386,12 +386,13 @@ func (b *builder) addSnapshot() {
 }
 
 // coreID returns the request id of the snapshot being read. A step lists its requests in the order of
-// the step before, except for those that came or left. So it is first compared with the request
-// after the last one found there, and most ids need neither hashing nor copying.
+// the step before, except for those that came or left. So the id is first compared with that of the
+// request after the last one found there, and of one more in case a request left. Most ids then need
+// neither hashing nor copying.
 func (b *builder) coreID(step int64) string {
 	rows := b.rows.Snaps
 	id := b.ev.text[snapRequest]
-	if n := len(rows); n > 0 && rows[n-1].StepID != step {
+	if n := len(rows); n > 0 && rows[n-1].StepID != step { // the first snapshot of a step
 		b.guess = b.stepFrom
 		b.stepFrom = n
 	}

@@ -568,7 +568,7 @@ func TestOvertakenByHand(t *testing.T) {
 		"lies around both": {[]int{3, 4}, []int{2, 5}, 1, true},
 	} {
 		list := []chain{{engine: 0, passes: c.a}, {engine: c.engine, passes: c.b}}
-		markOvertaken(list)
+		markConcurrent(list)
 		if list[0].isUncertain != c.want || list[1].isUncertain != c.want {
 			t.Errorf("%s: got %v and %v", name, list[0].isUncertain, list[1].isUncertain)
 		}

@@ -161,11 +161,11 @@ func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int
 
 // requestsLeave reports whether requests left the pass's engine when the prompts that ended in pass
 // l should have finished. A request makes one token a pass, so it leaves outputTokens-1 passes
-// after l. With one engine, and where a pass may yield other numbers of tokens, nothing can be
-// decided and the result is true.
+// after l. Where a pass may yield another number of tokens nothing can be decided, and the result is
+// true. It is also true for a log of one engine, which does not count the requests that leave.
 func (p *passLog) requestsLeave(prompts []prompt, l *promptPass) bool {
 	leaving := p.engines[l.engine].leaving
-	isRecomputing := p.generationTokens > p.generationReqs
+	isRecomputing := p.generationTokens > p.generationReqs // some pass computed a preempted request again
 	if len(leaving) == 0 || p.rules.Speculative || isRecomputing {
 		return true
 	}
@@ -196,7 +196,8 @@ func longerPrompt(next []prompt) int64 {
 }
 
 // traceBack follows one way from the last node back to the first and returns its chains. A chain is
-// marked uncertain if fewer ways lead through it than there are in all.
+// marked uncertain if fewer ways lead through it than there are in all, or if the search could not
+// find every way that has other prompts in it.
 func (p *passLog) traceBack(prompts []prompt, byEngine [][]int, layers []map[passesDone]*node, last *node) []chain {
 	last.onward = 1
 	total := last.ways
@@ -229,19 +230,21 @@ func (p *passLog) traceBack(prompts []prompt, byEngine [][]int, layers []map[pas
 		last = e.from
 	}
 	slices.Reverse(out)
+	// What such a pass computes may be the first decodes of the chain before, in place of prompts.
 	for i := 1; i < len(out); i++ {
 		if p.promptPasses[out[i].passes[0]].mayRepeatLast {
 			out[i-1].isUncertain = true
 			out[i].isUncertain = true
 		}
 	}
-	markOvertaken(out)
+	markConcurrent(out)
 	return out
 }
 
-// markOvertaken marks two chains of different engines as uncertain if one has passes between the
-// first and the last pass of the other. Their prompts need not have ended chain by chain.
-func markOvertaken(chains []chain) {
+// markConcurrent marks two chains of different engines as uncertain if one has passes between the
+// first and the last pass of the other. chainsOf gives consecutive prompts to each chain, but prompts
+// of engines that run at the same time may have ended alternately, and such ways were not counted.
+func markConcurrent(chains []chain) {
 	for i := range chains {
 		a := &chains[i]
 		if len(a.passes) < 2 {
