@@ -148,7 +148,7 @@ func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*
 	} else {
 		err = s.SolveAt(a.sel, gamma, false)
 	}
-	return &result.CrossAlpha{Target: a.target, Values: s.Fit.Beta, Deployments: a.on}, err
+	return &result.CrossAlpha{Target: a.target, Values: s.Fit.Beta, Deployments: a.byDeployment}, err
 }
 
 // without returns the pool with other training rows: those that are used if a block is left out.

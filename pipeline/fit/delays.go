@@ -28,9 +28,10 @@ type alphaFit struct {
 	s      *Solved
 	sel    Selections
 	bounds ridge.Bounds // training rows; overhead only
-	passes int
+	passes int          // of the interval fit that solved it; overhead only
 	counts result.RowCounts
-	on     []result.DeploymentCoefficients // of several deployments
+
+	byDeployment []result.DeploymentCoefficients // empty with one deployment
 }
 
 // alphaFits has the fit of each alpha target, in the order of the options.
@@ -142,8 +143,8 @@ func alphaPerStep(p *Pool, used []*Run) float64 {
 	return float64(len(p.Train)) / math.Max(1, float64(steps))
 }
 
-// alphaModel fits one target of delays outside the engine and returns its part of fit.json, nil if
-// the target has too few rows.
+// alphaModel fits one target of delays outside the steps and returns its part of fit.json; nil for a
+// target with too few rows, or without a certified answer.
 func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	if a.s == nil {
 		return nil, nil
@@ -175,21 +176,23 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 	return out, f.locoAlpha(a, out)
 }
 
-// judgeAlpha sets the hold-out errors of an alpha target whose value is known, as a whole and by
-// run.
+// judgeAlpha adds to out the hold-out errors of an alpha target, as a whole and by run, its
+// coefficients by deployment and, for a target with a queueing delay, the mean delays. It is for
+// targets of which every row has the measured delay; judgeOverhead is for the overhead, which is
+// known only within an interval.
 func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	all, groups := a.s.Samples(rows.HoldOut, clipped(a.s.Pred))
 	held := rows.JudgeDelays(groups)
 	out.TargetErrors = held.Errors(nil)
-	out.DeploymentCoefficients = a.on
+	out.DeploymentCoefficients = a.byDeployment
 	if a.s.Opt.Proportional && a.s.Frozen == nil {
 		out.MeanDelays = a.meanDelays()
 	}
-	for t, one := range all {
-		if e := held.Errors(func(s *rows.Sample) bool { return s == one }); e != nil {
+	for t, ofRun := range all {
+		if e := held.Errors(func(s *rows.Sample) bool { return s == ofRun }); e != nil {
 			out.AlphaRuns = append(out.AlphaRuns, result.AlphaRun{
 				Run:    a.s.Pool.Runs[t],
-				Config: one.Table.Config,
+				Config: ofRun.Table.Config,
 				Errors: e,
 			})
 		}
@@ -292,7 +295,7 @@ func (f *fitter) waitsOn(a *alphaFit) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", label, err)
 		}
-		a.on = append(a.on, *own)
+		a.byDeployment = append(a.byDeployment, *own)
 		for i, c := range s.Data.Config {
 			if names[c] == label {
 				s.Pred[i] = ridge.Dot(s.Data.Row(i), own.Values)

@@ -221,10 +221,10 @@ func TestQueuesOfDeployments(t *testing.T) {
 		slow.Y[i] *= 3
 	}
 	a, m := fitQueue(t, plantedQueue("a", "H100/a", 2500, 4), slow)
-	if len(a.on) != 2 || len(m.Coefficients) == 0 {
-		t.Fatalf("got coefficients on %d deployments", len(a.on))
+	if len(a.byDeployment) != 2 || len(m.Coefficients) == 0 {
+		t.Fatalf("got coefficients on %d deployments", len(a.byDeployment))
 	}
-	for _, on := range a.on {
+	for _, on := range a.byDeployment {
 		mine := rowsWhere(a.s.Train.Config, func(c int32) bool {
 			return a.s.Pool.Configs[c] == map[bool]string{true: "H100/a", false: "L4/b"}[strings.Contains(on.Deployment, "H100")]
 		})

@@ -97,7 +97,7 @@ func (f *fitter) nestOverhead(a *alphaFit) error {
 // judgeOverhead sets how well predictions of the hold-out lie in their intervals, as a whole and by
 // run.
 func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
-	out.DeploymentCoefficients = a.on
+	out.DeploymentCoefficients = a.byDeployment
 	all, groups := a.s.Samples(rows.HoldOut, a.s.Pred)
 	held := rows.JudgeDelays(groups)
 	out.Interval = held.Intervals(nil)
@@ -133,7 +133,7 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 		if err != nil {
 			return fmt.Errorf("%s: %w", label, err)
 		}
-		a.on = append(a.on, *own)
+		a.byDeployment = append(a.byDeployment, *own)
 		for i, c := range s.Data.Config {
 			if names[c] == label {
 				s.Pred[i] = max(0, ridge.Dot(s.Data.Row(i), own.Values))

@@ -230,10 +230,10 @@ func (e *shareEstimate) widen(covariance []float64) []float64 {
 
 // shareRow is one measured time with its derivatives.
 type shareRow struct {
-	weight  float64
-	off     float64 // measured less simulated
-	by      []float64
-	byShare float64
+	weight  float64   // 0: not used
+	off     float64   // measured less simulated: us of a request, ms of a load level
+	by      []float64 // derivatives of the simulated time by the free terms
+	byShare float64   // its derivative by s
 }
 
 // estimateShare returns the estimate after one Gauss-Newton step from a candidate in the free terms
@@ -424,8 +424,10 @@ func (l *learner) shareRowsOfRequests(s *state, moved []*Load) ([]shareRow, erro
 	return out, nil
 }
 
-// shareRowsOfLevels returns a row for each measured mean (TPOT and TTFT) of each load level. Its
-// derivative by s is the difference to the mean with the moved load, over shareStep.
+// shareRowsOfLevels returns a row for each measured mean (TPOT and TTFT) of each load level, in ms. It
+// simulates a level twice, with the assumed share and, as moved, with s larger by shareStep: the
+// difference of a mean over shareStep is its derivative by s. A level of which the simulated server
+// does not finish the requests has no rows.
 func (l *learner) shareRowsOfLevels(s *state, moved []*Load) ([]shareRow, error) {
 	rows := make([][]shareRow, len(l.loads))
 	err := par.Try(l.ctx, l.Workers, len(l.loads), func(i int) error {
@@ -437,14 +439,12 @@ func (l *learner) shareRowsOfLevels(s *state, moved []*Load) ([]shareRow, error)
 		cfg.Gradient = true
 		means, err := sim.MeansOf(cfg, load.Requests)
 		if err != nil {
-			return nil // the simulated server does not finish the level
+			return nil // not finished
 		}
-		if cfg, err = load.config(l.m, s.values); err != nil {
-			return err
-		}
+		cfg.Gradient = false // the derivatives by the terms are those at the assumed share
 		after, err := sim.MeansOf(cfg, moved[i].Requests)
 		if err != nil {
-			return nil
+			return nil // not finished
 		}
 		p := load.Point
 		rows[i] = append(rows[i],
@@ -463,8 +463,9 @@ func (l *learner) shareRowsOfLevels(s *state, moved []*Load) ([]shareRow, error)
 	return out, err
 }
 
-// levelRow returns the row for one mean of a level, weighted as in Point.assess; its weight is 0 if
-// the mean was not measured.
+// levelRow returns the row for one mean of a level: want as measured, got and moved as simulated, ms.
+// sd is the standard error of log(got/want). The row is weighted as in Point.assess: by that error in
+// ms, sd*want, and less beyond robustAt standard errors. Its weight is 0 if the mean was not measured.
 func (l *learner) levelRow(want, got, moved float64, by []float64, sd float64) shareRow {
 	off := math.Log(got / want)
 	if !(want > 0) || !isNumber(off) || !isNumber(moved) {

@@ -34,68 +34,69 @@ type Level struct {
 // LevelOf returns the level with the figures that a benchmark printed for a deployment. If they
 // state neither clients nor a rate, the mean number of requests in flight is used as the clients of
 // a closed loop. Code: bad_points.
-func LevelOf(l *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
-	d, err := deploymentOf(l, d)
+func LevelOf(point *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
+	d, err := deploymentOf(point, d)
 	if err != nil {
 		return nil, err
 	}
-	p := &Level{
+	level := &Level{
 		Version:      d.Engine.VLLMVersion,
-		InputTokens:  max(1, trace.Int(l.PromptTokens)),
-		OutputTokens: max(2, trace.Int(l.OutputTokens)),
-		Concurrency:  int(l.Clients.V),
-		TTFTMs:       l.TTFTMs.Or(math.NaN()),
-		TPOTMs:       l.TPOTMs,
+		InputTokens:  max(1, trace.Int(point.PromptTokens)),
+		OutputTokens: max(2, trace.Int(point.OutputTokens)), // TPOT is the time after the first token
+		Concurrency:  int(point.Clients.V),
+		TTFTMs:       point.TTFTMs.Or(math.NaN()),
+		TPOTMs:       point.TPOTMs,
 		Deployment:   d,
-		CachedTokens: l.CachedTokens,
-		promptSD:     l.PromptSD.V,
-		outputSD:     l.OutputSD.V,
-		count:        int(l.Requests.V),
+		CachedTokens: point.CachedTokens,
+		promptSD:     point.PromptSD.V,
+		outputSD:     point.OutputSD.V,
+		count:        int(point.Requests.V),
 	}
 	switch {
 	case !d.Engine.PrefixCaching:
-		p.CachedTokens = trace.Some(0.0)
-	case !p.CachedTokens.OK && d.Client.SharedPrefixTokens.OK:
-		p.CachedTokens = trace.Some(min(float64(d.Client.SharedPrefixTokens.V), l.PromptTokens))
+		level.CachedTokens = trace.Some(0.0)
+	case !level.CachedTokens.OK && d.Client.SharedPrefixTokens.OK:
+		level.CachedTokens = trace.Some(min(float64(d.Client.SharedPrefixTokens.V), point.PromptTokens))
 	}
-	tokens := l.PromptTokens + l.OutputTokens
+	tokens := point.PromptTokens + point.OutputTokens
 	if longest := d.MaxModelLen(); longest.OK && tokens > float64(longest.V) {
 		return nil, &trace.SyntaxError{
-			File: l.File,
-			Line: l.Line,
+			File: point.File,
+			Line: point.Line,
 			Code: BadPoints,
 			Msg: fmt.Sprintf("measured points: got prompts and outputs of %g tokens together, "+
 				"want at most max_model_len %d", tokens, longest.V),
 			Hint: "max_model_len is that of run.yaml, or of the model's config",
 		}
 	}
-	e2eMs := l.E2EMs.Or(l.TTFTMs.V + l.TPOTMs*(l.OutputTokens-1))
-	inFlight := l.RateRPS.V * e2eMs / 1e3 // Little's law
-	areClientsIdle := l.OfferedRPS.V > 0 && inFlight < busyClients*float64(p.Concurrency)
+	e2eMs := point.E2EMs.Or(point.TTFTMs.V + point.TPOTMs*(point.OutputTokens-1))
+	// The mean number of requests in flight, by Little's law from the measured throughput.
+	inFlight := point.RateRPS.V * e2eMs / 1e3
+	areClientsIdle := point.OfferedRPS.V > 0 && inFlight < busyClients*float64(level.Concurrency)
 	// What limits the load: the clients of a closed loop, a stated rate, or, if neither is known, as
 	// many clients as requests were in flight.
 	switch {
-	case p.Concurrency > 0 && !areClientsIdle:
+	case level.Concurrency > 0 && !areClientsIdle:
 		// the load is a closed loop of the stated clients
-	case l.OfferedRPS.V > 0:
-		p.rateRPS = l.OfferedRPS.V
+	case point.OfferedRPS.V > 0:
+		level.rateRPS = point.OfferedRPS.V
 	case inFlight > 0:
-		p.Concurrency = max(1, int(min(trace.Int(inFlight), mostClients+1)))
+		level.Concurrency = max(1, int(min(trace.Int(inFlight), mostClients+1)))
 	default:
-		return nil, badPoint(l, "measured points: %s: got neither clients nor a rate nor a latency "+
-			"together with the throughput, want one of them", l.Name)
+		return nil, badPoint(point, "measured points: %s: got neither clients nor a rate nor a latency "+
+			"together with the throughput, want one of them", point.Name)
 	}
 	// The load of a benchmark is spread over the data-parallel ranks, each with the
 	// engine's limits.
 	ranks := max(1, int(d.DP))
-	p.Concurrency = (p.Concurrency + ranks - 1) / ranks
-	p.rateRPS /= float64(ranks)
-	p.count = (p.count + ranks - 1) / ranks
-	if p.Concurrency > mostClients {
-		return nil, badPoint(l, "measured points: %s: got %d clients or more, want at most %d",
-			l.Name, p.Concurrency, mostClients)
+	level.Concurrency = (level.Concurrency + ranks - 1) / ranks
+	level.rateRPS /= float64(ranks)
+	level.count = (level.count + ranks - 1) / ranks
+	if level.Concurrency > mostClients {
+		return nil, badPoint(point, "measured points: %s: got %d clients or more, want at most %d",
+			point.Name, level.Concurrency, mostClients)
 	}
-	return p, p.CheckUnit(l.File, l.Line)
+	return level, level.CheckUnit(point.File, point.Line)
 }
 
 // badPoint returns an error at the line of a measured point.
