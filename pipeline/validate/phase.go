@@ -59,7 +59,9 @@ func replayPhase(marks []stepMark, all []Request, phase *deploy.Phase, content C
 	return p
 }
 
-// runVariants makes the plain replay and, where noise is known, the noisy ones.
+// runVariants makes the plain replay and, where their noise is known, the noisy ones: one multiplies
+// step times by residual ratios, the other by the drift curve of the machine and the ratios relative
+// to it (spec#replay-variants).
 func (p *replayedPhase) runVariants() {
 	if len(p.recorded) == 0 {
 		return

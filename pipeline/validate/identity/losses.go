@@ -230,7 +230,7 @@ func eventsComplete(f *facts) reading {
 
 // snapshotsComplete takes the larger of two lost shares: of running requests without a snapshot in the
 // steps that have snapshots, and of steps that should have snapshots by the sample rate and have
-// none.
+// none. The share is applied to the running requests of the steps that have snapshots.
 func snapshotsComplete(f *facts) reading {
 	c := &f.snapshot
 	if c.steps == 0 {
@@ -255,24 +255,27 @@ func snapshotsComplete(f *facts) reading {
 		100*lost)
 }
 
-// passesComplete counts the numbers that are missing between those of logged passes.
+// passesComplete counts the numbers that are missing between those of the logged passes of the run's
+// engine. Of the forms of passes only the logs of vLLM and TensorRT-LLM number every pass.
 func passesComplete(f *facts) reading {
-	var lost, n int
+	lost, pairs := 0, 0 // pairs of consecutive records
 	its := f.run.Iterations
 	for i := 1; i < len(its); i++ {
-		a, b := &its[i-1], &its[i]
-		if b.Form != a.Form || b.Sampled || b.Form != trace.IterationLog && b.Form != trace.IterationTensorRT {
+		before, it := &its[i-1], &its[i]
+		isNumbered := it.Form == trace.IterationLog || it.Form == trace.IterationTensorRT
+		if it.Form != before.Form || it.Sampled || !isNumbered {
 			continue
 		}
-		n++
-		if gap := b.Index - a.Index - 1; gap > 0 {
+		pairs++
+		if gap := it.Index - before.Index - 1; gap > 0 {
 			lost += int(gap)
 		}
 	}
-	if n == 0 {
+	if pairs == 0 {
 		return notChecked("no passes that are numbered")
 	}
-	return lossReading(n+1, lost, "%d numbers of logged passes are missing among %d", lost, n+1+lost)
+	recorded := pairs + 1
+	return lossReading(recorded, lost, "%d numbers of logged passes are missing among %d", lost, recorded+lost)
 }
 
 // clientsComplete estimates how many requests the clients' files lack: the largest of the gaps in

@@ -76,11 +76,13 @@ func (f *facts) inOrder(what string, stamps func(*trace.Request) []trace.Opt[int
 	return r
 }
 
-// stepSlackNs is how far an event of a journey may be outside of its step and the two beside it.
+// stepSlackNs is how far an event of a journey may be outside of the time that stepOrder allows.
 const stepSlackNs = 20_000_000
 
-// stepOrder compares the stamps of scheduling, of the first token and of the end of each request with those of the steps that the events
-// name, and returns the reading.
+// stepOrder compares the stamps of scheduling, of the first token and of the end of each request with
+// those of the step that the event names, and returns the reading. A step's stamps are those of
+// schedule(). Its tokens come back later, with asynchronous scheduling only after the next step was
+// scheduled. So an event may be from the start of the step before to the end of the second step after.
 func stepOrder(f *facts) reading {
 	steps := f.run.Steps
 	if len(steps) < 4 || f.run.Aggregate != nil {
@@ -93,7 +95,7 @@ func stepOrder(f *facts) reading {
 		for _, event := range []struct{ ns, step trace.Opt[int64] }{
 			{q.ScheduledNs, q.ScheduledStep}, {q.FirstTokenNs, q.FirstTokenStep}, {q.FinishedNs, q.FinishedStep},
 		} {
-			k := event.step.V - first // where no summary was lost
+			k := event.step.V - first // index of its step, if no summary was lost up to the second step after it
 			if !event.ns.OK || !event.step.OK || k < 1 || k+2 >= int64(len(steps)) || steps[k+2].ID != event.step.V+2 || steps[k-1].ID != event.step.V-1 {
 				continue
 			}
@@ -114,14 +116,15 @@ func stepOrder(f *facts) reading {
 	return r
 }
 
-// scheduledOutside counts the requests that were first scheduled outside of schedule() of the step that scheduled them, and returns
-// the reading: the engine stamps the event there (vllm/v1/core/sched/scheduler.py: schedule()).
+// scheduledOutside counts the requests whose stamp of scheduling is outside of the step that they name,
+// and returns the reading. The engine stamps the event in schedule()
+// (vllm/v1/core/sched/scheduler.py), whose start and end are the step's stamps.
 func (f *facts) scheduledOutside() reading {
 	steps := f.run.Steps
 	var r reading
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
-		k := q.ScheduledStep.V - steps[0].ID // where no summary was lost
+		k := q.ScheduledStep.V - steps[0].ID // index of its step, if no summary before it was lost
 		if !q.ScheduledNs.OK || !q.ScheduledStep.OK || k < 0 || k >= int64(len(steps)) || steps[k].ID != q.ScheduledStep.V {
 			continue
 		}
