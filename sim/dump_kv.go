@@ -9,7 +9,8 @@ import (
 	"strconv"
 )
 
-// kvWriter writes KV events as lines: [time, events, data-parallel rank, null].
+// kvWriter writes KV events as lines: [time, events, data-parallel rank, scheduler step], the last of
+// them null (spec#wire-kv-lines).
 type kvWriter struct {
 	p    *Dump
 	out  *bufio.Writer
@@ -53,7 +54,9 @@ func (k *kvWriter) addEvent(e *KVEvent) {
 	}
 }
 
-// event appends one event to b as the array of its fields.
+// event appends one event to b as the array of its kind and fields. The fields have no names, so their
+// order is that of the producer: vllm/distributed/kv_events.py for stored and removed blocks, the
+// tracing fork for the others. A field that a simulation has no value for is null.
 func (k *kvWriter) event(b *buffer, e *KVEvent) {
 	b.raw(`["` + string(e.Kind) + `"`)
 	medium := `"GPU"`
@@ -69,7 +72,8 @@ func (k *kvWriter) event(b *buffer, e *KVEvent) {
 		}
 		b.raw("," + parent + ",")
 		k.tokens(b, e)
-		b.raw("," + decimal(k.p.dep.Engine.BlockSize) + ",null," + medium + ",null")
+		const lora = ",null" // its id, and behind the medium its name
+		b.raw("," + decimal(k.p.dep.Engine.BlockSize) + lora + "," + medium + lora)
 	case blockRemoved:
 		k.hashes(b, e)
 		b.raw("," + medium)
@@ -78,7 +82,8 @@ func (k *kvWriter) event(b *buffer, e *KVEvent) {
 		b.quoted(k.p.CoreID(e.Request))
 		b.raw("," + medium + "," + decimal(e.Blocks) + "," + decimal(e.Step))
 	case cacheEviction:
-		b.raw("," + medium + "," + decimal(e.Blocks) + `,"lru",` + decimal(e.Step) + ",null")
+		const policy, hashes = `,"lru"`, ",null"
+		b.raw("," + medium + "," + decimal(e.Blocks) + policy + "," + decimal(e.Step) + hashes)
 	case transferInitiated, transferCompleted:
 		k.transfer(b, e)
 	}
@@ -95,7 +100,7 @@ func (k *kvWriter) transfer(b *buffer, e *KVEvent) {
 	b.quoted(k.p.CoreID(e.Request))
 	b.raw("," + route + "," + decimal(e.Blocks))
 	if e.Kind == transferCompleted {
-		b.raw(",true")
+		b.raw(",true") // it succeeded
 	}
 	b.raw("," + decimal(e.Step))
 }

@@ -23,7 +23,7 @@ type lockstep struct {
 	endUs     int64 // end of the last pass
 	passes    int64 // number of forward passes so far
 	pauseUs   int64 // pause for rebalancing the experts
-	every     int64 // number of passes between two rebalancings; 0 for none
+	every     int64 // number of passes between two rebalancings of the experts; 0 for none
 	graphs    vllm.GraphSizes
 	dummy     Batch          // batch of a rank without work
 	group     features.Group // the ranks' batches in the pass that is about to begin
@@ -236,10 +236,11 @@ func (r *rank) sync() {
 		return
 	}
 	r.e.phase = gathered
-	r.isBusy = r.isBusy || r.e.unfinished()
-	r.synced++
-	if r.synced == len(r.ranks) {
-		r.finishSync()
+	g := r.lockstep
+	g.isBusy = g.isBusy || r.e.unfinished()
+	g.synced++
+	if g.synced == len(g.ranks) {
+		g.finishSync()
 	}
 }
 

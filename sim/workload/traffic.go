@@ -39,25 +39,25 @@ type Traffic struct {
 	RateRPS         float64
 	Requests        int
 	Seed            uint64
-	Longest         int64 // largest number of tokens of a request; 0: no limit
+	Longest         int64 // largest number of tokens of a request, 3/4 for the prompt and 1/4 for the output; 0: no limit
 }
 
-// Squared coefficients of variation of the lengths in chat recordings, and the number of requests
-// by which a capacity is measured.
+// Squared coefficients of variation of the lengths in chat recordings, and the number of requests of
+// a burst, with which a capacity is measured.
 const (
 	chatPromptCV2 = 1
 	chatOutputCV2 = 0.5
 	burst         = 600
 )
 
-// ChatTraffic returns a burst of requests with the given mean lengths, tokens, and the spread that
-// chat recordings have.
+// ChatTraffic returns a burst, requests that arrive practically at once, with the given mean lengths
+// in tokens and the spread that chat recordings have.
 func ChatTraffic(d *deploy.Deployment, prompt, output float64) Traffic {
 	return Traffic{
 		Shape:    Lengths{Prompt: prompt, Output: output, PromptCV2: chatPromptCV2, OutputCV2: chatOutputCV2},
 		Prompts:  LogNormalLaw,
 		Output:   LogNormalLaw,
-		RateRPS:  1e6,
+		RateRPS:  1e6, // far above any capacity
 		Requests: burst,
 		Seed:     1,
 		Longest:  d.LongestSequence().Or(math.MaxInt32),
@@ -134,8 +134,9 @@ func (t *Traffic) DrawnRate() float64 {
 // fit the engine.
 var ErrNothingFinished = errors.New("simulation: no request finished")
 
-// Capacity returns the throughput, requests per second, of a deployment to which all requests are
-// sent at once.
+// Capacity returns the throughput of a deployment: requests over the time from 0 until the last of
+// them finished, per second. It is the most that the deployment can serve if the requests arrive much
+// faster than that, as those of ChatTraffic do.
 func (t *Traffic) Capacity(d *deploy.Deployment, step sim.Model) (float64, error) {
 	reqs, _ := t.Draw()
 	last := 0.0
