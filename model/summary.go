@@ -156,7 +156,8 @@ func (d *Decoder) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// mixerWords returns a description of the mixer for people.
+// mixerWords returns a description of the mixer for people: "gqa 32 heads, 8 kv x 128",
+// "window 1024: 8 heads, 4 kv x 256", "mla 128 heads, latent 512 + 64", "mamba2 128 x 64, state 128".
 func (l *Layer) mixerWords() string {
 	m := l.Mixer
 	switch {
@@ -168,13 +169,14 @@ func (l *Layer) mixerWords() string {
 		return fmt.Sprintf("%s %d heads, latent %d + %d", l.Kind(), m.Heads, m.KVRank, m.Rope)
 	case m.Kind == Mamba1 || m.Kind == Mamba2:
 		return fmt.Sprintf("%s %d x %d, state %d", l.Kind(), m.Heads, m.DimV, m.StateSize)
-	case m.Window+m.Chunk > 0:
-		return fmt.Sprintf("%s %d: %d heads, %d kv x %d", l.Kind(), m.Window+m.Chunk, m.Heads, m.KVHeads, m.DimK)
+	case m.Window > 0 || m.Chunk > 0: // one of the two, in tokens
+		return fmt.Sprintf("%s %d: %d heads, %d kv x %d", l.Kind(), cmp.Or(m.Window, m.Chunk), m.Heads, m.KVHeads, m.DimK)
 	}
 	return fmt.Sprintf("%s %d heads, %d kv x %d", l.Kind(), m.Heads, m.KVHeads, m.DimK)
 }
 
-// ffnWords returns a description of the FFN for people.
+// ffnWords returns a description of the FFN for people: "dense 14336", or
+// "moe 8 of 256 x 2048, shared 2048" with the experts of a token, all experts and their width.
 func (l *Layer) ffnWords() string {
 	f := l.FFN
 	switch {

@@ -42,9 +42,9 @@ type requestLife struct {
 // pause is a preemption and its end.
 type pause struct{ from, to trace.Opt[int64] }
 
-// livesOf returns the requests of a run in the order of arrival: those of core and API spans if
-// there are some, else of stock spans, else of client rows with engine stamps. complete is true if
-// no request that was in the engine is missing.
+// livesOf returns the requests of a run in the order of arrival: those that spans recorded (core and
+// API spans, or those of an unmodified engine) or, without any, the client rows with engine stamps.
+// complete is true if no request that was in the engine is missing.
 func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []requestLife, complete bool,
 	findings []trace.Finding) {
 	complete = true
@@ -94,7 +94,8 @@ func clientsOf(observed []trace.ObservedRequest) map[string]*trace.ObservedReque
 	return out
 }
 
-// lifeOfRequest returns the life of a request of spans.
+// lifeOfRequest returns the life of a request as its spans recorded it. A request counts as failed
+// unless they state that it succeeded: one that had not ended when the recording did is no row.
 func lifeOfRequest(r *trace.Request, endToEnd bool) requestLife {
 	l := requestLife{
 		id:     r.CoreID.Or(r.APIID.V),

@@ -1,7 +1,9 @@
 package report
 
-// This file has the parts of a page: sections, blocks, tables and cells. Strings are plain text,
-// which the template escapes; only inline, proseHTML and Cell.HTML make template.HTML.
+// This file has the parts of a page, which page.html shows: sections, blocks, tables and cells.
+// Strings are plain text, which the template escapes. The exceptions are template.HTML: what inline,
+// proseHTML and Cell.HTML return, and the drawings in Cell.Mini. Fields called Class are CSS classes of
+// the page's style.
 
 import (
 	"fmt"
@@ -20,9 +22,6 @@ type Head struct {
 	Next                           []string // what to do about it
 	Facts                          []Fact
 }
-
-// The types below are what page.html shows. Strings are plain text, which the template
-// escapes. The only template.HTML is what inline, proseHTML and Cell.HTML return.
 
 // IdentitiesTable is the ID of the table with every comparison between streams.
 const IdentitiesTable = "identities"
@@ -79,13 +78,12 @@ type card struct {
 // cause is one diagnosis: why gates failed, and the figure that shows it.
 type cause struct{ Label, Scope, Sentence, Gates, Anchor, FigureTitle string }
 
-// findingGroup is all findings of one code: their number, the first messages, and how many more
-// there are.
+// findingGroup is all findings of one code.
 type findingGroup struct {
 	Code     string
-	Count    int
-	Messages []string
-	More     int
+	Count    int      // of the findings
+	Messages []string // the first different messages, at most maxMessages
+	More     int      // number of findings with other messages
 }
 
 // Table is a table of the page, sortable by every column.
@@ -93,15 +91,15 @@ type Table struct {
 	ID, Caption, Note string
 	Cols              []Column
 	Rows              []Row
-	More              string
-	Closed            bool // shown folded
-	Total             int  // number of rows including those that Grow did not keep; 0: those in Rows
+	More              string // line below the table: how many rows are not shown, and where they are
+	Closed            bool   // shown folded
+	Total             int    // number of rows including those that Grow did not keep; 0: those in Rows
 }
 
 // Column is the heading of a column with its unit and a tooltip.
 type Column struct {
 	Head, Unit, Help string
-	Num              bool
+	Num              bool // of numbers, which are set flush right
 }
 
 // Row is one row of a table with its style.
@@ -114,8 +112,8 @@ type Row struct {
 // if Key is empty.
 type Cell struct {
 	Text, Sub, Key, Class string
-	Href                  string // where Text leads
-	Mini                  template.HTML
+	Href                  string        // where Text leads
+	Mini                  template.HTML // small drawing before Text, such as the bar of an interval
 }
 
 // HTML returns the text, escaped. A name may be broken after its underscores, and nowhere else if it

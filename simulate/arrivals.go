@@ -137,8 +137,9 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 	return w, draw, inputs, err
 }
 
-// rowsBeside returns the CSV file of a TraceV2 header without rows: that of the same name apart from the extension;
-// "" for another file, and without such a CSV.
+// rowsBeside returns the path of the CSV file that has the requests of a TraceV2 header: beside it,
+// with the same name apart from the extension. It returns "" if there is none, and if data is not a
+// header or has the requests itself.
 func rowsBeside(data []byte, path string) string {
 	ext := filepath.Ext(path)
 	isHeader := (ext == ".yaml" || ext == ".yml") && workload.IsTraceV2(data) && !bytes.Contains(data, []byte(tracev2.FirstColumn+","))

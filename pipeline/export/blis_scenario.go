@@ -390,8 +390,9 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	return out, err
 }
 
-// kernelSet returns the coefficient set of the values as YAML, for one deployment under its names
-// in the catalog.
+// kernelSet returns the values as a coefficient set in YAML, called name. Its entries apply to the
+// hardware, model and tensor-parallel size of c; model is the model's name in BLIS's catalog. An entry
+// of value 0 or by definition replaces the source and the rationale of a fitted one with its own.
 func kernelSet(src Source, c *result.FitConfig, name, model string, values []blisValue) ([]byte, error) {
 	set := regSet{Kind: "CoefficientSet", Name: name}
 	scope := hostScopes([]result.FitConfig{*c}, model)[0]
