@@ -141,7 +141,8 @@ const (
 	maxMessages = 5 // of a code
 )
 
-// groupFindings groups findings by code, in the order in which the codes first appear.
+// groupFindings groups findings by code, in the order in which the codes first appear, and returns the
+// first maxCodes groups.
 func groupFindings(lists ...[]trace.Finding) []findingGroup {
 	index := map[trace.Code]int{}
 	var out []findingGroup
@@ -167,15 +168,16 @@ func groupFindings(lists ...[]trace.Finding) []findingGroup {
 	return out[:min(len(out), maxCodes)]
 }
 
-// FindingBlocks returns findings grouped by code under a title, folded; nil without any.
+// FindingBlocks returns findings grouped by code, folded under a title with the number of all of them;
+// nil without any.
 func FindingBlocks(title string, lists ...[]trace.Finding) []Block {
 	gs := groupFindings(lists...)
 	if len(gs) == 0 {
 		return nil
 	}
 	n := 0
-	for _, g := range gs {
-		n += g.Count
+	for _, findings := range lists {
+		n += len(findings)
 	}
 	return folded(fmt.Sprintf("%s (%d)", title, n), []Block{{Findings: gs}})
 }

@@ -599,6 +599,9 @@ func TestListsAreCut(t *testing.T) {
 	if got := groupFindings(codes); len(got) != 40 {
 		t.Errorf("got %d", len(got))
 	}
+	if got := FindingBlocks("Found", codes)[0].Fold.Title; got != "Found (41)" {
+		t.Errorf("got the title %s", got)
+	}
 	table := NewTable("id", "caption", "# N [s] ? why", "name")
 	if want := []Column{{Head: "N", Unit: "s", Help: "why", Num: true}, {Head: "name"}}; !slices.Equal(table.Cols, want) {
 		t.Errorf("got %+v", table.Cols)

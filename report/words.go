@@ -27,8 +27,8 @@ func sentence(s string) string {
 	return s
 }
 
-// Reasons returns the counts of m as text, "name count, name count", the largest first and equal
-// ones by name, at most eight of them. It returns "none" if all are 0.
+// Reasons returns the counts of reasons as text, "no_arrival 12, aborted 3", the largest first and
+// equal ones by name. The ninth and further ones are only counted. It returns "none" if all are 0.
 func Reasons[N int | int64](m map[string]N) string {
 	type pair struct {
 		name string
