@@ -195,8 +195,8 @@ func TestCatalogGraphs(t *testing.T) {
 	for _, c := range catalogGraphs {
 		d := catalogDeployment(t, c.id, c.tp, c.name)
 		plan := kernelPlanOf(&d, c.name, c.device)
-		if plan.lacks != nil {
-			t.Errorf("%s: %v", c.name, plan.lacks)
+		if plan.refused != nil {
+			t.Errorf("%s: %v", c.name, plan.refused)
 			continue
 		}
 		law := newKernelMode(&d, plan.graph, plan.served.weights, plan.part, 96)
@@ -220,9 +220,9 @@ func TestCatalogGraphs(t *testing.T) {
 		}
 	}
 	d := catalogDeployment(t, "meta-llama/Llama-4-Maverick-17B-128E-Instruct", 8, "fp8-dynamic")
-	if p := kernelPlanOf(&d, "llama-4-scout-17b-16e-instruct-fp8-dynamic", "h200"); p.lacks == nil || !strings.Contains(p.lacks.Error(),
+	if p := kernelPlanOf(&d, "llama-4-scout-17b-16e-instruct-fp8-dynamic", "h200"); p.refused == nil || !strings.Contains(p.refused.Error(),
 		"got 48 layers of 5120 with 1 of 128 experts, want 48 layers of 5120 with 1 of 16 experts as llama-4-scout") {
-		t.Errorf("other experts: %v", p.lacks)
+		t.Errorf("other experts: %v", p.refused)
 	}
 	for _, part := range deploy.BLISRegistry.Spelled() {
 		if catalogParts[part].node == 0 {
@@ -231,8 +231,8 @@ func TestCatalogGraphs(t *testing.T) {
 	}
 	for name, says := range map[string]string{"glm-5.2-fp8": selectsTokens, "kimi-k3": notRead, "nemotron-3-ultra-550b-a55b-nvfp4": splitsExperts} {
 		d := testkit.DeploymentOf(1)
-		if p := kernelPlanOf(&d, name, "h100"); p.lacks == nil || !strings.Contains(p.lacks.Error(), name+" with "+says) {
-			t.Errorf("%s: %v", name, p.lacks)
+		if p := kernelPlanOf(&d, name, "h100"); p.refused == nil || !strings.Contains(p.refused.Error(), name+" with "+says) {
+			t.Errorf("%s: %v", name, p.refused)
 		}
 	}
 }
@@ -261,8 +261,8 @@ func TestScenarioFormats(t *testing.T) {
 		d.Engine.MaxModelLen = trace.Some[int64](4096)
 		p := kernelPlanOf(&d, c.name, "h100")
 		_, rate := p.part.products(p.served.weights)
-		if got := p.cacheDType(m.BytesPerKV); p.lacks != nil || p.quantization != c.wantQuantization || got != c.wantCache || rate != c.rate {
-			t.Errorf("%s %s %s: quantization %q, cache %q, rate %q, %v", c.id, c.quantization, c.cache, p.quantization, got, rate, p.lacks)
+		if got := p.cacheDType(m.BytesPerKV); p.refused != nil || p.quantization != c.wantQuantization || got != c.wantCache || rate != c.rate {
+			t.Errorf("%s %s %s: quantization %q, cache %q, rate %q, %v", c.id, c.quantization, c.cache, p.quantization, got, rate, p.refused)
 		}
 	}
 	for _, c := range []struct {

@@ -104,8 +104,8 @@ type kernelPlan struct {
 	part         catalogPart
 	served       catalogModel
 	quantization string        // engine.quantization; empty: the checkpoint's own
-	graph        *catalogGraph // nil: the formula lacks a term, lacks
-	lacks        *trace.Error  // why the scenario cannot be written
+	graph        *catalogGraph // nil if the formula has no term for some layer; refused then has the reason
+	refused      *trace.Error  // why the scenario cannot be written; nil if it can
 }
 
 // kernelPlanOf returns the plan of a deployment. model and part are names in BLIS's catalog.
@@ -116,7 +116,7 @@ func kernelPlanOf(d *deploy.Deployment, model, part string) *kernelPlan {
 	if known != nil {
 		entry = *known
 	}
-	entry.weights = cmp.Or(entry.weights, "bf16") // to say how far off layers in 16 bits would be
+	entry.weights = cmp.Or(entry.weights, "bf16") // so that the error can include how far off layers in 16 bits would be
 	own := shapeOf(&d.Model)
 	var format, wanted string
 	p.served, p.quantization, format, wanted = entry.servedAs(d.Model.Layers())
@@ -156,7 +156,7 @@ func kernelPlanOf(d *deploy.Deployment, model, part string) *kernelPlan {
 	default:
 		return p
 	}
-	p.lacks = trace.Errorf(BadEntry, "%s: got %s, want %s", FormatScenario, got, want).
+	p.refused = trace.Errorf(BadEntry, "%s: got %s, want %s", FormatScenario, got, want).
 		WithHint(cmp.Or(hint, "--format native or aic-fpm hold any deployment's steps"))
 	return p
 }
@@ -177,10 +177,10 @@ func (p *kernelPlan) cacheDType(bytes float64) string {
 	return "bfloat16"
 }
 
-// onKernelMode returns the projection of the target on the kernel mode with the rows (m_half) that
-// fit best. The efficiencies are shares of the part's peaks, none above 1. A batch has the more weight
+// projectOnKernelMode returns the projection of the target on the kernel mode with the rows (m_half)
+// that fit best. The efficiencies are shares of the part's peaks, none above 1. A batch has the more weight
 // the nearer its number of requests is to one of busy; without busy all weigh the same.
-func onKernelMode(t Target, plan *kernelPlan, busy []float64) (of *kernelMode, best *Projection, err error) {
+func projectOnKernelMode(t Target, plan *kernelPlan, busy []float64) (of *kernelMode, best *Projection, err error) {
 	// An efficiency of at most 1 is a coefficient (1/efficiency) of at least 1.
 	least := []float64{kernelDense: 1, kernelMemory: 1, kernelStates: 0}
 	reaches := t.Deployment.Reaches()
@@ -206,18 +206,18 @@ func onKernelMode(t Target, plan *kernelPlan, busy []float64) (of *kernelMode, b
 	return of, best, nil
 }
 
-// onKernelMode fits the entry twice: first to all batches alike, then mainly to batches as large as
+// fitKernelMode fits the entry twice: first to all batches alike, then mainly to batches as large as
 // they are on average at the compared loads (Little's law). The kernel mode has a single bend
 // between memory-bound and compute-bound batches, so it cannot fit all sizes equally well. It
 // returns the fitted kernel mode.
-func (e *blisEntry) onKernelMode(src *Source, t Target, plan *kernelPlan) (law *kernelMode, err error) {
+func (e *blisEntry) fitKernelMode(src *Source, t Target, plan *kernelPlan) (law *kernelMode, err error) {
 	for range 2 {
 		var busy []float64 // mean numbers of running requests; none in the first pass, before any load is simulated
 		for _, l := range e.loads {
 			busy = append(busy, math.Max(1, l.RateRPS*l.E2EMs/1e3))
 		}
 		var p *Projection
-		if law, p, err = onKernelMode(t, plan, busy); err != nil {
+		if law, p, err = projectOnKernelMode(t, plan, busy); err != nil {
 			return nil, err
 		}
 		e.beta, e.fits = p.Beta, *p
@@ -325,7 +325,7 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	part := partOf(d.Hardware.Name)
 	plan := kernelPlanOf(d, catalogName(opt.Settings["model"], d.Model.ID), part)
 	if plan.graph == nil {
-		return nil, plan.lacks
+		return nil, plan.refused
 	}
 	timer, err := src.Timer(*c)
 	if err != nil {
@@ -333,16 +333,19 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	}
 	lengths, warn := opt.MeanLengths(*c)
 	e := blisEntry{config: c, region: RegionOf(d, lengths.Prompt, lengths.Output), limits: kernelLimits}
-	law, err := e.onKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, plan)
+	law, err := e.fitKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, plan)
 	// A deployment that the kernel mode cannot represent is refused only now, so that the error can
 	// include how far off BLIS would be.
-	if lacks := plan.lacks; lacks != nil {
+	if refused := plan.refused; refused != nil {
 		for i, l := range e.loads {
-			format := []string{"; with layers as BLIS reads them mean E2E is off by %+.1f %% at %.0f %% load",
-				", %+.1f %% at %.0f %%"}[min(i, 1)]
-			lacks.Msg += fmt.Sprintf(format, 100*(l.E2ERatio-1), 100*l.LoadFrac)
+			off := fmt.Sprintf("%+.1f %% at %.0f %%", 100*(l.E2ERatio-1), 100*l.LoadFrac)
+			if i == 0 {
+				refused.Msg += "; with layers as BLIS reads them mean E2E is off by " + off + " load"
+			} else {
+				refused.Msg += ", " + off
+			}
 		}
-		return nil, lacks
+		return nil, refused
 	}
 	if err != nil {
 		return nil, err

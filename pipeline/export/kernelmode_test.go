@@ -99,7 +99,7 @@ func TestKernelModeLaw(t *testing.T) {
 			us, _ := planted.StepUs(&b)
 			return us
 		})
-		law, p, err := onKernelMode(Target{Deployment: &d, Model: model, Region: RegionOf(&d, 400, 120)}, plan, []float64{8, 30})
+		law, p, err := projectOnKernelMode(Target{Deployment: &d, Model: model, Region: RegionOf(&d, 400, 120)}, plan, []float64{8, 30})
 		if err != nil {
 			t.Fatal(err)
 		}
