@@ -218,15 +218,16 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 	for i := range windows {
 		shapes[groupOf(&windows[i], true)] = true
 	}
+	// The benchmarks of a sweep have no times. With few shapes they are grouped by stage instead.
 	sweep := windows[0].StartNs == windows[0].EndNs && len(shapes) >= leastGroups
-	group := map[string]int{} // of many shapes every mostGroups-th together
+	group := map[string]int{} // number by name, below mostGroups: of more names, several have one number
 	for i := range windows {
 		group[groupOf(&windows[i], sweep)] = 0
 	}
 	for i, name := range slices.Sorted(maps.Keys(group)) {
 		group[name] = i % mostGroups
 	}
-	var groupOfWindow []int
+	var groupOfWindow []int // number of each window's group
 	for i := range windows {
 		groupOfWindow = append(groupOfWindow, group[groupOf(&windows[i], sweep)])
 	}

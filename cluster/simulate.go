@@ -297,9 +297,9 @@ type decisionRow struct {
 	SLOClass        string             `col:"slo_class" doc:"service class"`
 	Priority        int64              `col:"priority" doc:"of the class; below 0 it may be shed"`
 	Admitted        bool               `col:"admitted" doc:"the gateway let it in"`
-	Reason          string             `col:"reason" doc:"why it was rejected; of an admitted one the estimate and its budget, after the exception that let it in"`
+	Reason          string             `col:"reason" doc:"why it was rejected; of an admitted one with an estimate: the exception that let it in, if any, then the estimate and its budget"`
 	Instance        trace.Opt[int64]   `col:"instance" doc:"where it went; null when it was rejected"`
-	PrefillInstance trace.Opt[int64]   `col:"prefill_instance" doc:"where its prompt was computed, of prefill and decode instances"`
+	PrefillInstance trace.Opt[int64]   `col:"prefill_instance" doc:"instance that computed its prompt, where prefill and decode have instances of their own; else null"`
 	PredictedTTFTMs trace.Opt[float64] `col:"predicted_ttft_ms" unit:"ms" doc:"estimate from the decision on; null without one"`
 	BoundTTFTMs     trace.Opt[float64] `col:"bound_ttft_ms" unit:"ms" doc:"the calibrated estimate that was judged"`
 	ShadowTTFTMs    trace.Opt[float64] `col:"shadow_ttft_ms" unit:"ms" doc:"what a rejected request of the sample would have had"`

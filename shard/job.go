@@ -264,7 +264,8 @@ func (j Job) completeID(prefix string) (string, error) {
 	return found[0], nil
 }
 
-// tasksOf returns the tasks of a pass, in order.
+// tasksOf returns the tasks of a pass, in order. Ids become parts of paths, so those of the file are
+// checked.
 func (j Job) tasksOf(pass string) ([]listed, error) {
 	text, err := files.Read(j.path(passesDir, pass+".json"), maxText, false)
 	if err != nil {

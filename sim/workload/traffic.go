@@ -35,7 +35,7 @@ type Lengths struct {
 // Traffic is an open stream of requests: Poisson arrivals, independent lengths.
 type Traffic struct {
 	Shape           Lengths
-	Prompts, Output Law
+	Prompts, Output Law // of the lengths
 	RateRPS         float64
 	Requests        int
 	Seed            uint64

@@ -236,9 +236,9 @@ func snapshotsComplete(f *facts) reading {
 	if c.steps == 0 {
 		return notChecked("no snapshots")
 	}
-	inSteps := int(max(0, c.depth-c.rows))
+	lostInSteps := int(max(0, c.depth-c.rows))
 	rate := f.dep.Tracing.RichSubsampleRate
-	lost := share(inSteps, int(c.depth))
+	lost := share(lostInSteps, int(c.depth))
 	if rate.OK {
 		busy := 0
 		for i := range f.run.Steps {
