@@ -322,7 +322,8 @@ func TestTooFewRows(t *testing.T) {
 }
 
 // TestChoice on grids made for the purpose: ties go to the larger lambda, one
-// standard error, cross and minimax.
+// standard error, cross and minimax. The score is that of the objective at the chosen lambda, which is that of
+// the chosen point.
 func TestChoice(t *testing.T) {
 	grid := func(scores ...float64) []Point {
 		var out []Point
@@ -338,18 +339,28 @@ func TestChoice(t *testing.T) {
 		want    Objective
 		index   int
 		used    Objective
+		score   float64
 	}{
-		{"tie", grid(1, 1, 3), 3, Auto, 1, Cross},
-		{"one standard error", grid(1, 1.05, 1.2), 2, Auto, 1, Within},
-		{"beyond a bump", grid(1, 1.5, 1.05), 1, Within, 2, Within},
-		{"cross needs three", grid(1, 2, 3), 2, Cross, 0, Within},
-		{"minimax", grid(1, 3, 2), 3, Minimax, 1, Minimax},
+		{"tie", grid(1, 1, 3), 3, Auto, 1, Cross, 1},
+		{"one standard error", grid(1, 1.05, 1.2), 2, Auto, 1, Within, 1.05},
+		{"exactly one standard error", grid(1, 1.1, 1.2), 2, Auto, 1, Within, 1.1},
+		{"beyond a bump", grid(1, 1.5, 1.05), 1, Within, 2, Within, 1.05},
+		{"cross needs three", grid(1, 2, 3), 2, Cross, 0, Within, 1},
+		{"minimax", grid(1, 3, 2), 3, Minimax, 1, Minimax, -3},
+		{"minimax of two", grid(1, 3, 2), 2, Minimax, 1, Minimax, -3},
+		{"minimax needs two", grid(1, 3, 2), 1, Minimax, 0, Within, 1},
 	} {
 		s := Selection{Grid: c.grid, Configs: make([]int32, c.configs)}
 		s.choose(&Options{Objective: c.want})
-		if s.Index != c.index || s.Objective != c.used {
-			t.Errorf("%s: got %d by %s, want %d by %s", c.name, s.Index, s.Objective, c.index, c.used)
+		if s.Index != c.index || s.Objective != c.used || s.Score != c.score || s.Lambda != c.grid[c.index].Lambda {
+			t.Errorf("%s: got %d by %s, score %g, lambda %g, want %d by %s, %g, %g", c.name, s.Index, s.Objective, s.Score, s.Lambda,
+				c.index, c.used, c.score, c.grid[c.index].Lambda)
 		}
+	}
+	smallest := Selection{Grid: grid(1, 1.05), Configs: make([]int32, 1)}
+	smallest.choose(&Options{Objective: Within, SmallestWithin: true})
+	if smallest.Index != 0 || smallest.Score != 1 {
+		t.Errorf("the smallest within: got %d, score %g, want 0, 1", smallest.Index, smallest.Score)
 	}
 }
 
