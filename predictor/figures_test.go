@@ -97,12 +97,26 @@ func TestScoresOfConstants(t *testing.T) {
 		t.Errorf("got a coverage of %g", share)
 	}
 	few := &testOutcome{blocks: 4}
-	if _, _, ok := few.interval(nil, 1); ok {
-		t.Error("four blocks have an interval")
+	if lo, hi, ok := few.interval(nil, 1); ok || lo != 0 || hi != 0 {
+		t.Errorf("four blocks: got %g to %g, %v, want no interval", lo, hi, ok)
 	}
 	five := &testOutcome{blocks: 5, block: []int{0, 1, 2, 3, 4}}
 	if lo, hi, ok := five.interval([]float64{7, 7, 7, 7, 7}, 1); !ok || lo != 7 || hi != 7 {
 		t.Errorf("five equal blocks: got %g to %g, %v", lo, hi, ok)
+	}
+	// A draw of five blocks leaves four certain ones out with a probability of 0.2^5 and one certain one with 0.8^5.
+	nan := math.NaN()
+	for _, c := range []struct {
+		v    []float64
+		want bool
+	}{{[]float64{7, 7, 7, 7, nan}, true}, {[]float64{7, nan, nan, nan, nan}, true}, {[]float64{nan, nan, nan, nan, nan}, false}} {
+		want := 0.0
+		if c.want {
+			want = 7
+		}
+		if lo, hi, ok := five.interval(c.v, 1); ok != c.want || lo != want || hi != want {
+			t.Errorf("%v: got %g to %g, %v", c.v, lo, hi, ok)
+		}
 	}
 }
 
