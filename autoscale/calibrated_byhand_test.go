@@ -30,6 +30,7 @@ func TestSamplesOfTheEngine(t *testing.T) {
 		isWhole bool
 	}{
 		"whole":          {func(r *trace.Request) {}, 10, true},
+		"no cached":      {func(r *trace.Request) { r.CachedTokens = trace.Opt[int64]{} }, 10, true},
 		"no arrival":     {func(r *trace.Request) { r.ArrivedNs.OK = false }, 12, true},
 		"no first token": {func(r *trace.Request) { r.FirstTokenNs.OK = false }, 10, false},
 		"no end":         {func(r *trace.Request) { r.FinishedNs.OK = false }, 10, false},
@@ -43,6 +44,9 @@ func TestSamplesOfTheEngine(t *testing.T) {
 		got, n := fromRequests([]trace.Request{r})
 		one := want
 		one.ArrivedNs, one.OK = c.arrived, c.isWhole
+		if !r.CachedTokens.OK {
+			one.Cached = 0
+		}
 		if n != 0 || len(got) != 1 || got[0] != one {
 			t.Errorf("%s: got %+v, want %+v", name, got, one)
 		}

@@ -65,9 +65,12 @@ func init() {
 	afterCollections(setPercent)
 }
 
-// limit sets the soft memory limit to 9/8 of the live memory, at least leanBytes. With a limit
+// limit sets the soft memory limit.
+func limit() { debug.SetMemoryLimit(limitFor(liveBytes())) }
+
+// limitFor returns the soft memory limit at an amount of live memory: 9/8 of it, at least leanBytes. With a limit
 // below the live memory the collector would run without end.
-func limit() { debug.SetMemoryLimit(max(leanBytes, liveBytes()*9/8)) }
+func limitFor(live int64) int64 { return max(leanBytes, live*9/8) }
 
 // leaveGarbage sets how much garbage may be left between collections: bytes, or percent of the live
 // memory if that is more.

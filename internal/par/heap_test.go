@@ -61,6 +61,15 @@ func TestHeapSettings(t *testing.T) {
 	}
 }
 
+// TestMemoryLimit: 560 MiB, and 9/8 of the live memory where that is more.
+func TestMemoryLimit(t *testing.T) {
+	for live, want := range map[int64]int64{0: 587_202_560, 521_957_831: 587_202_560, 521_957_840: 587_202_570, 8e9: 9e9} {
+		if got := limitFor(live); got != want {
+			t.Errorf("%d bytes are live: got a limit of %d, want %d", live, got, want)
+		}
+	}
+}
+
 // TestAfterCollections: the function is called after each collection, not once.
 func TestAfterCollections(t *testing.T) {
 	calls := make(chan bool, 100)

@@ -86,6 +86,21 @@ func TestTryPureReturnsAtOnce(t *testing.T) {
 	}
 }
 
+// TestTryPureRunsEachTaskOnce, as Try does.
+func TestTryPureRunsEachTaskOnce(t *testing.T) {
+	var calls [3]atomic.Int64
+	var ended atomic.Int64
+	err := TryPure(context.Background(), 2, 3, func(i int) error { calls[i].Add(1); return nil }, func(n int) { ended.Add(int64(n)) })
+	if err != nil || ended.Load() != 1+2+3 {
+		t.Errorf("got %v and %d for the sum of the numbers of ended tasks, want 6", err, ended.Load())
+	}
+	for i := range calls {
+		if n := calls[i].Load(); n != 1 {
+			t.Errorf("task %d: got %d calls, want 1", i, n)
+		}
+	}
+}
+
 // TestPanicsReachTheCaller with the stack of the task, so that one recover at the
 // edge of a program is enough.
 func TestPanicsReachTheCaller(t *testing.T) {

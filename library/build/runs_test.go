@@ -58,6 +58,28 @@ func TestObservedLoad(t *testing.T) {
 	if e := c.evidenceOf([]*load{l}, map[*load]means{l: {Means: with, at: c.Theta}}, nil); e[1].by[numCommon-1] != 0 {
 		t.Errorf("got a TTFT that changes with the front end by %g, want 0", e[1].by[numCommon-1])
 	}
+	var nothing trace.Opt[int64]
+	for name, drop := range map[string]func(r *trace.ObservedRequest){
+		"arrival":           func(r *trace.ObservedRequest) { r.SendWallNs = nothing },
+		"pick-up":           func(r *trace.ObservedRequest) { r.QueuedNs = nothing },
+		"start":             func(r *trace.ObservedRequest) { r.ScheduledNs = nothing },
+		"first token":       func(r *trace.ObservedRequest) { r.EngineFirstNs = nothing },
+		"end":               func(r *trace.ObservedRequest) { r.EngineLastNs = nothing },
+		"prompt":            func(r *trace.ObservedRequest) { r.PromptTokens = nothing },
+		"answer":            func(r *trace.ObservedRequest) { r.OutputTokens = nothing },
+		"answer of a token": func(r *trace.ObservedRequest) { r.OutputTokens.V = 1 },
+	} {
+		one := run.Observed[0]
+		drop(&one)
+		if l, err := observedOf("run", &trace.Run{Observed: []trace.ObservedRequest{one}}, d); l != nil || err != nil {
+			t.Errorf("without the %s: got %v, %v, want none", name, l, err)
+		}
+	}
+	shortest := run.Observed[0]
+	shortest.OutputTokens.V = 2
+	if l, err := observedOf("run", &trace.Run{Observed: []trace.ObservedRequest{shortest}}, d); err != nil || len(l.reqs) != 1 || l.tpots[0] != 300 {
+		t.Errorf("an answer of two tokens: got %+v, %v, want a TPOT of 300 ms", l, err)
+	}
 	if l, err := observedOf("run", &trace.Run{}, d); l != nil || err != nil {
 		t.Errorf("a run without such requests: got %v, %v, want none", l, err)
 	}
