@@ -213,7 +213,7 @@ func groupOf(w *window, sweep bool) string {
 // windows. It is estimated by a jackknife over groups of windows or, for sweeps with mean TTFTs,
 // from the parameters with which the simulator reproduces the windows, for each distribution of
 // lengths that is possible. It returns findings for parameters of which this error dominates.
-func widenIntervals(params []queueParameter, windows []window, all *fitted, opt fitOptions) (out []trace.Finding) {
+func widenIntervals(params []queueParameter, windows []window, all *fitted, opt fitOptions) []trace.Finding {
 	shapes := map[string]bool{}
 	for i := range windows {
 		shapes[groupOf(&windows[i], true)] = true
@@ -233,8 +233,7 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 	}
 	groups := min(len(group), mostGroups)
 	method := bySimulator
-	type interval struct{ centre, half []float64 } // of log parameters; half is nil with too few groups
-	var intervals []interval
+	var intervals []logInterval
 	if sweep && !opt.Medians {
 		for _, law := range lawsOf(windows) {
 			e := newEngine(windows, all.X, law, opt.Flavour)
@@ -249,7 +248,7 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 			for j := range half {
 				half[j] = math.Max(half[j], normal975*se[j])
 			}
-			intervals = append(intervals, interval{x, half})
+			intervals = append(intervals, logInterval{x, half})
 		}
 	}
 	if len(intervals) == 0 && groups >= leastGroups {
@@ -268,8 +267,17 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 			}
 			return logsOf(fit.X)
 		})
-		intervals = append(intervals, interval{logsOf(all.X), half})
+		intervals = append(intervals, logInterval{logsOf(all.X), half})
 	}
+	return widenTo(params, intervals, all.Held, method)
+}
+
+// logInterval is an interval of the logarithms of all parameters; half is nil with too few groups.
+type logInterval struct{ centre, half []float64 }
+
+// widenTo sets the intervals of parameters that are not held so that they include all given ones, those of the
+// simulator in place of the curvature's. It returns the findings of [widenIntervals].
+func widenTo(params []queueParameter, intervals []logInterval, held []bool, method string) (out []trace.Finding) {
 	for j := range params {
 		q := &params[j]
 		if q.CI95 == nil {
@@ -284,7 +292,7 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 			hi = math.Log(q.Value)
 		}
 		for _, v := range intervals {
-			if v.half != nil && !all.Held[j] {
+			if v.half != nil && !held[j] {
 				lo = math.Min(lo, v.centre[j]-v.half[j])
 				hi = math.Max(hi, v.centre[j]+v.half[j])
 				q.ModelError = result.OrNull((hi - lo) / narrow)
