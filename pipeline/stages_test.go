@@ -202,6 +202,13 @@ func besideTheStages(t *testing.T, dir, gram string) {
 		if err != nil || len(got.Runs) != 2 || got.Runs[0].ID != ext.Runs[0].ID || !reflect.DeepEqual(*got.Runs[1].Lag, doc.Beta.PipelineLag[got.Runs[1].ID]) || len(got.Runs[0].LagEvidence) != 3 || got.Identify != nil {
 			t.Errorf("got %+v, %v", got, err)
 		}
+		for _, r := range got.Runs {
+			for _, e := range r.LagEvidence {
+				if e.Run != r.ID {
+					t.Errorf("%s has the lag evidence of %s", r.ID, e.Run)
+				}
+			}
+		}
 		if _, err := os.Stat(filepath.Join(dir, folder.InspectFile)); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("an inspection without a folder of results is written: %v", err)
 		}

@@ -498,6 +498,28 @@ func TestCapacityByHand(t *testing.T) {
 	if c == nil || c.Clients != 2 || !near(c.RecordedRPS, 2000./110) || !near(c.SimulatedRPS, 2000./60) || !near(c.Err.Value, 110./60-1) {
 		t.Fatalf("got %+v", c)
 	}
+	// A request of 90 ms recorded and 40 ms simulated moves the ratio of 110/60 by 110/60 * (100/110 - 50/60) = 5/36, one of 110 and 60 ms by
+	// as much downwards.
+	long := &replayedPhase{clients: 1}
+	of := &sample{request: map[string][]int{}, real: map[string][]float64{}, sim: map[string][]float64{}}
+	var moves []float64
+	for i := range 80 {
+		long.requests = append(long.requests, sim.Request{Queued: true, ThinkUs: 10_000})
+		of.request["e2e"] = append(of.request["e2e"], i)
+		off := 10.0
+		if i/8%2 == 0 {
+			off = -10
+		}
+		of.real["e2e"] = append(of.real["e2e"], 100+off)
+		of.sim["e2e"] = append(of.sim["e2e"], 50+off)
+		moves = append(moves, -off/10*5/36)
+	}
+	long.requests = append(long.requests, sim.Request{Queued: true, ThinkUs: 10_000})
+	c = long.capacity(of)
+	_, lo, hi := stat.TrimmedMean(moves, 0)
+	if !(hi > 0.01) || !near(c.Err.Value, 110./60-1) || !near(*c.Err.Lo, 110./60-1+lo) || !near(*c.Err.Hi, 110./60-1+hi) {
+		t.Errorf("got %g in %g to %g, want %g %+g to %+g", c.Err.Value, *c.Err.Lo, *c.Err.Hi, 110./60-1, lo, hi)
+	}
 	p.clients = 0
 	if p.capacity(s) != nil {
 		t.Error("a load without clients has a capacity")

@@ -66,14 +66,14 @@ func TestWhoDecodedWhen(t *testing.T) {
 }
 
 // TestFirstTokensOfOneStep: less than 0.4 of the median gap apart (1000 us), prompts were of one step. A budget of 120
-// tokens needs two steps for 150.
+// tokens needs two steps for 150, and one of 75 or 50 two and three full ones.
 func TestFirstTokensOfOneStep(t *testing.T) {
 	for _, c := range []struct {
 		apartUs float64
 		budget  int64
 		want    string
 	}{
-		{400, 8192, "[2]"}, {401, 8192, "[1 1]"}, {0, 120, "[0 2]"}, {0, 150, "[2]"},
+		{400, 8192, "[2]"}, {401, 8192, "[1 1]"}, {0, 120, "[0 2]"}, {0, 149, "[0 2]"}, {0, 150, "[2]"}, {0, 75, "[0 2]"}, {0, 50, "[0 0 2]"},
 	} {
 		l := twoRequests(t)
 		l.SentUs[1] = 0

@@ -393,6 +393,9 @@ func TestFitOfRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &doc.Configs[0]
+	if doc.TrainingDate != "" { // of the measurements, which have no wall clock, not of the prior
+		t.Errorf("got the date %q", doc.TrainingDate)
+	}
 	if *c.MeanPromptTokens != 114.5 || *c.MeanOutputTokens != 5 || doc.Requests.Gain == nil || len(doc.Requests.Holdout) != 1 || doc.Options.Prior != fit.PriorLibrary {
 		t.Fatalf("got %g and %g tokens, gain %+v, %d held out, %q, prior %q", *c.MeanPromptTokens, *c.MeanOutputTokens, doc.Requests.Gain, len(doc.Requests.Holdout), doc.TrainingDate, doc.Options.Prior)
 	}
