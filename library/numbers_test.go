@@ -237,7 +237,17 @@ func TestAttentionOfOtherHeads(t *testing.T) {
 	if from.Reached != Interpolated || twelve <= eight || twelve >= sixteen {
 		t.Errorf("12 heads: got %g us, %+v, want between %g and %g", twelve, from, eight, sixteen)
 	}
+	// Twelve lie half-way from 8 to 16, also those of each of two heads of the cache.
+	if want := (eight + sixteen) / 2; !near(twelve, want) {
+		t.Errorf("12 heads: got %g us, want %g", twelve, want)
+	}
+	if both, ratio, from := of(heads{query: 24, kvHeads: 2, dim: 128}); ratio != 2 || from.Reached != Interpolated || !near(both, twelve) {
+		t.Errorf("24 heads, two of the cache: got %g us, %g, %+v, want %g of twice the batch", both, ratio, from, twelve)
+	}
 	most, _, _ := of(heads{query: 32, kvHeads: 1, dim: 128})
+	if more, ratio, from := of(heads{query: 96, kvHeads: 2, dim: 128}); ratio != 2 || from.Note != "48 query heads, scaled from 32" || !near(more, 1.5*most) {
+		t.Errorf("96 heads, two of the cache: got %g us, %g, %+v", more, ratio, from)
+	}
 	more, _, from := of(heads{query: 48, kvHeads: 1, dim: 128})
 	if from.Reached != Substituted || from.Note != "48 query heads, scaled from 32" || !near(more, 1.5*most) {
 		t.Errorf("48 heads: got %g us, %+v, want 1.5 times %g", more, from, most)

@@ -2,6 +2,7 @@ package library
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -69,6 +70,45 @@ func TestFloatRouter(t *testing.T) {
 	}
 	if got := operatorUs(s, "gate_cast"); got < launchUs {
 		t.Errorf("the cast of its input: got %g us", got)
+	}
+}
+
+// TestActivationsBesideExperts: shared experts and an MLP beside the routed ones each have an activation of their own,
+// of three matrices and two bytes on each of four GPUs.
+func TestActivationsBesideExperts(t *testing.T) {
+	d, err := deploy.LoadSettings("model.id=MiniMaxAI/MiniMax-M2.5", "hardware.name=B200-SXM-180GB", "vllm.version=0.19.0",
+		"vllm.max_num_seqs=256", "vllm.max_num_batched_tokens=8192", "vllm.max_model_len=10000", "vllm.kv_blocks_total_gpu=20000",
+		"tensor_parallel_size=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		shared, beside int64
+		want           string
+	}{{0, 0, ""}, {0, 1000, "1500 B per token"}, {2000, 0, "3000 B per token"}, {2000, 1000, "3000 B per token, 1500 B per token"}} {
+		m := *d.Model.Decoder
+		ffn := *m.Layers[0].FFN
+		ffn.SharedWidth, ffn.BesideWidth = c.shared, c.beside
+		m.Layers = slices.Clone(m.Layers)
+		for i := range m.Layers {
+			m.Layers[i].FFN = &ffn
+		}
+		s, err := Bound(d, Options{Decoder: &m})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, op := range s.Operators {
+			if op.Name == "activation" {
+				got = append(got, op.Shape)
+				if op.Count != float64(len(m.Layers)) {
+					t.Errorf("got %g activations, want one of each of %d layers", op.Count, len(m.Layers))
+				}
+			}
+		}
+		if strings.Join(got, ", ") != c.want {
+			t.Errorf("shared %d, beside %d: got %v, want %s", c.shared, c.beside, got, c.want)
+		}
 	}
 }
 

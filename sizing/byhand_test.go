@@ -256,6 +256,13 @@ func TestRefusalsByHand(t *testing.T) {
 	if r := answer.Rows[len(answer.Rows)-1]; !r.Pools || r.Refused != "prefill apart from decode: needs some 2 GPUs, more than 1" {
 		t.Errorf("got %+v", r)
 	}
+	few.MostGPUs = 2
+	if answer, err = few.Answer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.ContainsFunc(answer.Rows, func(r Row) bool { return r.Pools && r.Refused == "" }) {
+		t.Errorf("as many GPUs as are needed: got %+v", answer.Rows)
+	}
 	long := onL4(predict.Load{Workload: everyFortyMs()}, "ttft.p90=100ms", 1)
 	long.Server.Set = append(long.Server.Set, "vllm.max_model_len=250")
 	if _, err := long.Answer(t.Context()); err == nil || !strings.Contains(err.Error(), "10 of 60 prompts of the workload are longer than 250 tokens") {
