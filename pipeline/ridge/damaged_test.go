@@ -42,7 +42,7 @@ func TestQuantileOfDraws(t *testing.T) {
 		level     float64
 		known     int // draws with a number
 		fromAbove int // place of the quantile from the largest, which is 0
-	}{{0, 5, 0}, {0, 19, 0}, {0, 20, 0}, {0, 38, 0}, {0, 39, 1}, {0.9, 18, 0}, {0.9, 19, 1}, {0.5, 19, 9}} {
+	}{{0, 5, 0}, {0, 19, 0}, {0, 20, 0}, {0, 38, 0}, {0, 39, 1}, {0.9, 18, 0}, {0.9, 19, 1}, {0.5, 19, 9}, {0.02, 99, 97}} {
 		b := newBootstrap([]BlockGram{blockOf(0, 0, 1, 0), blockOf(0, 0, 1, 2), blockOf(0, 0, 1, 1), blockOf(0, 0, 1, 1)})
 		if _, err := b.solveAll(); err != nil {
 			t.Fatal(err)
