@@ -71,7 +71,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	// gamma is the memory of the average of preemptions, lag the number of steps from schedule() to
 	// the interval that the execution fills: those of the fit, if there is one.
 	gamma := features.DefaultGamma
-	lag := steps.AssumedLag()
+	lag := rows.AssumedLag(steps.Run, steps.Dep)
 	if set != nil {
 		gamma = set.Gamma
 		if l, known := set.PipelineLag[steps.Run.ID]; known {

@@ -540,7 +540,7 @@ func recorded(t *testing.T, out string, r *result.ExtractRun, doc *result.Fit) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	tab, err := steps.Beta(space, rows.Options{Target: coeff.Cadence, Lag: rows.AssumedLag(r.Deployment)})
+	tab, err := steps.Beta(space, rows.Options{Target: coeff.Cadence, Lag: rows.AssumedLag(run, r.Deployment)})
 	if err != nil {
 		t.Fatal(err)
 	}

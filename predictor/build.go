@@ -60,7 +60,7 @@ func newRowBuilder(src source, o Options) *rowBuilder {
 	journeyRate := d.Tracing.JourneySampleRate.Or(1)
 	b.lives, b.complete, b.out.Warnings = livesOf(src.Run, journeyRate, o.Target == TargetE2E)
 	stepRate := d.Tracing.StepSampleRate.Or(1)
-	b.steps = newRecordedSteps(src.Run, stepRate, int64(rows.AssumedLag(d)))
+	b.steps = newRecordedSteps(src.Run, stepRate, int64(rows.AssumedLag(src.Run, d)))
 	b.counts = newQueueState(b.lives, b.steps)
 	b.events = eventsOf(b.lives)
 	b.out.Requests = len(b.lives)

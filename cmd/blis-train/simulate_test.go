@@ -153,7 +153,7 @@ func TestFitAndSimulationAgreeOnAsyncScheduling(t *testing.T) {
 	for _, version := range []string{"0.11.0", "0.13.2", "0.14.0", "0.15rc1", "0.15.1", "nightly", "main", "", "0.1.dev7+gabc"} {
 		d := &deploy.Deployment{Engine: vllm.Engine{VLLMVersion: version}}
 		async := sim.DefaultConfig(d, nil).Async
-		if lag := rows.AssumedLag(d); (lag == 1) != async {
+		if lag := rows.AssumedLag(&trace.Run{}, d); (lag == 1) != async {
 			t.Errorf("version %q: the fit assumes lag %d, the simulator schedules asynchronously: %v", version, lag, async)
 		}
 	}

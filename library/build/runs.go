@@ -201,7 +201,7 @@ func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error
 		copy(x, to[:])
 		return 0, nil
 	}}
-	tab, err := steps.BetaBasis(space, vec, rows.Options{Lag: rows.AssumedLag(d)})
+	tab, err := steps.BetaBasis(space, vec, rows.Options{Lag: rows.AssumedLag(steps.Run, d)})
 	if err != nil {
 		return nil, err
 	}

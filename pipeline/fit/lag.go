@@ -31,7 +31,7 @@ const (
 // chooseLag measures the lag between scheduling and execution of one run, or assumes it from
 // async_scheduling.
 func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
-	assumed := steps.AssumedLag()
+	assumed := rows.AssumedLag(steps.Run, steps.Dep)
 	p.Lag = result.RunLag{Lag: assumed}
 	if o.BetaTarget != coeff.Cadence || steps.Quality.Recorded == 0 {
 		p.Lag.Lag = 0

@@ -32,7 +32,7 @@ func TestAssumedLag(t *testing.T) {
 		d := &deploy.Deployment{}
 		d.Engine.AsyncScheduling = trace.Some(c.isAsync)
 		steps := &Steps{Run: run, Dep: d}
-		if got := steps.AssumedLag(); got != c.want {
+		if got := AssumedLag(run, d); got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
 		if got0, got1 := steps.IsAsync(0), steps.IsAsync(1); got0 != c.with0 || got1 != c.with1 {

@@ -84,34 +84,26 @@ func (o Options) resolve(kind, usual string, known ...string) (Options, error) {
 }
 
 // AssumedLag returns the lag, in steps, of a run whose data do not determine it (spec#lag): 1 with
-// asynchronous scheduling, else 0.
-func AssumedLag(d *deploy.Deployment) int {
-	if d.Engine.IsAsync() {
+// asynchronous scheduling, else 0. vLLM writes the log line of a pass when its result is there, whatever
+// was scheduled meanwhile (vllm/v1/engine/core.py: step_with_batch_queue() and log_iteration_details()),
+// so that the passes of its log have none.
+func AssumedLag(run *trace.Run, d *deploy.Deployment) int {
+	if d.Engine.IsAsync() && !areOfLog(run) {
 		return 1
 	}
 	return 0
 }
 
-// AssumedLag returns the lag of steps where it is not measured. vLLM writes the log line of a pass when its
-// result is there, whatever was scheduled meanwhile (vllm/v1/engine/core.py: step_with_batch_queue() and
-// log_iteration_details()), so that the passes of its log have none.
-func (s *Steps) AssumedLag() int {
-	if s.areOfLog() {
-		return 0
-	}
-	return AssumedLag(s.Dep)
-}
-
 // IsAsync reports whether the engine that ran the steps schedules asynchronously: with a lag it does,
 // whatever run.yaml states. The passes of vLLM's log have no lag either way.
 func (s *Steps) IsAsync(lag int) bool {
-	if s.areOfLog() {
+	if areOfLog(s.Run) {
 		return s.Dep.Engine.IsAsync()
 	}
 	return lag > 0
 }
 
-// areOfLog reports whether the steps are passes of vLLM's log.
-func (s *Steps) areOfLog() bool {
-	return s.Run.Aggregate != nil && len(s.Run.Iterations) > 0 && s.Run.Iterations[0].Form == trace.IterationLog
+// areOfLog reports whether the steps of a run are passes of vLLM's log.
+func areOfLog(run *trace.Run) bool {
+	return run.Aggregate != nil && len(run.Iterations) > 0 && run.Iterations[0].Form == trace.IterationLog
 }

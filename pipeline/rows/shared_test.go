@@ -215,7 +215,7 @@ func TestRowsOfSharedRuns(t *testing.T) {
 		for _, l := range extracted(t, set) {
 			s := mustRebuild(t, l.Run, l.Deployment, features.V11)
 			sp := testSpace(t, l.Deployment, features.V11)
-			lag := AssumedLag(l.Deployment)
+			lag := AssumedLag(l.Run, l.Deployment)
 			table, err := s.Beta(sp, Options{Lag: lag})
 			if err != nil {
 				t.Fatal(err)

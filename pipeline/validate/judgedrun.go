@@ -174,7 +174,7 @@ func (t *judgedRun) findLag(steps *rows.Steps, space *features.Space, set *coeff
 		t.Measured = l.Measured
 		return nil
 	}
-	t.Lag = steps.AssumedLag()
+	t.Lag = rows.AssumedLag(steps.Run, steps.Dep)
 	if set.BetaTarget != coeff.Cadence {
 		return nil
 	}
