@@ -20,7 +20,7 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// calibrationRun describes the recording of a calibration run.
+// calibrationRun is run.yaml of a calibration run, as a fmt template that runFiles fills in.
 //
 //go:embed calibration_run.yaml
 var calibrationRun string
@@ -44,6 +44,7 @@ func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) 
 	}
 	o := pipeline.DefaultRunOptions()
 	o.Extract.Out, o.Extract.Workers = out, workers
+	// The gate reads coefficients and residuals alone: few bootstrap draws are enough, and no replay.
 	o.Fit.Bootstraps = 50
 	o.Validate.StepsOnly = true
 	if _, err := pipeline.Run(ctx, []string{in}, o); err != nil {
@@ -56,7 +57,7 @@ func calibrated(ctx context.Context, p *plant, workers int) (*coeff.Set, error) 
 // recordCalibration simulates the calibration run and writes it into the existing folder `in` as a
 // run folder: run.yaml, config.json and traces.jsonl (OTLP spans).
 func recordCalibration(p *plant, in string) error {
-	cfg, err := p.Config(999)
+	cfg, err := p.Config(calibrationSeed)
 	if err != nil {
 		return err
 	}

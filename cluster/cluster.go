@@ -21,19 +21,19 @@ type cluster struct {
 	closed   bool            // some request is sent only when another has left
 	pd       *disaggregation // nil unless prefill and decode have instances of their own
 	engines  []sim.Server
-	shadows  [][]*shadow // of each instance
+	shadows  [][]*shadow // of each instance, the copies of it that serve a rejected request (gate.go)
 	running  int         // index of the engine that is being advanced; -1 for none
-	events   events
+	events   events      // future events at the gateway, apart from the new arrivals, which src has
 	router   router
-	index    *index
-	exact    *Events // nil when no policy reads them
-	view     View
-	viewOf   int  // request for which view.Match was computed; -1 for none
-	fresh    bool // no request was sent since view.Match was computed
-	seen     []Request
+	index    *index              // estimates which prompt blocks each instance has in its prefix cache
+	exact    *Events             // the same from the engines' KV events; nil when no policy reads them
+	view     View                // what policies read
+	viewOf   int                 // request for which view.Match was computed; -1 for none
+	fresh    bool                // no request was sent since view.Match was computed
+	seen     []Request           // each request as policies see it
 	planned  []int32             // for each request, the instance for which it was admitted; -1 for none
-	prefixes map[uint64]int      // by prefix group, the number of its requests so far
-	hashes   map[uint64][]uint64 // by prefix group, the block hashes of the prefix
+	prefixes map[uint64]int      // requests so far of each prefix group, by the hash that names the group (meetRequest)
+	hashes   map[uint64][]uint64 // block hashes of the prefix of each group of the workload (sim.Request.Group)
 	out      Result
 }
 
@@ -59,6 +59,8 @@ func (c *cluster) run() (*Result, error) {
 		if err := c.advance(at); err != nil {
 			return nil, err
 		}
+		// The end of a request in an engine may have caused an earlier event, at which advance stopped,
+		// or the first one after there was none.
 		now, ok := c.next()
 		switch {
 		case ok && now <= at:
@@ -127,7 +129,7 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 	}
 	for i := range c.view.Snapshots {
 		c.scrape(i, 0)
-		c.view.Snapshots[i].AtUs = -1
+		c.view.Snapshots[i].AtUs = -1 // not a scrape: even one that is due at 0 replaces it
 	}
 	if cfg.Routing.IndexUpdate == kvEvents || readsEvents(scorers) {
 		c.exact = newEvents(cfg.Routing.EventDelayUs)
@@ -136,8 +138,9 @@ func newCluster(cfg *Config, reqs []sim.Request) (*cluster, error) {
 			e.Watch(func(atUs int64, hash uint64, stored bool) { c.exact.Add(i, atUs, hash, stored) })
 		}
 	}
-	if cfg.Live != nil {
-		cfg.Live.engines, cfg.Live.reqs = c.engines, own
+	if cfg.Live != nil { // the policy clairvoyant reads the engines themselves, which exist only now
+		cfg.Live.engines = c.engines
+		cfg.Live.reqs = own
 	}
 	return c, nil
 }
@@ -170,6 +173,7 @@ func (c *cluster) start() error {
 			}
 			ec.Deployment = &d
 		}
+		// The ranks of a data-parallel instance add their rank << 32 themselves.
 		ec.Seed += number << 32
 		number += max(1, ec.Deployment.DP)
 		ec.Ranks = ec.Deployment.DP > 1
@@ -249,13 +253,15 @@ func (c *cluster) runTo(i int, untilUs int64) error {
 	c.running = i
 	defer func() { c.running = -1 }()
 	e := c.engines[i]
+	// Without an end in sight no decision follows that could read a scrape. Of several scrapes that
+	// are due only the last is made, because no decision lies between them.
 	if at := c.scrapeDue(i, untilUs); at > c.view.Snapshots[i].AtUs && untilUs != math.MaxInt64 {
 		if e.NextUs() < at {
 			if err := e.RunTo(at); err != nil {
 				return err
 			}
 		}
-		if e.NextUs() >= at {
+		if e.NextUs() >= at { // not if RunTo returned early, at an arrival that an end caused
 			c.scrape(i, at)
 		}
 	}
@@ -315,8 +321,8 @@ func (c *cluster) close() (*Result, error) {
 type record struct {
 	sim.RequestResult // from its engine, except that ArrivalUs is its first arrival at the gateway
 	Class             string
-	Priority          int // priority of its class
-	Group             uint64
+	Priority          int              // priority of its class
+	Group             uint64           // group of the workload whose requests share a prefix; 0: none
 	SLOTTFTUs         int64            // TTFT target; 0 for none
 	Instance          int              // the instance that served it; -1 if it was rejected
 	Prefill           trace.Opt[int64] // the instance that computed its prompt, if another decoded
@@ -324,7 +330,7 @@ type record struct {
 	DecidedUs         int64            // time of the last decision
 	Decision          Decision         // the last decision
 	Expected          int64            // cached tokens that the index expected on its instance
-	Potential         int64            // the most cached tokens expected on any instance at its first arrival
+	Potential         int64            // the most cached tokens that the index expected on any instance at its first arrival
 	// Shadowed is set if the request was rejected and a copy of an engine served it all the same,
 	// together with all later requests. Shadow is the time from the decision to its first token
 	// there, us; unknown if it took longer than FollowedUs.

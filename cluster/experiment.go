@@ -57,9 +57,9 @@ type lab struct {
 	ctx      context.Context
 	preset   preset
 	load     load
-	rate     float64
-	capacity float64 // requests per second
-	window   window
+	rate     float64 // of arrivals, requests per second
+	capacity float64 // completions per second of engines that always have work
+	window   window  // whose arrivals count
 	seeds    []int64
 	cells    []cell
 	runs     [][]*outcome // by cell, by seed
@@ -68,14 +68,14 @@ type lab struct {
 // outcome is the result of one simulation: one cell (configuration) with the requests of one seed.
 type outcome struct {
 	*Goodput
-	Digest    string
+	Digest    string               // of the arrivals, see digestOf
 	Rates     map[string][]float64 // share of tries rejected, by class and second
 	Worst     float64              // largest P99 of TTFT of an instance, ms
 	Slope     float64              // growth of the backlog, requests per second
 	Seats     float64              // largest share of max_num_seqs in use, mean over the instances
-	LifetimeS float64
-	Newcomer  newcomer
-	Points    []pair
+	LifetimeS float64              // mean time from arrival to end
+	Newcomer  newcomer             // admission of the prefix group that appears at half-time
+	Points    []pair               // for the scatter plot; of the main cell with the first seed alone
 }
 
 // runPreset runs the experiment of o.Preset and returns its document. The caller sets the
@@ -275,9 +275,9 @@ func seatsInUse(recs []record, instances int, seats int64) float64 {
 		if !r.Admitted() || !r.ScheduledUs.OK {
 			continue
 		}
-		changes[r.Instance] = append(changes[r.Instance], change{r.ScheduledUs.V, 1})
+		changes[r.Instance] = append(changes[r.Instance], change{us: r.ScheduledUs.V, by: 1})
 		if r.FinishedUs.OK {
-			changes[r.Instance] = append(changes[r.Instance], change{r.FinishedUs.V, -1})
+			changes[r.Instance] = append(changes[r.Instance], change{us: r.FinishedUs.V, by: -1})
 		}
 	}
 	sum := 0.0
@@ -301,6 +301,7 @@ func backlogSlope(recs []record, w window) float64 {
 	const moments = 100
 	span := float64(w.ToUs - w.FromUs)
 	diff := make([]float64, moments+1) // change of the backlog between moments
+	// place returns the first moment that is not before us; 0 for times before the window.
 	place := func(us int64) int {
 		return int(math.Ceil(math.Max(0, math.Min(moments, float64(us-w.FromUs)/span*moments))))
 	}
@@ -328,7 +329,9 @@ func backlogSlope(recs []record, w window) float64 {
 // with round-robin routing and no rejections, while far more requests wait than the engines can
 // serve.
 func (l *lab) capacityOf(p *plant, g *gate) (float64, error) {
-	const probe, rate = 6000, 20_000.0
+	const probe = 6000    // requests
+	const rate = 20_000.0 // per second, far above any capacity
+	// Draw wants a duration and not a number: twice the expected one, of which the first are taken.
 	reqs := l.load.Draw(1, rate, 2*probe/rate)
 	return l.measureCapacity(p, g, reqs[:min(probe, len(reqs))])
 }
@@ -359,8 +362,8 @@ func (l *lab) measureCapacity(plant *plant, gate *gate, reqs []sim.Request) (flo
 // cell is one configuration of the experiment.
 type cell struct {
 	Name      string
-	Number    int // number in the publication; 0 if it is not one of its five configurations
-	Role      string
+	Number    int     // number in the publication; 0 if it is not one of its five configurations
+	Role      string  // one of the roles below
 	Parameter float64 // the varied parameter of a frontier cell
 	Spec      Spec
 	// Matched copies the reject rates of the main cell's run of the same seed.
@@ -369,9 +372,9 @@ type cell struct {
 
 // Roles of cells.
 const (
-	roleCell     = "cell"
-	roleExtra    = "extra"
-	roleFrontier = "frontier"
+	roleCell     = "cell"     // one of the thirteen of presetCells
+	roleExtra    = "extra"    // a control, extraCells
+	roleFrontier = "frontier" // a setting of a gate's main parameter, frontiers
 )
 
 // Scorers of the two published routings. When they were published, queue-depth (qd) meant waiting +
@@ -409,11 +412,11 @@ var publishedP99 = []struct {
 	statistic string
 	rejected  float64
 }{
-	{robinCell, 266, worstStatistic, 0},
-	{oldCell, 280, worstStatistic, 0},
-	{gatedCell, 141, worstStatistic, -1},
-	{gatedCell, 120, criticalStatistic, 0.5},
-	{seedCell, 627, worstStatistic, 0},
+	{cell: robinCell, ms: 266, statistic: worstStatistic, rejected: 0},
+	{cell: oldCell, ms: 280, statistic: worstStatistic, rejected: 0},
+	{cell: gatedCell, ms: 141, statistic: worstStatistic, rejected: -1},
+	{cell: gatedCell, ms: 120, statistic: criticalStatistic, rejected: 0.5},
+	{cell: seedCell, ms: 627, statistic: worstStatistic, rejected: 0},
 }
 
 // What published P99s are of, in experiment.json.

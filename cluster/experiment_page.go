@@ -534,21 +534,3 @@ func newcomerFigure(d *Document) *report.Figure {
 	})
 	return fig
 }
-
-// The verdicts on a published statement (spec#verdicts).
-const (
-	confirmed    = "CONFIRMED"
-	refuted      = "REFUTED"
-	inconclusive = "INCONCLUSIVE"
-	notTestable  = "NOT TESTABLE"
-)
-
-// Kinds of coefficients that the gate predicts with: those of the engines, fitted ones, those of
-// the engines with step times multiplied by 0.7 or 1.3, and a model of another form.
-const (
-	kindSame      = "same"
-	kindFitted    = "fitted"
-	kindBiasedLow = "biased-0.7"
-	kindBiasedUp  = "biased-1.3"
-	kindOtherForm = "other-form"
-)

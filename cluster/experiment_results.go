@@ -172,7 +172,7 @@ func (l *lab) documentOfRuns() *Document {
 		Controllers: []controllerDoc{},
 		Warnings:    append([]trace.Finding{}, l.warnings...),
 	}
-	for s := range l.seeds { // of the first cell: all cells have the same arrivals
+	for s := range l.seeds { // four of a seed's 16 digits; of the first cell, as all have the same arrivals
 		d.ArrivalDigest += l.runs[0][s].Digest[:4]
 	}
 	for i := range l.cells {
@@ -231,7 +231,9 @@ func (l *lab) reliability(d *Document) {
 		var sum reliability
 		for _, r := range l.runsOf(mainCell) {
 			x := r.Reliability[b]
-			sum = reliability{sum.N + x.N, sum.Expected + x.Expected, sum.Met + x.Met}
+			sum.N += x.N
+			sum.Expected += x.Expected
+			sum.Met += x.Met
 		}
 		if sum.N > 0 {
 			d.Reliability = append(d.Reliability, reliabilityDoc{
@@ -324,7 +326,7 @@ func curveOf(name string, runs []*outcome) curveDoc {
 }
 
 // contrasts fills d.Contrasts: pairs of cells that differ in one component, and the main cell
-// against each control cell.
+// against the oldest configuration, which differs in all, and against each control cell.
 func (l *lab) contrasts(d *Document) {
 	pairs := [][2]string{
 		{mainCell, alwaysCell},
@@ -443,13 +445,18 @@ func (l *lab) transient(d *Document) error {
 	return nil
 }
 
-// sides are the runs that the statements H14-2 to H14-4 compare, all with one gate and on one
-// plant.
+// sides are the runs, by seed, that the statements H14-2 to H14-4 compare, all with one gate and on
+// one plant: those of mainCell, alwaysCell, gatedCell and matchedCell.
 type sides struct{ main, always, gated, matched []*outcome }
 
 // sides returns the runs of the main comparison, as the cells were run first.
 func (l *lab) sides() sides {
-	return sides{l.runsOf(mainCell), l.runsOf(alwaysCell), l.runsOf(gatedCell), l.runsOf(matchedCell)}
+	return sides{
+		main:    l.runsOf(mainCell),
+		always:  l.runsOf(alwaysCell),
+		gated:   l.runsOf(gatedCell),
+		matched: l.runsOf(matchedCell),
+	}
 }
 
 // rivals fills d.Controllers: the main comparison and the verdicts on its statements with the lab's
@@ -460,7 +467,8 @@ func (l *lab) rivals(d *Document) error {
 	d.Controllers = append(d.Controllers, l.controllerDoc(&rival{Gate: l.gate, Label: "headline"}, own, d))
 	for i := range l.others {
 		r := &l.others[i]
-		s, at := own, *l
+		s := own // always-admit and slo-gated predict nothing: on the same engines their runs stay
+		at := *l // the lab with the rival's load
 		if r.Plant.Other != l.plant.Other {
 			if err := at.toPlant(r); err != nil {
 				return err

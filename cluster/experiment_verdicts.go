@@ -15,6 +15,14 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// The verdicts on a published statement (spec#verdicts).
+const (
+	confirmed    = "CONFIRMED"
+	refuted      = "REFUTED"
+	inconclusive = "INCONCLUSIVE"
+	notTestable  = "NOT TESTABLE"
+)
+
 // fewestSeeds is the number of seeds that a verdict needs. With fewer, no p of a sign-flip test can
 // be below 5 % after Holm's correction for four or more endpoints.
 const fewestSeeds = 8
@@ -41,7 +49,7 @@ func (l *lab) beyondFirst(d *Document, s sides) []statement {
 }
 
 // verdicts returns a verdict on each statement. The p values of all evidence in the list are
-// corrected together by Holm's method.
+// corrected together by Holm's method. d has the figures that the reasons name.
 func (l *lab) verdicts(d *Document, list []statement) []verdictDoc {
 	var p []float64
 	for _, s := range list {
@@ -169,7 +177,8 @@ func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 	}
 	gate := l.frontierPoints("slo-gated")
 	ours := l.frontierPoints("predictive")
-	var more, less, better, worse []float64
+	// By seed, at the common P99: what predictive does, and what it has to exceed.
+	var admitted, admittedBound, goodput, goodputBound []float64
 	for k := range l.seeds {
 		at, ok := commonP99(gate[k], ours[k])
 		if !ok {
@@ -177,18 +186,18 @@ func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 		}
 		a := pointAt(ours[k], at)
 		b := pointAt(gate[k], at)
-		more = append(more, a.admitted)
-		less = append(less, 1.3*b.admitted)
-		better = append(better, a.goodput)
-		worse = append(worse, b.goodput)
+		admitted = append(admitted, a.admitted)
+		admittedBound = append(admittedBound, 1.3*b.admitted)
+		goodput = append(goodput, a.goodput)
+		goodputBound = append(goodputBound, b.goodput)
 	}
-	if len(more) < len(l.seeds)/2 {
+	if len(admitted) < len(l.seeds)/2 {
 		s.blocked = append(s.blocked, "the two frontiers share no critical P99")
 		return s
 	}
 	s.evidence = []contrastDoc{
-		pairedContrast("predictive", "1.3 x slo-gated, same critical P99", "admitted_share", more, less),
-		pairedContrast("predictive", "slo-gated, same critical P99", "goodput", better, worse)}
+		pairedContrast("predictive", "1.3 x slo-gated, same critical P99", "admitted_share", admitted, admittedBound),
+		pairedContrast("predictive", "slo-gated, same critical P99", "goodput", goodput, goodputBound)}
 	return s
 }
 
@@ -241,12 +250,16 @@ func pointAt(f []point, x float64) point {
 		i++
 	}
 	a := f[i]
-	b := f[min(i+1, len(f)-1)]
+	b := f[min(i+1, len(f)-1)] // a itself on a frontier of one point
 	t := 0.0
 	if b.p99 > a.p99 {
 		t = math.Max(0, math.Min(1, (x-a.p99)/(b.p99-a.p99)))
 	}
-	return point{x, a.admitted + t*(b.admitted-a.admitted), a.goodput + t*(b.goodput-a.goodput)}
+	return point{
+		p99:      x,
+		admitted: a.admitted + t*(b.admitted-a.admitted),
+		goodput:  a.goodput + t*(b.goodput-a.goodput),
+	}
 }
 
 // cacheStatement returns statement H14-2: the predictive gate selects requests of which more tokens

@@ -7,6 +7,18 @@ import (
 	"math"
 )
 
+// Parameters of the floor. The first coldRequests of a group within coldUs are treated as class standard.
+// The credit of a group grows up to maxCredit requests, and the unused budget up to that of keptUs. If
+// engines serve by priority, inVain misses in a row pause the floor for restUs.
+const (
+	coldRequests = 5
+	coldUs       = 60_000_000
+	maxCredit    = 5
+	keptUs       = 1_000_000
+	inVain       = 3
+	restUs       = 20_000_000
+)
+
 // Floor admits a share of every prefix group, and the first requests of a new group, out of one budget of
 // tokens, even if the gate would reject them. Without it a gate that prefers cached prefixes may never learn
 // that a new group has one.
@@ -14,11 +26,11 @@ type Floor struct {
 	Share       float64 // share of a group's arrivals that is admitted
 	BudgetShare float64 // budget, as a share of the prompt tokens that the instances served recently
 
-	groups  map[uint64]*owed // by prefix
+	groups  map[uint64]*owed // by Request.Prefix; 0 is one group of all prompts without a known group
 	tokens  float64          // tokens left of the budget at atUs
-	atUs    int64
-	missed  int   // admitted requests that missed their target since the last one that met it
-	untilUs int64 // end of the pause after too many misses
+	atUs    int64            // time of the last refill
+	missed  int              // requests admitted by the floor that missed their target since the last one that met it
+	untilUs int64            // end of the pause, once missed has reached inVain
 }
 
 // owed is the claim of a prefix group on the floor. The claim grows with the group's arrivals and
@@ -81,6 +93,8 @@ func (f *Floor) spendBudget(v *View, tokens float64) bool {
 		return false
 	}
 	perUs := f.BudgetShare * v.Ledger.ServedPerS(v.NowUs) / 1e6
+	// At most keptUs of refill is kept, but always enough for this request: otherwise a prompt longer
+	// than that could never be admitted.
 	f.tokens = math.Min(f.tokens+perUs*float64(v.NowUs-f.atUs), math.Max(perUs*keptUs, tokens))
 	f.atUs = v.NowUs
 	if f.tokens < tokens {

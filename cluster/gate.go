@@ -46,11 +46,11 @@ type events struct {
 // push schedules an event of kind k for request req at time `at`, us.
 func (q *events) push(at int64, k kind, req int) {
 	q.seq++
-	q.heap.Push(event{at, k, q.seq, int32(req)})
+	q.heap.Push(event{at: at, kind: k, seq: q.seq, req: int32(req)})
 }
 
 // handleEvent processes the gateway's next event, at time now. New arrivals come before retries, decisions
-// and routing of the same time.
+// and routing of the same time (spec#cluster-order).
 func (c *cluster) handleEvent(now int64) error {
 	if at, ok := c.src.Next(); ok && at == now {
 		c.arrive(c.src.Take(), now)
@@ -66,7 +66,7 @@ func (c *cluster) handleEvent(now int64) error {
 		return c.admitRequest(int(ev.req), now)
 	case handing:
 		return c.handToDecode(int(ev.req), now)
-	default:
+	default: // routing
 		return c.sendRequest(int(ev.req), now)
 	}
 }
@@ -124,7 +124,8 @@ func (c *cluster) meetRequest(i int, now int64) {
 const groupBlocks = 4
 
 // hashesOf returns the hashes of the leading prompt blocks of request i that other requests may
-// share. Requests of one workload group get slices of one cached list.
+// share. A request with content hashes of its own, or of no group, gets a list of its own. Requests
+// of one workload group share their first GroupTokens tokens and get slices of one cached list.
 func (c *cluster) hashesOf(i int) []uint64 {
 	q := &c.reqs[i]
 	if len(q.Hashes) > 0 || q.Group == 0 {
@@ -206,7 +207,7 @@ func (c *cluster) admitRequest(i int, now int64) error {
 	rec.Outcome = sim.OutcomeRejected
 	rec.Reason = trace.Code(d.Reason)
 	rec.Judge(&c.reqs[i])
-	c.src.Left(i, now, func(int, int64, bool) {})
+	c.src.Left(i, now, func(int, int64, bool) {}) // no engine runs now that would have to yield to an arrival
 	return nil
 }
 
@@ -268,11 +269,11 @@ func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult)
 	rec.RequestResult = *r
 	c.joinRecords(i, instance, atUs, rec)
 	rec.ArrivalUs = arrivalUs
-	if arrivalUs != r.ArrivalUs {
+	if arrivalUs != r.ArrivalUs { // the engine judged targets by its own arrival
 		rec.Judge(&c.reqs[i])
 	}
 	c.src.Left(i, atUs, func(_ int, at int64, _ bool) {
-		if c.running >= 0 {
+		if c.running >= 0 { // it must not run past the arrival that this end caused
 			c.engines[c.running].Yield(at)
 		}
 	})
@@ -285,9 +286,9 @@ func (c *cluster) requestLeft(i, instance int, atUs int64, r *sim.RequestResult)
 // Error bounds of predictions are learned from admitted requests only, so nothing is guaranteed
 // about their coverage of shadows.
 type shadow struct {
-	*sim.Engine
-	untilUs int64 // end of the time for which it is simulated
-	over    bool  // the request has its first token
+	*sim.Engine       // the copy
+	untilUs     int64 // end of the time for which it is simulated
+	over        bool  // the rejected request has its first token
 }
 
 // streamShadow is the stream of random draws that choose which rejected requests get a shadow.
@@ -327,7 +328,7 @@ func (c *cluster) startShadow(req, i int, now int64) error {
 			if k == req {
 				rec.Shadow = trace.Some(atUs - now)
 				s.over = true
-				s.Yield(math.MinInt64)
+				s.Yield(math.MinInt64) // ends its RunTo at once
 			}
 		},
 	})

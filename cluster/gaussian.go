@@ -17,13 +17,13 @@ import (
 // Source: Rasmussen and Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1 and
 // equation 4.17.
 type process struct {
-	x           [][]float64
-	mean, scale float64
-	alpha       []float64 // K^-1 z: K the covariance matrix with noise, z the standardised values
-	chol        []float64 // lower Cholesky factor of K, row by row
-	noise       []float64 // noise variance of each standardised value
-	lengths     []float64 // of each dimension, in units of the cube
-	amp         float64   // kernel variance, of the standardised values
+	x           [][]float64 // observed points
+	mean, scale float64     // of the observed values: a value is mean + scale * its standardised value
+	alpha       []float64   // K^-1 z: K the covariance matrix with noise, z the standardised values
+	chol        []float64   // lower Cholesky factor of K, row by row
+	noise       []float64   // noise variance of each standardised value
+	lengths     []float64   // of each dimension, in units of the cube
+	amp         float64     // kernel variance, of the standardised values
 }
 
 // jitter is added to the diagonal so that the matrix stays positive definite.
@@ -61,8 +61,9 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 		standardised[i] = (v - p.mean) / p.scale
 		p.noise[i] = variance[i] / p.scale / p.scale
 	}
-	// The negative log posterior: the priors of the hyperparameters less the log likelihood of the
-	// values.
+	// The negative log posterior of theta, the logarithms of the length scales and then of the
+	// amplitude: their priors, normal around log 0.5 with deviation 1.2 and around 0 with deviation 2,
+	// less the log likelihood of the values. It leaves p with these hyperparameters.
 	cost := func(theta []float64) float64 {
 		sum := 0.0
 		for k := range p.lengths {
@@ -70,8 +71,9 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 			deviation := (theta[k] - math.Log(0.5)) / 1.2
 			sum += deviation * deviation / 2
 		}
-		p.amp = math.Exp(theta[len(theta)-1])
-		sum += theta[len(theta)-1] * theta[len(theta)-1] / 8
+		logAmp := theta[len(theta)-1]
+		p.amp = math.Exp(logAmp)
+		sum += logAmp * logAmp / 8
 		return sum - p.solve(standardised)
 	}
 	start := make([]float64, len(p.lengths)+1)
@@ -86,15 +88,16 @@ func fitProcess(x [][]float64, y, variance []float64) *process {
 		for k := range p.lengths {
 			from[k] += shift
 		}
-		res, err := optimize.Minimize(optimize.Problem{Func: cost}, from,
+		res, _ := optimize.Minimize(optimize.Problem{Func: cost}, from,
 			&optimize.Settings{FuncEvaluations: 40 * len(start)},
 			&optimize.NelderMead{})
-		if res != nil && (err == nil || res.F < value) && res.F < value {
+		// A search that ends with an error, such as its limit of evaluations, has still found something.
+		if res != nil && res.F < value {
 			value = res.F
 			best = append(best[:0], res.X...)
 		}
 	}
-	cost(best)
+	cost(best) // sets p
 	return p
 }
 

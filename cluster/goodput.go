@@ -125,7 +125,7 @@ func (out *Goodput) fillReliability(recs []*record) {
 		weight := 1.0
 		met := false
 		switch us, ok := r.TTFTUs(); {
-		case math.IsNaN(probability) || r.Decision.RawUs == 0 || r.SLOTTFTUs == 0:
+		case math.IsNaN(probability) || r.Decision.RawUs == 0 || r.SLOTTFTUs == 0: // no estimate or no target
 			continue
 		case r.Admitted():
 			met = ok && us <= float64(r.SLOTTFTUs)
@@ -136,7 +136,9 @@ func (out *Goodput) fillReliability(recs []*record) {
 			continue
 		}
 		band := &out.Reliability[min(9, int(10*probability))]
-		if band.N, band.Expected = band.N+weight, band.Expected+weight*probability; met {
+		band.N += weight
+		band.Expected += weight * probability
+		if met {
 			band.Met += weight
 		}
 	}
@@ -237,7 +239,8 @@ func (out *Goodput) tails(recs []*record) {
 		if us, ok := r.TTFTUs(); ok {
 			ms = us / 1e3
 		}
-		if everybody = append(everybody, ms); r.Admitted() {
+		everybody = append(everybody, ms)
+		if r.Admitted() {
 			admitted = append(admitted, ms)
 		}
 		if r.Class == "critical" {
@@ -261,30 +264,31 @@ func p99(v []float64) float64 {
 // cache sets the figures of cached prompt tokens: found, expected, and expected but not found
 // (phantom).
 func (out *Goodput) cache(recs []*record) {
+	// Sums of tokens: prompts and potential over all requests, the others over admitted ones.
 	var prompts, admitted, cached, potential, potentialIn, expected, phantom float64
-	shares := make([]float64, 0, len(recs))
+	potentials := make([]float64, 0, len(recs))
 	for _, r := range recs {
 		prompts += float64(r.PromptTokens)
 		potential += float64(r.Potential)
-		shares = append(shares, float64(r.Potential))
+		potentials = append(potentials, float64(r.Potential))
 		if r.Admitted() {
 			admitted += float64(r.PromptTokens)
 			cached += float64(r.CachedTokens)
 			potentialIn += float64(r.Potential)
 			expected += float64(r.Expected)
-			phantom = phantom + float64(max(0, r.Expected-r.CachedTokens))
+			phantom += float64(max(0, r.Expected-r.CachedTokens))
 		}
 	}
 	out.CachedShare = ratioOrNaN(cached, admitted)
 	out.PotentialShare = ratioOrNaN(potential, prompts)
 	out.PotentialAdmitted = ratioOrNaN(potentialIn, admitted)
 	out.PhantomShare = ratioOrNaN(phantom, expected)
-	mean := stat.Mean(shares)
-	sum := 0.0
-	for _, x := range shares {
-		sum += (x - mean) * (x - mean)
+	mean := stat.Mean(potentials)
+	squares := 0.0
+	for _, x := range potentials {
+		squares += (x - mean) * (x - mean)
 	}
-	out.PotentialCV = ratioOrNaN(math.Sqrt(ratioOrNaN(sum, float64(len(shares)))), mean)
+	out.PotentialCV = ratioOrNaN(math.Sqrt(ratioOrNaN(squares, float64(len(potentials)))), mean)
 }
 
 // fairness sets Jain's index of the goodput of prefix groups (requests that share a prompt prefix):
@@ -305,7 +309,8 @@ func (out *Goodput) fairness(recs []*record, targets map[string]target) {
 	sum, squares := 0.0, 0.0
 	for _, name := range names {
 		x := groups[name].Goodput()
-		sum, squares = sum+x, squares+x*x
+		sum += x
+		squares += x * x
 	}
 	out.Jain = ratioOrNaN(sum*sum, float64(len(names))*squares)
 }
@@ -349,9 +354,9 @@ func pairsOf(recs []*record) []pair {
 			continue
 		}
 		if us, ok := r.TookUs(); ok && r.Admitted() {
-			out = append(out, pair{p / 1e3, float64(us) / 1e3, false})
+			out = append(out, pair{PredictedMs: p / 1e3, TookMs: float64(us) / 1e3})
 		} else if r.Shadow.OK && followedToBound(r) {
-			out = append(out, pair{p / 1e3, float64(r.Shadow.V) / 1e3, true})
+			out = append(out, pair{PredictedMs: p / 1e3, TookMs: float64(r.Shadow.V) / 1e3, Shadow: true})
 		}
 	}
 	return out
@@ -388,7 +393,7 @@ func auditOf(recs []*record, pairs []pair, shadow bool) audit {
 	)
 	for _, r := range recs {
 		us, ok := r.TookUs()
-		if shadow {
+		if shadow { // without a first token it took longer than it was followed
 			us = r.FollowedUs()
 			ok = r.Shadowed
 			if r.Shadow.OK {

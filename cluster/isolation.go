@@ -97,13 +97,13 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Runs in the log can be used again with another number of seeds, so the key does not contain it.
+	// An interrupted experiment continues with the runs in the log (runlog.go), also with another number
+	// of seeds, so the key does not contain that.
 	logged := o
 	logged.Seeds = 0
 	logKey := fmt.Sprint(folder.ToolVersion, " ", option.Command("experiment isolation", logged.Flags()), " ", l.files)
 	path := filepath.Join(o.Out, folder.ExperimentLog)
-	l.log, err = openRuns(path, logKey)
-	if err != nil {
+	if l.log, err = openRuns(path, logKey); err != nil {
 		return nil, err
 	}
 	doc, err := runPreset(ctx, o, *l)
@@ -170,7 +170,7 @@ func loadInputs(ctx context.Context, o *IsolationOptions) (*inputs, error) {
 // here, before anything is simulated.
 func (l *inputs) readRecorded(o *IsolationOptions) error {
 	w, draw, inputs, err := simulate.ReadWorkload(o.Workload, o.Special)
-	if err == nil && draw != nil {
+	if err == nil && draw != nil { // a generator and not a recording: its requests of seed 1 are the recording
 		w, err = draw(1)
 	}
 	if err != nil {

@@ -83,8 +83,10 @@ func (l *ledger) Leaving(i int) []float64 {
 	if l.lengths.n == 0 || l.Of[i].Decodes == 0 {
 		return nil
 	}
+	// An answer of index b began on average in the middle of the ageSteps steps of b, so it is
+	// now - b old, in units of ageSteps.
 	now := float64(a.steps)/ageSteps - 0.5
-	var left, gone [leavingWindows]float64
+	var left, gone [leavingWindows]float64 // by window: answers at its start, and those that end in it
 	// Answers that began in the same step age together: of those still running a share ends in each
 	// window.
 	for b := a.eldest; b < len(a.born); b++ {

@@ -17,8 +17,8 @@ type live struct {
 	Engines    []*forecast.Engine // with the coefficients that drive the engines
 	ByPriority bool
 
-	engines []sim.Server // of one rank each
-	reqs    []sim.Request
+	engines []sim.Server  // the simulated engines, of one rank each
+	reqs    []sim.Request // with the priorities that the engines get
 }
 
 // TTFT estimates the time to the first token of r on instance i from the instance's true state:
@@ -32,27 +32,26 @@ func (l *live) TTFT(r *Request, v *View, i int) (estimate, error) {
 	if in.StepStartUs >= 0 {
 		s.SinceStepUs = float64(v.NowUs - in.StepStartUs)
 	}
-	remaining := int64(0)
+	ownPriority := l.reqs[r.Index].Priority
+	remaining := int64(0) // output tokens that all decodes will still produce
 	e.Each(func(w sim.Work) {
-		switch left := w.Prompt - w.Computed; {
-		case w.Running && w.InStep > 0 && w.Outputs == 0:
+		left := w.Prompt - w.Computed // prompt tokens that are computed after the step under way
+		prefillInStep := w.Running && w.InStep > 0 && w.Outputs == 0
+		if prefillInStep {
 			s.StepTokens += w.InStep
-			if left <= 0 {
-				s.StepRequests++
-				break
-			}
-			fallthrough
-		case !w.Running || left > 0:
-			if own := l.reqs[r.Index].Priority; !l.ByPriority || w.Running || w.Priority <= own {
-				s.AheadRequests += 1
-				s.AheadTokens += max(1, left)
-			} else {
-				s.BehindTokens += max(1, left)
-			}
-		default:
-			s.Decodes += 1
+		}
+		switch {
+		case prefillInStep && left <= 0: // its prompt ends in the step
+			s.StepRequests++
+		case w.Running && left <= 0: // it decodes
+			s.Decodes++
 			s.DecodeTokens += w.Computed
 			remaining += w.Remaining
+		case !l.ByPriority || w.Running || w.Priority <= ownPriority:
+			s.AheadRequests++
+			s.AheadTokens += max(1, left)
+		default:
+			s.BehindTokens += max(1, left)
 		}
 	})
 	if s.Decodes > 0 {

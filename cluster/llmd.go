@@ -208,16 +208,17 @@ func (r *Routing) checkPlugins() error {
 // endpoint is an instance as the plugins see it for one request. Without a prediction ttftMs and
 // the headrooms are 0.
 type endpoint struct {
-	instance   int
-	match      float64 // share of the prompt's blocks that the index expects on it
-	inFlight   float64 // uncached prompt tokens of requests without a first token
-	predicted  bool
-	ttftMs     float64
-	ttft, tpot float64 // headrooms, ms: the target minus the prediction
-	dispatched int64   // unfinished requests
-	kvUsage    float64 // 0..1
-	waiting    int64
-	score      float64
+	instance  int
+	match     float64 // share of the prompt's blocks that the index expects on it
+	inFlight  float64 // uncached prompt tokens of requests without a first token
+	predicted bool
+	ttftMs    float64 // predicted
+	// Headrooms, ms: the target minus the prediction.
+	ttftHeadroom, tpotHeadroom float64
+	dispatched                 int64   // unfinished requests
+	kvUsage                    float64 // 0..1
+	waiting                    int64   // requests, at the last scrape
+	score                      float64
 }
 
 // llmd is the router of policy LLMD.
@@ -233,7 +234,8 @@ type llmd struct {
 func newLLMD(cfg *Config) *llmd {
 	l := &llmd{seed: uint64(cfg.Seed)}
 	l.filters, l.scorer, l.picker = cfg.Routing.chain()
-	if l.estimate = cfg.Trees; cfg.Routing.Predictor == "" {
+	l.estimate = cfg.Trees
+	if cfg.Routing.Predictor == "" {
 		l.estimate = &Rollout{Engines: cfg.Controllers, ByPriority: cfg.byPriority(cfg.Engines)}
 	}
 	return l
@@ -262,7 +264,7 @@ func (l *llmd) Route(r *Request, v *View) int {
 		if x, err := l.estimate.TTFT(r, v, i); err == nil && !math.IsNaN(x.Us) {
 			e.predicted = true
 			e.ttftMs = x.Us / 1e3
-			e.ttft = (float64(r.SLOTTFTUs) - x.Us) / 1e3
+			e.ttftHeadroom = (float64(r.SLOTTFTUs) - x.Us) / 1e3
 		}
 	}
 	draws := uint64(0)
@@ -286,17 +288,18 @@ func (l *llmd) selectInstance(all []endpoint, draw func() float64) int {
 		}
 	}
 	l.scorer.Parameters.setLatencyScores(all)
+	// The pickers give each instance a key and choose the largest. The random picker's key is the draw
+	// alone, and so is that of the weighted one if every score is 0.
 	best, top := 0, -1.0
 	scored := slices.ContainsFunc(all, func(e endpoint) bool { return e.score > 0 })
 	for i := range all {
 		key := draw()
 		s := all[i].score
 		switch {
-		case l.picker.Type == maxScore: // of equal ones, a random one
+		case l.picker.Type == maxScore: // scores are multiples of 0.01: the draw decides only between equal ones
 			key += 2 * math.Round(100*s)
-		case l.picker.Type == weightedRandom && scored && s > 0:
+		case l.picker.Type == weightedRandom && scored && s > 0: // key^(1/s): chosen with probability s / sum of scores
 			key = math.Exp(math.Log(math.Max(key, 1e-10)) / s)
-		// If every score is 0, the weighted picker takes the first instance.
 		case l.picker.Type == weightedRandom && scored:
 			key = 0
 		}
@@ -315,11 +318,10 @@ func (p *pluginParameters) keepAffine(all []endpoint, draw func() float64) []end
 	if len(all) <= 1 || p.AffinityThreshold <= 0 || draw() < p.ExplorationProbability {
 		return all
 	}
-	var sticky, other []endpoint
-	first := [2]float64{math.Inf(1), math.Inf(1)} // smallest TTFT without and with the prompt, ms
+	var sticky []endpoint                         // those with the prompt
+	stickyMs, otherMs := math.Inf(1), math.Inf(1) // smallest TTFT of an instance with the prompt, and of one without
 	for _, e := range all {
 		ms := e.inFlight / p.PeakPrefillThroughput * 1e3
-		k := 0
 		if p.TTFTSource == "latencyPredictor" {
 			ms = math.MaxFloat64
 			if e.predicted {
@@ -328,17 +330,15 @@ func (p *pluginParameters) keepAffine(all []endpoint, draw func() float64) []end
 		}
 		if e.match >= p.AffinityThreshold {
 			sticky = append(sticky, e)
+			stickyMs = math.Min(stickyMs, ms)
 		} else {
-			other = append(other, e)
-			k = 1
+			otherMs = math.Min(otherMs, ms)
 		}
-		first[k] = math.Min(first[k], ms)
 	}
 	if len(sticky) == 0 {
 		return all
 	}
-	penaltyMs := first[0] - first[1]
-	if p.MaxTTFTPenaltyMs > 0 && len(other) > 0 && penaltyMs > p.MaxTTFTPenaltyMs {
+	if p.MaxTTFTPenaltyMs > 0 && len(sticky) < len(all) && stickyMs-otherMs > p.MaxTTFTPenaltyMs {
 		return all
 	}
 	return sticky
@@ -352,7 +352,7 @@ func (p *pluginParameters) keepTier(all []endpoint, draw func() float64) []endpo
 	}
 	var meets, misses []endpoint
 	for _, e := range all {
-		if e.predicted && e.ttft >= 0 && e.tpot >= 0 {
+		if e.predicted && e.ttftHeadroom >= 0 && e.tpotHeadroom >= 0 {
 			meets = append(meets, e)
 		} else {
 			misses = append(misses, e)
@@ -379,13 +379,13 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	// both targets or has no prediction, an idle one, one that misses only TPOT, only TTFT, both.
 	rank := func(e *endpoint) int {
 		switch {
-		case !e.predicted || e.ttft >= 0 && e.tpot >= 0:
+		case !e.predicted || e.ttftHeadroom >= 0 && e.tpotHeadroom >= 0:
 			return 0
 		case e.dispatched == 0:
 			return 1
-		case e.ttft >= 0:
+		case e.ttftHeadroom >= 0:
 			return 2
-		case e.tpot >= 0:
+		case e.tpotHeadroom >= 0:
 			return 3
 		}
 		return 4
@@ -403,7 +403,7 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 		if e.score = 0; rank(e) != least {
 			continue
 		}
-		for k, h := range []float64{math.Abs(e.ttft), math.Abs(e.tpot)} {
+		for k, h := range []float64{math.Abs(e.ttftHeadroom), math.Abs(e.tpotHeadroom)} {
 			if len(bucket) == 0 {
 				lo[k], hi[k] = h, h
 			}
@@ -414,8 +414,8 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	}
 	// Within the bucket the score is a weighted mean of both distances, each scaled to its range. One
 	// that is equal for all instances gets no weight if the other is not.
-	const none = 1e-9 // ms: a smaller range counts as equal
-	weight := [2]float64{1, 0}
+	const none = 1e-9          // ms: a smaller range counts as equal
+	weight := [2]float64{1, 0} // of TTFT and of TPOT
 	if sum := p.TTFTWeight + p.TPOTWeight; sum > 0 {
 		weight = [2]float64{p.TTFTWeight / sum, p.TPOTWeight / sum}
 	}
@@ -426,7 +426,7 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 	}
 	for _, e := range bucket {
 		combined := 0.0
-		for k, h := range []float64{math.Abs(e.ttft), math.Abs(e.tpot)} {
+		for k, h := range []float64{math.Abs(e.ttftHeadroom), math.Abs(e.tpotHeadroom)} {
 			scaled := 0.5
 			if hi[k]-lo[k] > none {
 				scaled = (h - lo[k]) / (hi[k] - lo[k])
@@ -434,7 +434,8 @@ func (p *pluginParameters) setLatencyScores(all []endpoint) {
 			combined += weight[k] * scaled
 		}
 		// Strategy least prefers the instance that meets the targets most narrowly and so leaves the
-		// others free. Of instances that miss a target the nearest to it is always the best.
+		// others free. Of instances that miss a target (buckets after the first) the nearest to it is
+		// always the best.
 		if p.Strategy == "least" || least > 0 {
 			combined = 1 - combined
 		}

@@ -24,14 +24,14 @@ func routingOf(t *testing.T, text string) *Routing {
 func endpointsOf(rows ...[6]float64) (out []endpoint) {
 	for i, r := range rows {
 		out = append(out, endpoint{
-			instance:   i,
-			match:      r[0],
-			inFlight:   r[1],
-			predicted:  !math.IsNaN(r[2]),
-			ttftMs:     r[2],
-			ttft:       r[3],
-			tpot:       r[4],
-			dispatched: int64(r[5]),
+			instance:     i,
+			match:        r[0],
+			inFlight:     r[1],
+			predicted:    !math.IsNaN(r[2]),
+			ttftMs:       r[2],
+			ttftHeadroom: r[3],
+			tpotHeadroom: r[4],
+			dispatched:   int64(r[5]),
 		})
 	}
 	return out
@@ -159,7 +159,7 @@ func TestLLMDPickers(t *testing.T) {
 				in := slices.Clone(scores)
 				for i := range in {
 					if equal {
-						in[i].ttft = 10
+						in[i].ttftHeadroom = 10
 					}
 				}
 				draws := uint64(0)

@@ -91,6 +91,9 @@ func (s *search) next(n int) []float64 {
 	return s.propose(n)
 }
 
+// streamHalton is the key of the random draws that shift the Halton sequence.
+const streamHalton = 77
+
 // gridPoint returns point n of the finest full grid that Start+Calls evaluations can cover.
 func (s *search) gridPoint(n int) []float64 {
 	side := max(2, int(math.Floor(math.Pow(float64(s.Start+s.Calls), 1/float64(s.Dims))+1e-9)))
@@ -102,14 +105,15 @@ func (s *search) gridPoint(n int) []float64 {
 	return x
 }
 
-// halton returns point n of the Halton sequence, shifted by the seed.
+// halton returns point n of the Halton sequence, shifted by the seed: points that cover the unit cube
+// more evenly than random ones.
 func halton(n, dims int, seed int64) []float64 {
 	primes := []int{2, 3, 5, 7, 11, 13, 17, 19, 23, 29}
 	x := make([]float64, dims)
 	for k := range x {
 		base := primes[k%len(primes)]
 		f := 1.0
-		v := stat.Draw(uint64(seed), 77, uint64(k))
+		v := stat.Draw(uint64(seed), streamHalton, uint64(k)) // the shift of this dimension
 		for i := n + 1; i > 0; i /= base {
 			f /= float64(base)
 			v += f * float64(i%base)
@@ -122,17 +126,18 @@ func halton(n, dims int, seed int64) []float64 {
 // processes fits a Gaussian process to the values of the calls made, and another to the slack;
 // slack is nil without a constraint.
 func (s *search) processes() (value, slack *process) {
-	var x [][]float64
-	var y, vy, c, vc []float64
+	var points [][]float64
+	var values, valueVariances, slacks, slackVariances []float64
 	for _, call := range s.Made {
-		x = append(x, call.X)
-		y = append(y, call.Value.Value)
-		vy = append(vy, call.Variance)
-		c = append(c, call.Slack)
-		vc = append(vc, call.SlackVariance)
+		points = append(points, call.X)
+		values = append(values, call.Value.Value)
+		valueVariances = append(valueVariances, call.Variance)
+		slacks = append(slacks, call.Slack)
+		slackVariances = append(slackVariances, call.SlackVariance)
 	}
-	if value = fitProcess(x, y, vy); s.Constrained {
-		slack = fitProcess(x, c, vc)
+	value = fitProcess(points, values, valueVariances)
+	if s.Constrained {
+		slack = fitProcess(points, slacks, slackVariances)
 	}
 	return value, slack
 }
@@ -167,7 +172,7 @@ func (s *search) propose(n int) []float64 {
 		x      []float64
 		gained float64
 	}
-	// Score many points of a quasi-random sequence, then climb from the best of them.
+	// Score many points of a Halton sequence, other ones for each call, then climb from the best of them.
 	all := make([]scored, candidates)
 	for k := range all {
 		x := halton(1000+n*candidates+k, s.Dims, s.Seed+1)

@@ -25,8 +25,12 @@ import (
 // optimiseOptions are the options of tuning a policy.
 type optimiseOptions struct {
 	IsolationOptions
-	Policy, Method                      string
-	Start, Calls, TrainSeeds, TestSeeds int
+	Policy     string // one of tunable
+	Method     string // gp, random or grid
+	Start      int    // simulations before the Gaussian process chooses parameters
+	Calls      int    // simulations after these
+	TrainSeeds int    // number of seeds to tune on
+	TestSeeds  int    // number of other seeds, on which the results are compared
 }
 
 // Defaults of the options that optimise.json records only if they have other values.

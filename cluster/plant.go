@@ -20,6 +20,13 @@ import (
 // token, us per decode token.
 var plantBeta = []float64{6910.42, 17.67, 2.84}
 
+// otherBeta and otherAlpha are the coefficients of the trained-physics engines (a latency model of
+// BLIS, in the order of sim.NewTrainedPhysics) that plants with Other have.
+var (
+	otherBeta  = []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
+	otherAlpha = []float64{1500, 700, 0}
+)
+
 // noise is the distribution of the factor on step times, the same in every regime: an assumed
 // spread of a few percent with a longer upper tail.
 var noise = []sim.Quantile{
@@ -93,7 +100,7 @@ type plant struct {
 // model of its own: fitted coefficients, trained-physics or the published blackbox, with noise.
 func (p *plant) Config(seed int64) (sim.Config, error) {
 	cfg := sim.DefaultConfig(p.Deployment, nil)
-	var m interface{ Parts() sim.Parts }
+	var m interface{ Parts() sim.Parts } // latency model of the published coefficients; nil with p.Set
 	var err error
 	switch {
 	case p.Set != nil:
@@ -118,10 +125,20 @@ func (p *plant) Config(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
+// Kinds of coefficients that the gate predicts with: those of the engines, fitted ones, those of
+// the engines with step times multiplied by 0.7 or 1.3, and a model of another form.
+const (
+	kindSame      = "same"
+	kindFitted    = "fitted"
+	kindBiasedLow = "biased-0.7"
+	kindBiasedUp  = "biased-1.3"
+	kindOtherForm = "other-form"
+)
+
 // gate is the coefficients with which the gateway predicts.
 type gate struct {
-	Kind  string
-	Set   *coeff.Set // fitted coefficients; nil for the plant's step times multiplied by Scale
+	Kind  string     // one of the kinds above, or the name of a coefficient file
+	Set   *coeff.Set // coefficients of a fit or a file; nil for the plant's step times multiplied by Scale
 	Scale float64
 }
 
@@ -166,19 +183,23 @@ func (g *gate) Parts(p *plant, instances int, seed int64) (parts, error) {
 // calibrationS is how long each of three loads lasts in a calibration run, s.
 const calibrationS = 8.0
 
+// calibrationSeed is the seed of a calibration run's step times and capacity; its three loads have
+// the seeds after it. The isolation experiment does not use them: its 1,000 seeds at most end at 997.
+const calibrationSeed = 999
+
 // Calibration returns the requests of a calibration run of one engine: calibrationS seconds each at
 // 0.5, 0.7 and 0.9 of its capacity, of workload groups, whose prompts vary in length and shared
 // prefix.
 func (p *plant) Calibration() ([]sim.Request, error) {
 	load := loads["groups"]
 	l := &lab{IsolationOptions: IsolationOptions{Instances: 1}}
-	capacity, err := l.measureCapacity(p, &gate{Kind: kindSame, Scale: 1}, load.Draw(999, 4000, 0.3))
+	capacity, err := l.measureCapacity(p, &gate{Kind: kindSame, Scale: 1}, load.Draw(calibrationSeed, 4000, 0.3))
 	if err != nil {
 		return nil, err
 	}
 	var out []sim.Request
 	for k, share := range []float64{0.5, 0.7, 0.9} {
-		for _, q := range load.Draw(int64(1000+k), share*capacity, calibrationS) {
+		for _, q := range load.Draw(int64(calibrationSeed+1+k), share*capacity, calibrationS) {
 			q.ID = fmt.Sprint(len(out))
 			q.ArrivalUs += int64(float64(k) * calibrationS * 1e6)
 			out = append(out, q)
@@ -194,6 +215,7 @@ func runFiles(d *deploy.Deployment, form string) (runYAML, config string) {
 	e := &d.Engine
 	m := &d.Model
 	blocks, _, _ := d.KVBlocks()
+	// The order of the values is that of the placeholders in calibration_run.yaml.
 	runYAML = fmt.Sprintf(form, h.Name, h.TFlopsPeak, h.TFlopsFP8, h.BwPeakTBs, h.MemoryGB, h.PCIeBandwidthGBs,
 		h.PCIeEfficiency,
 		h.InterconnectBandwidthGBs, d.TP, d.PP, d.DP, e.VLLMVersion, d.MaxModelLen().Or(8192), e.MaxNumSeqs,

@@ -79,9 +79,9 @@ func (Always) Decide(*Request, *View, int) (Decision, error) { return admit(), n
 type tokenBucket struct {
 	blind
 	Capacity, RefillPerS float64 // tokens, tokens per second
-	level                float64
-	atUs                 int64
-	filled               bool
+	level                float64 // tokens in the bucket at atUs
+	atUs                 int64   // time of the last decision
+	filled               bool    // false before the first decision, which finds the bucket full
 }
 
 // Decide refills the bucket for the time since the last decision, and admits the request if the
@@ -181,11 +181,13 @@ func (g *gaieLegacy) Decide(r *Request, v *View, _ int) (Decision, error) {
 // 1). Source: llm-d's probabilistic admitter.
 type probabilistic struct {
 	blind
-	Queue, KV, K, Power float64
-	Seed                int64
+	Queue, KV float64 // queue depth and KV usage that count as full
+	K, Power  float64
+	Seed      int64
 }
 
-// Streams of random draws, so that one policy's draws do not depend on another's.
+// Streams of random draws, so that one policy's draws do not depend on another's. The numbers 1, 4
+// and 5 are streamTies, streamShadow and streamLLMD.
 const (
 	streamProbabilistic = 2
 	streamMatched       = 3
@@ -362,11 +364,10 @@ func (s *Seed) Decide(r *Request, v *View, _ int) (Decision, error) {
 	limit, ok := s.BudgetUs[r.ClassName]
 	limit = limit * s.Headroom
 	d.BudgetUs = limit
-	switch {
-	case !ok, d.PredictedUs <= limit, critical:
-	case s.AdmitUnmatched && slices.Max(v.Match) <= 0:
-	case s.Variant == "a" && r.Priority >= 0 && d.PredictedUs <= 2*limit:
-	default:
+	admitted := !ok || d.PredictedUs <= limit || critical || // a class without a budget is always admitted
+		s.AdmitUnmatched && slices.Max(v.Match) <= 0 ||
+		s.Variant == "a" && r.Priority >= 0 && d.PredictedUs <= 2*limit
+	if !admitted {
 		d.Admit, d.Reason = false, reasonPredicted
 	}
 	return d, nil

@@ -2,7 +2,7 @@ package cluster
 
 // This file is the admission policy predictive (spec#admission-predictive). Estimates of TTFT are
 // calibrated with the ratios observed/estimated of earlier requests; a floor (floor.go) admits a
-// share of each prefix group whatever the estimate.
+// share of each prefix group (requests with the same leading prompt blocks) whatever the estimate.
 
 import (
 	"math"
@@ -19,36 +19,36 @@ type predictive struct {
 	Estimate estimator
 	Best     bool               // use the instance with the smallest estimate, not the router's choice
 	Eps      map[string]float64 // tolerated share of misses by class; see eps for other classes
-	// nil: no floor
+	// StandardUs is the TTFT target of class standard, by which the floor judges the first requests of
+	// a new prefix group, us; 0: it admits none of them for being new.
 	StandardUs int64
 	Floor      *Floor // nil: none
 	// Prior is the quantile of observed / estimated before enough are observed; nil for 1.
-	Prior func(p float64) float64
+	Prior func(level float64) float64
 
-	seen map[errorGroup]*ratios
+	seen map[errorGroup]*ratios // of the requests whose first token was seen
 }
 
 // errorGroup is a group of requests whose ratios observed/estimated are pooled: same class, with or
 // without work ahead of them, and estimates within the same factor of two (octave).
 type errorGroup struct {
-	class  int // or everybody
-	queued bool
-	octave int // or everybody
+	class  int  // index in the ledger, or everybody
+	queued bool // other requests were ahead
+	octave int  // binary exponent of the estimate in us, or everybody
 }
 
 // everybody is the class of a group of all classes, and the octave of a group of all estimates.
 const everybody = math.MinInt
 
-// errorGroups returns the groups, for statistics of prediction errors, to which a request belongs, the
-// narrowest first. They are by class, by whether it was queued, and by the power of two of its
-// estimated TTFT us; everybody means any class or any estimate.
+// errorGroups returns the four groups to which a request with an estimated TTFT of us belongs, the
+// narrowest first.
 func errorGroups(class int, queued bool, us float64) [4]errorGroup {
-	_, k := math.Frexp(us)
+	_, octave := math.Frexp(us)
 	return [4]errorGroup{
-		{class, queued, k},
-		{everybody, queued, k},
-		{class, queued, everybody},
-		{everybody, queued, everybody},
+		{class: class, queued: queued, octave: octave},
+		{class: everybody, queued: queued, octave: octave},
+		{class: class, queued: queued, octave: everybody},
+		{class: everybody, queued: queued, octave: everybody},
 	}
 }
 
@@ -88,10 +88,12 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 			}
 		}
 	}
-	groups := errorGroups(r.Class, estimate.Queued, estimate.LikelyUs)
-	eps := p.eps(r.ClassName, r.Priority)
+	// Ratios are observed times over LikelyUs, the estimate that is right for most requests; Us, the
+	// mean, includes prompts that may join the request's step (forecast.TTFT).
 	likelyUs := estimate.LikelyUs
-	wide := groups[2:]
+	groups := errorGroups(r.Class, estimate.Queued, likelyUs)
+	eps := p.eps(r.ClassName, r.Priority)
+	wide := groups[2:] // those of any estimate
 	// With ByClass, engines serve by priority: classes wait for different queues, so the errors of
 	// other classes predict less than errors of the same class at other lengths, and the second and
 	// third group change places.
@@ -128,12 +130,13 @@ func (p *predictive) Decide(r *Request, v *View, target int) (Decision, error) {
 	if r.Priority >= criticalPriority || r.SLOTTFTUs == 0 || decision.BoundUs+float64(r.WaitedUs) <= float64(r.SLOTTFTUs) {
 		return decision, nil
 	}
-	// The bound misses the target: only the floor may still admit the request.
-	standard := upper*p.carefulQuantile(ratios, wide, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
-	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target)))
+	// The bound misses the target: only the floor may still admit the request. One of the first of a
+	// new group needs a bound that would meet the target of class standard.
+	standardUs := upper*p.carefulQuantile(ratios, wide, 1-p.eps("standard", 0)) + float64(r.WaitedUs)
+	cost := float64(max(1, r.PromptTokens-v.CachedTokens(r, target))) // prompt tokens to compute
 	open := !estimate.ByClass || !p.Floor.isPaused(v.NowUs)
 	switch {
-	case open && cold && p.StandardUs > 0 && standard <= float64(p.StandardUs) && p.Floor.spendBudget(v, cost):
+	case open && cold && p.StandardUs > 0 && standardUs <= float64(p.StandardUs) && p.Floor.spendBudget(v, cost):
 		decision.Reason = reasonColdStart
 	case open && p.Floor.hasCredit(r) && p.Floor.spendBudget(v, cost):
 		p.Floor.chargeGroup(r)
@@ -151,7 +154,7 @@ type fuller interface {
 	FullTTFT(r *Request, v *View, instance int) (estimate, error)
 }
 
-// watcher is an estimator that learns from observed first tokens when the steps of an engine ended.
+// watcher is an estimator that learns when the steps of an engine ended, from observed first tokens.
 type watcher interface {
 	FirstToken(r *Request, v *View, instance int, atUs int64)
 }
@@ -162,10 +165,10 @@ func (p *predictive) Seen(r *Request, v *View, d *Decision, instance int, atUs, 
 	if o, ok := p.Estimate.(watcher); ok {
 		o.FirstToken(r, v, instance, atUs)
 	}
-	if d.Reason != "" && p.Floor != nil {
+	if d.Reason != "" && p.Floor != nil { // the floor admitted it
 		p.Floor.noteFirstToken(r, atUs, tookUs)
 	}
-	if !(d.RawUs > 0) {
+	if !(d.RawUs > 0) { // no estimate
 		return
 	}
 	if p.seen == nil {
@@ -191,12 +194,12 @@ func (p *predictive) ratios(list []errorGroup) *ratios {
 }
 
 // carefulQuantile returns the larger of two quantiles: of the ratios in narrow, and of those of the
-// first sufficient group in all. When an engine reaches max_num_seqs, estimates become longer than
+// first group in wide that has enough of them. When an engine reaches max_num_seqs, estimates become longer than
 // any before; their errors then resemble recent errors at other lengths more than old ones at the
 // same length.
-func (p *predictive) carefulQuantile(narrow *ratios, all []errorGroup, level float64) float64 {
-	if wide := p.ratios(all); wide != nil {
-		return math.Max(p.quantile(narrow, level), wide.quantile(level))
+func (p *predictive) carefulQuantile(narrow *ratios, wide []errorGroup, level float64) float64 {
+	if all := p.ratios(wide); all != nil {
+		return math.Max(p.quantile(narrow, level), all.quantile(level))
 	}
 	return p.quantile(narrow, level)
 }
@@ -211,15 +214,3 @@ func (p *predictive) quantile(s *ratios, level float64) float64 {
 	}
 	return 1
 }
-
-// Parameters of the floor. The first coldRequests of a group within coldUs are treated as class standard.
-// The credit of a group grows up to maxCredit requests, and the unused budget up to that of keptUs. If
-// engines serve by priority, inVain misses in a row pause the floor for restUs.
-const (
-	coldRequests = 5
-	coldUs       = 60_000_000
-	maxCredit    = 5
-	keptUs       = 1_000_000
-	inVain       = 3
-	restUs       = 20_000_000
-)

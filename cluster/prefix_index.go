@@ -18,10 +18,9 @@ const maxInstances = 64
 // other request can share are never looked up and only take space, so all of one prompt's form a
 // single node.
 type index struct {
-	// For each instance, the blocks it was sent.
-	capacity int64             // capacity of each instance, in blocks
-	where    map[uint64]uint64 // hash -> instances, one bit each
-	lru      []recency
+	capacity int64             // blocks that each instance can cache
+	where    map[uint64]uint64 // by hash of a block, the instances that have it, one bit each
+	lru      []recency         // for each instance, the blocks that it was sent
 }
 
 // recency is an LRU list of the blocks that one instance was sent, most recent first.
@@ -53,39 +52,41 @@ func newIndex(instances int, capacity int64) *index {
 // every block so far.
 func (x *index) Match(hashes []uint64, to []int64) {
 	clear(to)
-	all := uint64(math.MaxUint64)
+	have := uint64(math.MaxUint64) // instances that have every block so far, one bit each
 	if len(to) < maxInstances {
-		all = 1<<len(to) - 1
+		have = 1<<len(to) - 1
 	}
 	for n, h := range hashes {
-		still := all & x.where[h]
-		for lost := all &^ still; lost != 0; lost &= lost - 1 {
+		still := have & x.where[h]
+		for lost := have &^ still; lost != 0; lost &= lost - 1 { // visits each bit, the lowest first
 			to[bits.TrailingZeros64(lost)] = int64(n)
 		}
-		if all = still; all == 0 {
+		have = still
+		if have == 0 {
 			return
 		}
 	}
-	for ; all != 0; all &= all - 1 {
-		to[bits.TrailingZeros64(all)] = int64(len(hashes))
+	for ; have != 0; have &= have - 1 {
+		to[bits.TrailingZeros64(have)] = int64(len(hashes))
 	}
 }
 
 // Record records that request r was sent to instance i, which therefore has the request's blocks
 // now.
 func (x *index) Record(r *Request, i int) {
-	l := &x.lru[i]
 	for _, h := range r.Hashes {
-		x.touch(l, i, h, 1, false)
+		x.touch(i, h, 1, false)
 	}
 	if own := r.Blocks - int64(len(r.Hashes)); own > 0 {
-		x.touch(l, i, ^uint64(r.Index), min(own, x.capacity), true)
+		// They need a key and have no hash: the request's index, inverted to be unlike hashes.
+		x.touch(i, ^uint64(r.Index), min(own, x.capacity), true)
 	}
 }
 
 // touch makes the node of a hash the most recent of instance i, with a number of blocks, and evicts
-// others if they no longer fit.
-func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
+// others if they no longer fit. own is as in node.
+func (x *index) touch(i int, hash uint64, blocks int64, own bool) {
+	l := &x.lru[i]
 	if at, ok := l.nodes[hash]; ok {
 		n := at.Value.(*node)
 		l.blocks -= n.blocks
@@ -99,13 +100,14 @@ func (x *index) touch(l *recency, i int, hash uint64, blocks int64, own bool) {
 	}
 	l.blocks += blocks
 	for l.blocks > x.capacity {
-		x.evict(l, i, l.blocks-x.capacity)
+		x.evict(i, l.blocks-x.capacity)
 	}
 }
 
 // evict removes up to n blocks of the least recent node of instance i, and the node when nothing is
 // left of it.
-func (x *index) evict(l *recency, i int, n int64) {
+func (x *index) evict(i int, n int64) {
+	l := &x.lru[i]
 	at := l.order.Back()
 	last := at.Value.(*node)
 	if last.blocks > n {

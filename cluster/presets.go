@@ -2,22 +2,18 @@ package cluster
 
 // This file lists the presets of the isolation experiment.
 
-import (
-	"slices"
-
-	"github.com/blis-train/blis-train/trace"
-)
+import "github.com/blis-train/blis-train/trace"
 
 // preset is a named experiment: a load, its rate and its duration.
 type preset struct {
-	Name      string    // name of an entry of loads
-	Load      string    // name of one of loads
+	Name      string    // value of --preset
+	Load      string    // key of loads
 	Rate      float64   // requests per second; 0: Rho decides
 	Rho       float64   // share of the measured capacity; 0 with Rate 0: the rate of the recorded requests
 	Seconds   float64   // duration of the arrivals
 	WarmupS   float64   // seconds at the start that are not counted
 	Transient bool      // labelled transient, even if the backlog does not grow
-	Loads     []float64 // further loads rho at which the gates are compared
+	Loads     []float64 // further offered loads, as shares of the capacity, at which the gates are compared
 }
 
 // publishedPreset is the name of the preset and of the workload of the publication. It is unrelated to the
@@ -83,9 +79,10 @@ func presetNames() string {
 
 // presetOf returns the preset with a name; false if there is none.
 func presetOf(name string) (preset, bool) {
-	i := slices.IndexFunc(presets, func(p preset) bool { return p.Name == name })
-	if i < 0 {
-		return preset{}, false
+	for _, p := range presets {
+		if p.Name == name {
+			return p, true
+		}
 	}
-	return presets[i], true
+	return preset{}, false
 }

@@ -2,6 +2,8 @@ package cluster
 
 // This file measures rates of arrivals and tokens, with recent ones weighing most.
 
+import "math"
+
 // rate is an exponentially weighted rate of amounts: an amount counts fully when it is added and
 // by 1/e after rateWindowUs. perUs is the rate at atUs, per us.
 type rate struct {
@@ -33,3 +35,7 @@ func (f *flow) addPrompt(atUs, tokens int64) {
 	f.tokens.addAmount(atUs, float64(tokens))
 	f.prompts.addAmount(atUs, 1)
 }
+
+// rateDecay returns the factor, in (0, 1], by which an exponentially averaged rate falls in a time
+// of us microseconds.
+func rateDecay(us int64) float64 { return math.Exp(-float64(us) / rateWindowUs) }

@@ -11,7 +11,8 @@ import (
 // median is the level of the quantile by which an estimate is multiplied to predict the TTFT.
 const median = 0.5
 
-// enough is the number of ratios from which on a group's own quantiles are used.
+// enough is the number of ratios from which on a group's own quantiles are used. The quantile at the
+// level 1 - epsStandard of 30 ratios is the largest of them.
 const enough = 30
 
 // kept is the number of latest ratios that a group remembers.

@@ -52,7 +52,7 @@ func fileRecording(reqs []sim.Request) (*recording, error) {
 				filePreset, i).
 				WithHint("give a workload of open arrivals: clients with a rate, not a concurrency")
 		}
-		if promised[q.SLOClass] == (target{}) {
+		if promised[q.SLOClass] == (target{}) { // no request of the class has one
 			q.SLOTTFTUs = int64(publishedTargets[q.SLOClass].TTFTUs)
 		} else if TargetsOf(h.reqs[i : i+1])[q.SLOClass] != promised[q.SLOClass] {
 			return nil, trace.Errorf(codeBadSpec,
@@ -66,7 +66,7 @@ func fileRecording(reqs []sim.Request) (*recording, error) {
 	}
 	if n := len(reqs); n > 1 {
 		last := h.fromUs[n-1]
-		h.lengthUs = last + last/float64(n-1)
+		h.lengthUs = last + last/float64(n-1) // a mean gap separates the last request from the next pass
 	}
 	return h, nil
 }
@@ -136,7 +136,7 @@ func (h *recording) words() string {
 func (h *recording) draw(s *stream, seed int64, rate, seconds float64) []sim.Request {
 	count := len(h.reqs)
 	first := s.randFor(seed, streamGroup, 0).IntN(count)
-	speed := rate * h.lengthUs / 1e6 / float64(count)
+	speed := rate * h.lengthUs / 1e6 / float64(count) // recorded time / played time
 	var out []sim.Request
 	startUs := 0.0
 	for i := 0; ; i++ {

@@ -29,9 +29,9 @@ type keptRun struct {
 // runLog stores finished runs in a file, so that an interrupted experiment can continue. The first
 // line identifies the experiment, and each further line is one run.
 type runLog struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // of file and known: cells run in parallel
 	file  *os.File
-	known map[string]*outcome
+	known map[string]*outcome // by the key of runOnce
 }
 
 // openRuns opens the log at path for the experiment that the text `of` identifies, and reads the
@@ -76,7 +76,7 @@ func (l *lab) runOnce(c *cell, r *rival, seed int64, reqs []sim.Request, w windo
 	o := l.log.known[key]
 	l.log.mu.Unlock()
 	if o != nil {
-		if o.Rates == nil {
+		if o.Rates == nil { // runCell takes nil rates for those of a cell that copies none
 			o.Rates = map[string][]float64{}
 		}
 		return o, nil
@@ -85,7 +85,7 @@ func (l *lab) runOnce(c *cell, r *rival, seed int64, reqs []sim.Request, w windo
 	if err != nil {
 		return nil, err
 	}
-	text, err := yaml.Marshal(&keptRun{key, *o})
+	text, err := yaml.Marshal(&keptRun{Key: key, Outcome: *o})
 	if err != nil {
 		return nil, err
 	}

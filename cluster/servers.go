@@ -12,8 +12,8 @@ import (
 )
 
 // Routings of [Servers]: round-robin; the server with the fewest unfinished requests; the server
-// that probably has the longest part of the prompt cached, and among equals the one with the fewest
-// requests.
+// with the best score, in which the share of the prompt that it probably has cached counts twice as
+// much as having few requests.
 const (
 	RouteRoundRobin    = "round-robin"
 	RouteLeastRequests = "least-requests"
@@ -43,10 +43,10 @@ func Servers(engine sim.Config, n int, routing string, reqs []sim.Request) (requ
 	if routing == RouteRoundRobin && !followsAnswers(reqs) {
 		return separateServers(engine, n, reqs)
 	}
-	var scorers string
-	policy := RoundRobin
+	var policy, scorers string
 	switch routing {
 	case RouteRoundRobin:
+		policy = RoundRobin
 	case RouteLeastRequests:
 		policy = LeastLoaded
 	case RoutePrefix:
@@ -64,7 +64,7 @@ func Servers(engine sim.Config, n int, routing string, reqs []sim.Request) (requ
 
 // Pools simulates prefill and decode servers of one kind behind a round-robin router, as vLLM's NIXL connector and
 // a proxy arrange them (spec#cluster-disaggregated), with the transfer times of a cluster file without any.
-// Results are in workload order. At most [MostServers] in all. Code: bad_cluster.
+// Results are in workload order. At most [MostServers] in all. Code of errors: bad_cluster_spec.
 func Pools(engine sim.Config, prefill, decode int, reqs []sim.Request) (requests []sim.RequestResult, engines []*sim.Result, err error) {
 	return gateway(engine, reqs, func(s *Spec) {
 		s.Instances.Groups = []group{{Count: prefill, Role: rolePrefill}, {Count: decode, Role: roleDecode}}
@@ -72,7 +72,8 @@ func Pools(engine sim.Config, prefill, decode int, reqs []sim.Request) (requests
 }
 
 // gateway simulates servers on one clock behind a router that admits every request, sees their state without
-// delay and takes no time itself.
+// delay and takes no time itself. set makes the instances and the routing of the spec, which has the defaults
+// of cluster.yaml.
 func gateway(engine sim.Config, reqs []sim.Request, set func(*Spec)) (requests []sim.RequestResult, engines []*sim.Result, err error) {
 	spec := defaultSpec()
 	spec.RefreshUs = 0
@@ -95,7 +96,8 @@ func gateway(engine sim.Config, reqs []sim.Request, set func(*Spec)) (requests [
 	return requests, out.Engines, nil
 }
 
-// followsAnswers reports whether some request arrives only after another one's answer.
+// followsAnswers reports whether some request arrives only after another one's answer, or together with
+// another as a further sample of it (With): servers that get their requests beforehand cannot have these.
 func followsAnswers(reqs []sim.Request) bool {
 	return slices.ContainsFunc(reqs, func(r sim.Request) bool { return r.After > 0 || r.Loop > 0 || r.With > 0 })
 }
@@ -121,7 +123,7 @@ func separateServers(engine sim.Config, n int, reqs []sim.Request) ([]sim.Reques
 			continue
 		}
 		c := engine
-		c.Seed += int64(k) << 32
+		c.Seed += int64(k) << 32 // as cluster.start seeds instance k
 		res, err := sim.Run(c, own, nil)
 		if err != nil {
 			return nil, nil, err

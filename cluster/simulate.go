@@ -71,6 +71,7 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	if err != nil {
 		return nil, err
 	}
+	// Prefill and decode instances exchange KV blocks, whether or not run.yaml has a connector.
 	o.Options.Transfers = slices.ContainsFunc(s.spec.Instances.Groups, func(g group) bool { return g.Role != "" })
 	if s.Simulation, err = simulate.New(ctx, &o.Options); err != nil {
 		return nil, err
@@ -80,7 +81,7 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	if err = s.loadFiles(); err == nil {
 		runs, err = s.Replicate(s.runReplication)
 	}
-	var e *trace.Error
+	var e *trace.Error // of what the cluster file asks for: it gets the file's name
 	if o.File != "" && errors.As(err, &e) && e.Code == codeBadSpec {
 		return nil, &trace.SyntaxError{File: o.File, Code: codeBadSpec, Msg: e.Msg, Hint: e.Hint}
 	}
@@ -239,7 +240,8 @@ func (s *simulation) parts(seed int64) (parts, error) {
 			if err != nil {
 				return p, err
 			}
-			if other.Async = cfg.Async; s.o.OverheadUs != nil {
+			other.Async = cfg.Async
+			if s.o.OverheadUs != nil { // --overhead-us replaces the overhead of any coefficients
 				other.Overhead = cfg.Overhead
 			}
 			controller = rolloutOf(&other)
@@ -264,6 +266,7 @@ func (s *simulation) parts(seed int64) (parts, error) {
 // rolloutOf returns a forecast engine with the deployment, step times and overhead of a simulated
 // engine.
 func rolloutOf(cfg *sim.Config) *forecast.Engine {
+	// Options of the simulation may replace these two settings of the deployment.
 	d := *cfg.Deployment
 	d.Engine.AsyncScheduling = trace.Some(cfg.Async)
 	if cfg.KVBlocks > 0 {
@@ -277,15 +280,14 @@ func rolloutOf(cfg *sim.Config) *forecast.Engine {
 // priorQuantile returns a function from a level to the quantile of observed/predicted step times of
 // the set's mixed steps (prefill and decode); it returns 1 if the set has none. Admission uses it
 // as the error of TTFT estimates until first tokens were observed.
-func priorQuantile(set *coeff.Set) func(p float64) float64 {
-	var points []sim.Quantile
+func priorQuantile(set *coeff.Set) func(level float64) float64 {
+	var quantiles []sim.Quantile
 	if set != nil {
-		points = nil
-		for _, p := range set.Residuals["mixed"] {
-			points = append(points, sim.Quantile{Q: p[0], Ratio: p[1]})
+		for _, q := range set.Residuals["mixed"] { // pairs of level and ratio
+			quantiles = append(quantiles, sim.Quantile{Q: q[0], Ratio: q[1]})
 		}
 	}
-	return func(p float64) float64 { return sim.RatioAt(points, p) }
+	return func(level float64) float64 { return sim.RatioAt(quantiles, level) }
 }
 
 // decisionRow is one row of decisions.parquet: what the gateway did with a request.
@@ -309,7 +311,7 @@ type decisionRow struct {
 
 // rowOfDecision returns the row of decisions.parquet for a request.
 func rowOfDecision(r *record) decisionRow {
-	known := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: !math.IsNaN(us)} }
+	knownMs := func(us float64) trace.Opt[float64] { return trace.Opt[float64]{V: us / 1e3, OK: !math.IsNaN(us)} }
 	row := decisionRow{
 		ID:              r.ID,
 		ArrivalUs:       r.ArrivalUs,
@@ -319,8 +321,8 @@ func rowOfDecision(r *record) decisionRow {
 		Priority:        int64(r.Priority),
 		Admitted:        r.Admitted(),
 		Reason:          reasonText(&r.Decision),
-		PredictedTTFTMs: known(r.Decision.PredictedUs),
-		BoundTTFTMs:     known(r.Decision.BoundUs),
+		PredictedTTFTMs: knownMs(r.Decision.PredictedUs),
+		BoundTTFTMs:     knownMs(r.Decision.BoundUs),
 		ExpectedTokens:  r.Expected,
 		PotentialTokens: r.Potential,
 	}
@@ -362,9 +364,9 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	if err != nil {
 		return nil, err
 	}
-	var close func([]*sim.Result) error
+	var closeLogs func([]*sim.Result) error
 	if first {
-		if p.Observe, close, err = s.watchInstances(reqs, len(p.Engines)); err != nil {
+		if p.Observe, closeLogs, err = s.watchInstances(reqs, len(p.Engines)); err != nil {
 			return nil, err
 		}
 	}
@@ -396,7 +398,7 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	if err := s.write(run); err != nil {
 		return nil, err
 	}
-	return out, close(run.Engines)
+	return out, closeLogs(run.Engines)
 }
 
 // write writes requests.parquet and decisions.parquet of a run.
@@ -498,8 +500,8 @@ type Part struct {
 type AuditPart struct {
 	Requests   int      `json:"requests"`
 	MedianAPE  *float64 `json:"median_ape"`
-	Bias       *float64 `json:"bias"` // sum predicted / sum observed - 1
-	Coverage90 *float64 `json:"coverage_p90"`
+	Bias       *float64 `json:"bias"`               // sum predicted / sum observed - 1
+	Coverage90 *float64 `json:"coverage_p90"`       // share of requests whose TTFT was within the 90 % bound
 	FalseShare *float64 `json:"false_reject_share"` // share of rejected requests that would have met their target
 }
 
@@ -508,7 +510,7 @@ type classPart struct {
 	Name     string   `json:"name"`
 	Arrived  int      `json:"arrived"`
 	Admitted int      `json:"admitted"`
-	Good     int      `json:"good"`
+	Good     int      `json:"good"` // completed within every target
 	Goodput  *float64 `json:"goodput_share"`
 	Miss     *float64 `json:"ttft_miss_share"`         // of admitted requests
 	RuleMiss *float64 `json:"ttft_miss_share_by_rule"` // of those that no floor let in
@@ -550,8 +552,15 @@ func (s *simulation) partOf(run *Result, reqs []sim.Request) *Part {
 	}
 	for i := range g.Classes {
 		c := &g.Classes[i]
-		p.Classes = append(p.Classes, classPart{c.Name, c.Arrived, c.Admitted, c.Good, result.OrNull(c.Goodput()),
-			result.OrNull(c.MissShare()), result.OrNull(c.RuleMissShare())})
+		p.Classes = append(p.Classes, classPart{
+			Name:     c.Name,
+			Arrived:  c.Arrived,
+			Admitted: c.Admitted,
+			Good:     c.Good,
+			Goodput:  result.OrNull(c.Goodput()),
+			Miss:     result.OrNull(c.MissShare()),
+			RuleMiss: result.OrNull(c.RuleMissShare()),
+		})
 	}
 	for i, e := range run.Engines {
 		p.ByInstance[i] = simulate.PartOf(e)
@@ -565,6 +574,11 @@ func auditPart(a audit) *AuditPart {
 	if a.N == 0 {
 		return nil
 	}
-	return &AuditPart{a.N, result.OrNull(a.MedianAPE), result.OrNull(a.Bias), result.OrNull(a.Coverage90),
-		result.OrNull(a.FalseShare)}
+	return &AuditPart{
+		Requests:   a.N,
+		MedianAPE:  result.OrNull(a.MedianAPE),
+		Bias:       result.OrNull(a.Bias),
+		Coverage90: result.OrNull(a.Coverage90),
+		FalseShare: result.OrNull(a.FalseShare),
+	}
 }

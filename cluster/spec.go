@@ -49,13 +49,13 @@ type instances struct {
 	Groups []group
 }
 
-// group is a number of instances of one deployment; "" is the deployment of the command line.
+// group is a number of instances of one deployment.
 type group struct {
 	Count        int      `yaml:"count"`
-	Deployment   string   `yaml:"deployment"`
-	Coefficients string   `yaml:"coefficients"`
-	Set          []string `yaml:"set"`
-	Role         string   `yaml:"role"` // prefill or decode; "": both
+	Deployment   string   `yaml:"deployment"`   // run.yaml file; "": that of the command line
+	Coefficients string   `yaml:"coefficients"` // file; "": those of the command line
+	Set          []string `yaml:"set"`          // changes of the deployment, KEY=VALUE
+	Role         string   `yaml:"role"`         // prefill or decode; "": both
 }
 
 // UnmarshalYAML reads a number of equal instances, or a list of groups.
@@ -92,24 +92,28 @@ type admission struct {
 	Signal     string             `yaml:"signal"`     // slo-gated
 	Thresholds map[string]float64 `yaml:"thresholds"` // slo-gated, by class
 
-	QueueThreshold float64 `yaml:"queue_depth_threshold"` // gaie-legacy, probabilistic
+	// gaie-legacy and probabilistic: waiting requests and share of KV blocks from which on an instance
+	// counts as full. A request is rejected with probability K * saturation^Power by probabilistic.
+	QueueThreshold float64 `yaml:"queue_depth_threshold"`
 	KVThreshold    float64 `yaml:"kv_threshold"`
-	K              float64 `yaml:"k"`     // probabilistic
-	Power          float64 `yaml:"power"` // probabilistic
+	K              float64 `yaml:"k"`
+	Power          float64 `yaml:"power"`
 
-	Variant        string             `yaml:"variant"`   // predictive-seed: a or b
-	BudgetsMs      map[string]float64 `yaml:"budget_ms"` // predictive-seed, by class
+	// predictive-seed estimates TTFT as waiting requests * StepMs + Beta0 + Beta1 * uncached tokens and
+	// compares it with Headroom * the class's budget.
+	Variant        string             `yaml:"variant"`   // a or b, see Seed.Decide
+	BudgetsMs      map[string]float64 `yaml:"budget_ms"` // by class
 	Headroom       float64            `yaml:"headroom"`
 	StepMs         float64            `yaml:"step_ms"`
-	Beta0          float64            `yaml:"beta0"` // us
-	Beta1          float64            `yaml:"beta1"` // us per token
-	AdmitUnmatched bool               `yaml:"admit_unmatched"`
+	Beta0          float64            `yaml:"beta0"`           // us
+	Beta1          float64            `yaml:"beta1"`           // us per token
+	AdmitUnmatched bool               `yaml:"admit_unmatched"` // admit requests whose prefix no instance has
 
 	// predictive: coefficient file of the gate; "": that of the engines
 	Controller string             `yaml:"controller"`
 	Eps        map[string]float64 `yaml:"eps"`        // predictive, by class: tolerated share of misses
-	PredictOn  string             `yaml:"predict_on"` // predictive: chosen or best
-	Floor      *float64           `yaml:"floor"`      // predictive: share of a group's arrivals; 0: none
+	PredictOn  string             `yaml:"predict_on"` // predictive: for the chosen instance, or the best one
+	Floor      *float64           `yaml:"floor"`      // predictive: share of a prefix group's arrivals always admitted; 0: none
 	Predictor  string             `yaml:"predictor"`  // latency-slo: predictor.json; "": the rollout
 }
 
@@ -171,8 +175,9 @@ type Routing struct {
 	IndexBlocks  int64  `yaml:"index_blocks"`   // of each instance; 0: as many as its engine has
 	EventDelayUs int64  `yaml:"event_delay_us"` // of KV events
 
-	Filters   []plugin `yaml:"filters"`   // llmd, like what follows
-	Scorer    plugin   `yaml:"-"`         // of scorers as a list
+	// The rest is of policy llmd.
+	Filters   []plugin `yaml:"filters"`
+	Scorer    plugin   `yaml:"-"`         // the one plugin of key scorers, if that is a list (UnmarshalYAML)
 	Picker    plugin   `yaml:"picker"`    // weighted-random-picker, max-score-picker or random-picker
 	Predictor string   `yaml:"predictor"` // predictor.json; "": the rollout
 }
@@ -224,12 +229,12 @@ func defaultSpec() Spec {
 // parseSpec reads and checks cluster.yaml. Unknown keys are errors. file is the name for errors.
 func parseSpec(text []byte, file string) (*Spec, error) {
 	s := defaultSpec()
-	if len(bytes.TrimSpace(text)) == 0 { // a copy that was cut, rather than a gateway of defaults
+	if len(bytes.TrimSpace(text)) == 0 { // more likely a file that was cut off than a wish for the defaults
 		return nil, &trace.SyntaxError{File: file, Code: codeBadSpec, Msg: "cluster: got an empty file, want at least one key", Hint: "instances: 1"}
 	}
 	if err := files.DecodeYAML(text, file, &s); err != nil {
-		e := (*trace.SyntaxError)(nil)
-		if !errors.As(err, &e) {
+		var e *trace.SyntaxError
+		if !errors.As(err, &e) { // of the YAML parser, whose text has the line
 			e, _ = trace.YAMLError(file, err)
 		}
 		e.File = file
@@ -406,11 +411,11 @@ func (a *admission) checkParameters() error {
 // parts is what a cluster consists of besides its Spec: the engines, and the forecasts with which
 // policies predict.
 type parts struct {
-	Engines     []sim.Config            // by instance
-	Controllers []*forecast.Engine      // by instance, with the coefficients of the gate; for predictions
-	Plants      []*forecast.Engine      // the same with those that drive the engines; for clairvoyant
-	Prior       func(p float64) float64 // quantile of observed / predicted; nil: 1
-	Trees       estimator               // of a predictor file, for latency-slo and llmd; nil without
+	Engines     []sim.Config                // by instance
+	Controllers []*forecast.Engine          // by instance, with the coefficients of the gate; for predictions
+	Plants      []*forecast.Engine          // the same with those that drive the engines; for clairvoyant
+	Prior       func(level float64) float64 // quantile of observed / predicted step times; nil: 1
+	Trees       estimator                   // of a predictor file, for latency-slo and llmd; nil without
 	Observe     func(instance int) sim.Observer
 	Seed        int64
 }
@@ -618,6 +623,7 @@ func (c *Config) priority(class string) int {
 // us.
 func (c *Config) enginePriority(priority int, arrivalUs int64) int64 {
 	if c.AgeWeight > 0 {
+		// ToUs wants times >= 0: maxPriority is added to all alike.
 		return arrivalUs - sim.ToUs(float64(priority+maxPriority)/c.AgeWeight)
 	}
 	top := standardPriority

@@ -56,7 +56,10 @@ func weightParameters() []parameter {
 // their ratio matters, the sensitivity of goodput to it must be none.
 func commonScale() parameter {
 	return parameter{"common scale of pa, qd", 0.1, 10,
-		reweigh(func(pa, qd *float64, v float64) { *pa, *qd = v**pa, v**qd })}
+		reweigh(func(pa, qd *float64, v float64) {
+			*pa *= v
+			*qd *= v
+		})}
 }
 
 // reweigh returns a function that changes the weights of the two scorers in a spec by change, given
@@ -99,13 +102,13 @@ type loggedCall struct {
 type tuner struct {
 	lab
 	ask         optimiseOptions
-	before      []loggedCall // of an interrupted search
-	made        func(loggedCall) error
-	train, test []int64
-	critical    float64              // smallest allowed goodput of class critical
-	key         string               // identifies the search in the log, see keyOf
-	always      map[string]elsewhere // always-admit where policies are tried
-	other       *lab                 // the engines of another form at the same share of their capacity
+	before      []loggedCall           // of an interrupted search
+	made        func(loggedCall) error // writes a simulation to optimise.jsonl
+	train, test []int64                // seeds
+	critical    float64                // smallest allowed goodput of class critical
+	key         string                 // identifies the search in the log, see keyOf
+	always      map[string]elsewhere   // always-admit where policies are tried, by optimiseTransfer.To
+	other       *lab                   // the engines of another form at the same share of their capacity
 }
 
 // elsewhere is what always-admit does at another load or on other engines.
@@ -142,9 +145,11 @@ func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 		Critical: result.OrNull(stat.Mean(critical)),
 		Warnings: []trace.Finding{},
 	}
-	policies := slices.Compact([]string{s.Policy, "slo-gated", "probabilistic"})
-	if s.Policy == "probabilistic" {
-		policies = policies[:2]
+	policies := []string{s.Policy}
+	for _, policy := range []string{"slo-gated", "probabilistic"} {
+		if policy != s.Policy {
+			policies = append(policies, policy)
+		}
 	}
 	for _, policy := range policies {
 		one, err := t.tunePolicy(policy)
@@ -196,6 +201,7 @@ func (t *tuner) goodput(spec *Spec, plant *plant, seeds []int64, draw func(int64
 func (t *tuner) outcomes(spec *Spec, plant *plant, seeds []int64, draw func(int64) []sim.Request) ([]*outcome, error) {
 	out := make([]*outcome, len(seeds))
 	c := cell{Spec: *spec}
+	// The window has no end: at other loads draw makes longer runs than the preset's.
 	w := window{FromUs: int64(t.preset.WarmupS * 1e6), ToUs: math.MaxInt64}
 	err := par.Try(t.ctx, t.Workers, len(seeds), func(i int) (err error) {
 		out[i], err = t.runCell(&c, &rival{Plant: *plant, Gate: t.gate}, seeds[i], draw(seeds[i]), w, nil)
@@ -232,20 +238,20 @@ func (t *tuner) tunePolicy(policy string) (*optimisePolicy, error) {
 	}
 	o.Told = func(c Call) error {
 		t.Progress.Report("optimise "+policy, int64(c.N+1), int64(o.Start+o.Calls), "calls")
-		return t.made(loggedCall{policy, t.key, c})
+		return t.made(loggedCall{Policy: policy, Key: t.key, Call: c})
 	}
 	found, err := o.maximise(func(x []float64) (Value, error) {
 		all, critical, err := t.goodput(new(t.apply(policy, x)), &t.plant, t.train, t.drawRequests)
 		if err != nil {
 			return Value{}, err
 		}
-		a := stat.StdErr(all)
-		c := stat.StdErr(critical)
+		deviation := stat.StdErr(all)
+		criticalDeviation := stat.StdErr(critical)
 		return Value{
 			Value:         stat.Mean(all),
-			Variance:      a * a,
+			Variance:      deviation * deviation,
 			Slack:         stat.Mean(critical) - t.critical,
-			SlackVariance: c * c,
+			SlackVariance: criticalDeviation * criticalDeviation,
 		}, nil
 	})
 	if err != nil {
@@ -290,8 +296,8 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 	// share of their own capacity, for long enough to reach max_num_seqs.
 	other := plant{Name: "trained-physics", Deployment: t.plant.Deployment, Other: true}
 	bursty := loads["bursty"]
-	fresh := loads["newcomer"]
-	if t.other == nil {
+	newGroup := loads["newcomer"]
+	if t.other == nil { // the same for every policy
 		there := t.lab
 		if err := there.toPlant(&rival{Plant: other, Gate: t.gate}); err != nil {
 			return nil, err
@@ -308,7 +314,7 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 		{"bursty, 0.3 x rate", &t.plant,
 			func(s int64) []sim.Request { return bursty.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
 		{"newcomer, 0.3 x rate", &t.plant,
-			func(s int64) []sim.Request { return fresh.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
+			func(s int64) []sim.Request { return newGroup.Draw(s, 0.3*t.rate, 2*t.preset.Seconds) }},
 		{"other coefficients, same rho", &other,
 			func(s int64) []sim.Request { return t.load.Draw(s, t.other.rate, t.other.preset.Seconds) }},
 	} {
@@ -339,12 +345,12 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 }
 
 // sensitivity varies one parameter at a time over its range, with the others as tuned, and returns
-// by how much goodput changes for each.
+// by how much goodput changes for each: the paired difference between its best and its worst value.
 func (t *tuner) sensitivity(spec Spec, knobs []parameter) ([]optimiseParameter, error) {
 	var out []optimiseParameter
 	for _, p := range knobs {
 		row := optimiseParameter{Name: p.Name, Lo: p.Lo, Hi: p.Hi, Effect: "no effect"}
-		var points [][]float64
+		var points [][]float64 // goodput by seed, at each value of the parameter
 		for u := 0.0; u <= 1; u += 0.25 {
 			s := spec
 			p.set(&s, p.value(u))

@@ -18,11 +18,11 @@ import (
 // load is the description of a workload whose requests are drawn.
 type load struct {
 	Name      string
-	Groups    int      // number of prefix groups, whose frequencies follow Zipf's law
-	Prefix    [2]int64 // tokens, log-uniform over groups
-	Own       [2]int64 // tokens after the prefix, uniform
-	Unique    float64  // share of prompts without a group
-	UniqueLen [2]int64
+	Groups    int        // number of prefix groups, whose frequencies follow Zipf's law
+	Prefix    [2]int64   // tokens, log-uniform over groups
+	Own       [2]int64   // tokens after the prefix, uniform
+	Unique    float64    // share of prompts without a group
+	UniqueLen [2]int64   // tokens of such a prompt, uniform
 	Output    [2]int64   // tokens, uniform
 	CV        float64    // coefficient of variation of the gaps between arrivals; 1 for Poisson
 	Newcomer  bool       // one more group from half-time, to which a fifth of the later requests belong
@@ -76,7 +76,7 @@ var publishedTargets = map[string]target{"critical": {TTFTUs: 200_000}, "standar
 	"sheddable": {TTFTUs: 300_000}}
 
 // Keys of the random draws of a request. Each property has its own key, so that a change of one does not
-// change the draws of another.
+// change the draws of another. They begin after the keys of policies (policy.go).
 const (
 	streamArrival = 10 + iota
 	streamLength
@@ -108,7 +108,8 @@ func (l *load) Draw(seed int64, rate, seconds float64) []sim.Request {
 		return l.recording.draw(s, seed, rate, seconds)
 	}
 	var out []sim.Request
-	at, shape := 0.0, 1/(l.CV*l.CV)
+	at := 0.0                  // us
+	shape := 1 / (l.CV * l.CV) // of the gamma distribution with this coefficient of variation
 	for i := 0; ; i++ {
 		if rng := s.randFor(seed, streamArrival, i); l.CV == 1 {
 			at += rng.ExpFloat64() / rate * 1e6
@@ -134,7 +135,8 @@ func (l *load) request(s *stream, seed int64, i int, at, seconds float64) sim.Re
 	}
 	rng = s.randFor(seed, streamLength, i)
 	q.OutputTokens = drawBetween(rng, l.Output)
-	if own := drawBetween(rng, l.Own); unique {
+	own := drawBetween(rng, l.Own)
+	if unique {
 		q.PromptTokens = drawBetween(rng, l.UniqueLen)
 	} else {
 		q.Group = uint64(rank + 1)
@@ -180,7 +182,7 @@ func (l *load) prefixOf(rank int) int64 {
 	if l.Prefix[0] == l.Prefix[1] {
 		return l.Prefix[0]
 	}
-	u := rand.New(rand.NewPCG(uint64(rank), 77)).Float64()
+	u := rand.New(rand.NewPCG(uint64(rank), 77)).Float64() // 77 is an arbitrary constant
 	lo := math.Log(float64(l.Prefix[0]))
 	hi := math.Log(float64(l.Prefix[1]))
 	return int64(math.Exp(lo+u*(hi-lo))) / 16 * 16
@@ -196,10 +198,3 @@ func digestOf(reqs []sim.Request) string {
 	}
 	return fmt.Sprintf("%016x", h.Sum64())
 }
-
-// otherBeta and otherAlpha are the coefficients of the trained-physics engines of controller kind
-// other-form.
-var (
-	otherBeta  = []float64{0.15, 0, 1.36, 0.75, 32, 4.4, 126, 0, 0, 1.947}
-	otherAlpha = []float64{1500, 700, 0}
-)
