@@ -17,10 +17,10 @@ type heads struct {
 	kvHeads int64
 }
 
-// attention returns the grid of times over requests and tokens for the heads h, from an attention table. B
-// requests of Hq query and Hkv KV heads take as long as B*r requests of Hq/r and Hkv/r heads; r is
-// the ratio that is returned. So a table that stops at 8 KV heads, or lacks their number, serves
-// multiples. Between measured numbers of query heads with equal KV heads times are linear.
+// attention returns the grid of times over requests and tokens for the heads h, from the attention table of
+// that name. B requests of Hq query and Hkv KV heads take as long as B*r requests of Hq/r and Hkv/r heads; r is
+// the ratio that is returned, by which the caller multiplies its requests. So a table that stops at 8 KV heads, or
+// lacks their number, serves multiples. Between measured numbers of query heads with equal KV heads times are linear.
 func (g *GPU) attention(name string, h heads) (grid, float64, found, error) {
 	type key struct {
 		name string
@@ -54,27 +54,30 @@ func (g *GPU) attentionRows(name string, h heads) (grid, float64, found, error) 
 			continue
 		}
 		ratio := h.kvHeads / kvHeads
-		sameKV := t.pickSeries(append(conditions[:3:3], equals("num_key_value_heads", kvHeads))...)
-		fewer, more, share, scale := between(t.values(sameKV, "num_heads"), h.query/ratio)
-		if h.query/ratio < fewer || scale > 1 && at > 0 {
+		sameKV := t.pickSeries(also(conditions, equals("num_key_value_heads", kvHeads))...)
+		query := h.query / ratio // heads to look up
+		fewer, more, share, scale := between(t.values(sameKV, "num_heads"), query)
+		// Fewer query heads than any row has cannot be derived. More than any row has are scaled, but only if
+		// no smaller number of KV heads, for which fewer query heads are looked up, is left to try.
+		if query < fewer || scale > 1 && at > 0 {
 			continue
 		}
-		pick := func(n int64) grid {
-			series := t.pickSeries(append(conditions[:3:3], equals("num_key_value_heads", kvHeads), equals("num_heads", n))...)
+		pick := func(queryHeads int64) grid {
+			series := t.pickSeries(also(conditions, equals("num_key_value_heads", kvHeads), equals("num_heads", queryHeads))...)
 			times, kernel := t.gridOf(series, "batch_size")
 			source.Kernel = kernel
 			return times
 		}
 		out := pick(fewer)
 		if share > 0 {
-			out = mixGrids(out, pick(more), float64(h.query/ratio-fewer)/float64(more-fewer))
+			out = mixGrids(out, pick(more), float64(query-fewer)/float64(more-fewer))
 			source.Reached = Interpolated
 		}
 		if scale > 1 {
 			source.Reached = Substituted
-			source.Note = fmt.Sprintf("%d query heads, scaled from %d", h.query/ratio, fewer)
-			for at := range out.rows {
-				out.rows[at] = out.rows[at].scaled(scale)
+			source.Note = fmt.Sprintf("%d query heads, scaled from %d", query, fewer)
+			for i := range out.rows {
+				out.rows[i] = out.rows[i].scaled(scale)
 			}
 		}
 		return out, float64(ratio), source, nil
@@ -83,7 +86,8 @@ func (g *GPU) attentionRows(name string, h heads) (grid, float64, found, error) 
 }
 
 // likeAttention returns the grid for a window, a head width or a cache dtype that a table lacks,
-// derived from full attention, from the next wider head, or from a bfloat16 cache.
+// derived from full attention, from the next wider head, or from a bfloat16 cache. It changes one
+// property and looks up again, which changes the next one if that is missing too.
 func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, source found, err error) {
 	like := h
 	note := ""
@@ -103,7 +107,7 @@ func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, source 
 		note = fmt.Sprintf("heads of %d", like.dim)
 	}
 	out, ratio, source, err = g.attention(t.Name, like)
-	out.rows = slices.Clone(out.rows)
+	out.rows = slices.Clone(out.rows) // those of the look-up are shared
 	// Wider heads take longer in proportion. A window saves the pairs outside it in prefill, and the
 	// entries outside it in decodes.
 	for i, row := range out.rows {
@@ -113,7 +117,7 @@ func (g *GPU) likeAttention(t *Table, h heads) (out grid, ratio float64, source 
 		}
 		window := float64(h.window)
 		out.rows[i] = curveOver(row.x, func(x float64) float64 {
-			if strings.HasPrefix(t.Name, "context") {
+			if strings.HasPrefix(t.Name, "context") { // a prompt of x tokens; otherwise decodes behind x tokens
 				return max(row.y[0], row.usAt(x, 2)*pairs(0, x, window)/pairs(0, x, 0))
 			}
 			return row.usAt(min(x, window), 1)

@@ -15,10 +15,14 @@ import (
 )
 
 const (
-	perOctave = 64
-	zeroTime  = math.MinInt16
-	magic     = "BLISKERN1\n"
-	maxHeader = 1 << 20
+	perOctave = 64            // steps of a code in which a time doubles
+	zeroTime  = math.MinInt16 // the code of a time of 0, which has no logarithm
+	magic     = "BLISKERN1\n" // with which the file of a GPU starts
+)
+
+// Limits of what a file may claim, so that a damaged one does not take the machine's memory.
+const (
+	maxHeader = 1 << 20 // bytes
 	maxRows   = 1 << 22 // of one table
 )
 
@@ -62,8 +66,9 @@ func (t *Table) pack() []byte {
 			last = t.Series[i].Key[j]
 		}
 	}
-	// The sizes of each series: the number of a list that came before, or a new list.
-	var lists [][]int64 // of sizes: most series share one
+	// The sizes of each series: the index of its list of sizes among the lists that were written so
+	// far. An index equal to their number announces a new list, which follows.
+	var lists [][]int64 // most series share one
 	for i := range t.Series {
 		x := t.Series[i].X
 		k := slices.IndexFunc(lists, func(l []int64) bool { return slices.Equal(l, x) })
@@ -113,12 +118,12 @@ func (t *Table) unpack(packed []byte) (err error) {
 	}
 	bad := false
 	get := func() int64 {
-		v, seriesCount := binary.Varint(data)
-		if seriesCount <= 0 {
+		v, length := binary.Varint(data)
+		if length <= 0 { // no whole number is left
 			bad = true
 			return 0
 		}
-		data = data[seriesCount:]
+		data = data[length:]
 		return v
 	}
 	seriesCount := get()
@@ -128,7 +133,7 @@ func (t *Table) unpack(packed []byte) (err error) {
 	t.Series = make([]Series, seriesCount)
 	// Keys, sizes and times in the order in which pack writes them, with every count checked before
 	// memory is taken for it.
-	width := len(t.Columns) - 1
+	width := len(t.Columns) - 1 // of a key
 	keys := make([]int64, int(seriesCount)*width)
 	for i := range t.Series {
 		t.Series[i].Key = keys[i*width : (i+1)*width]
@@ -147,7 +152,7 @@ func (t *Table) unpack(packed []byte) (err error) {
 	rows := 0
 	for i := range t.Series {
 		list := get()
-		if list == int64(len(lists)) {
+		if list == int64(len(lists)) { // a new list of sizes
 			rowsOfSeries := get()
 			if rowsOfSeries < 1 || rowsOfSeries > maxRows {
 				return fmt.Errorf("got %d rows of a series, want 1 to %d", rowsOfSeries, maxRows)
@@ -169,7 +174,7 @@ func (t *Table) unpack(packed []byte) (err error) {
 	if rows != t.Rows || rows > maxRows {
 		return fmt.Errorf("got %d rows, want %d", rows, t.Rows)
 	}
-	codes := make([]int16, rows)
+	codes := make([]int16, rows) // one allocation, cut into the times of the series
 	first := int64(0)
 	for i := range t.Series {
 		last := first

@@ -1,12 +1,15 @@
 package library
 
+// This file looks up the times of collectives between GPUs: all-reduce, all-gather, reduce-scatter.
+
 import (
 	"fmt"
 )
 
-// collective returns the time of a collective over bytes, among so many GPUs. dtype and how are the
-// columns that have the data type and the operation or backend, which must be value.
-func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (curve, found, error) {
+// collective returns the time of a collective over bytes, among so many GPUs, from the table of that
+// name. The tables of NCCL and of vLLM's own all-reduce differ in their columns: dtype names the one that
+// has the data type, how the one that has the operation or the backend, which must be value.
+func (g *GPU) collective(name, dtype, how, value string, gpus int64) (curve, found, error) {
 	type key struct {
 		name, dtype, how, value string
 		gpus                    int64
@@ -19,7 +22,7 @@ func (g *GPU) collective(name, dtype, how string, value string, gpus int64) (cur
 }
 
 // collectiveRows is collective from the rows of the table, without the memory of earlier look-ups.
-func (g *GPU) collectiveRows(name, dtype, how string, value string, gpus int64) (curve, found, error) {
+func (g *GPU) collectiveRows(name, dtype, how, value string, gpus int64) (curve, found, error) {
 	t, err := g.needTable(name)
 	if err != nil {
 		return curve{}, found{}, err
@@ -27,9 +30,12 @@ func (g *GPU) collectiveRows(name, dtype, how string, value string, gpus int64) 
 	conditions := []where{hasWord(dtype, bf16, "half", "float16"), hasWord(how, value), equals("num_gpus", gpus)}
 	series := t.pickSeries(conditions...)
 	source := found{Table: name, Version: t.Version}
+	// More GPUs than were measured take the rows of the most: each of n GPUs in a ring sends (n-1)/n of the
+	// bytes.
 	ring := 1.0
-	if most := t.values(t.pickSeries(conditions[:2]...), "num_gpus"); len(series) == 0 && len(most) > 0 && gpus > most[len(most)-1] {
-		measured := most[len(most)-1] // each GPU of a ring sends (n-1)/n of the bytes
+	groups := t.values(t.pickSeries(conditions[:2]...), "num_gpus") // the numbers of GPUs that were measured
+	if len(series) == 0 && len(groups) > 0 && gpus > groups[len(groups)-1] {
+		measured := groups[len(groups)-1]
 		series = t.pickSeries(conditions[0], conditions[1], equals("num_gpus", measured))
 		ring = float64(gpus-1) / float64(gpus) * float64(measured) / float64(measured-1)
 		source.Reached = Substituted

@@ -53,27 +53,32 @@ func Contradictions(d *deploy.Deployment, s *Step, o Options) (out []string) {
 }
 
 // slowerThan returns the operators that take longer than those of the same name in another step, in
-// the order of the plan.
+// the order of the plan: each as "NAME (by how much at the tokens of a batch)". Collectives are left
+// out: over more ranks they rightly take longer.
 func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 	type kind struct {
 		name  string
 		count float64
 	}
-	// Pair the operators of the two plans by name and count.
-	left := map[kind][]int{}
+	// Pair the operators of the two plans by name and count, in order. Unlike samePlace this also pairs those
+	// of which the plans have different numbers, as far as they go: than may be the part of a plan before an error.
+	unpaired := map[kind][]int{} // operators of than
 	for k, op := range than.Operators {
-		left[kind{op.Name, op.Count}] = append(left[kind{op.Name, op.Count}], k)
+		key := kind{op.Name, op.Count}
+		unpaired[key] = append(unpaired[key], k)
 	}
-	place := map[int]int{}
+	pairOf := map[int]int{} // operator of s -> operator of than
 	for i, op := range s.Operators {
-		if of := left[kind{op.Name, op.Count}]; len(of) > 0 && op.Kind != Collective {
-			place[i], left[kind{op.Name, op.Count}] = of[0], of[1:]
+		key := kind{op.Name, op.Count}
+		if rest := unpaired[key]; len(rest) > 0 && op.Kind != Collective {
+			pairOf[i] = rest[0]
+			unpaired[key] = rest[1:]
 		}
 	}
 	// For each operator, the batch in which the excess is the largest share of the step.
-	share := make([]float64, len(s.Operators))
-	excess := make([]float64, len(s.Operators))
-	tokens := make([]float64, len(s.Operators))
+	share := make([]float64, len(s.Operators))  // of the other step's kernel time
+	excess := make([]float64, len(s.Operators)) // own time over the other's, less 1
+	tokens := make([]float64, len(s.Operators)) // of the batch
 	for _, b := range sampleBatches(e) {
 		own := s.Us(&b)
 		other := than.Us(&b)
@@ -82,7 +87,7 @@ func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 			whole += us
 		}
 		for i, us := range own {
-			if k, ok := place[i]; ok && other[k] > 0 && us > leastSlower*other[k] && us-other[k] > share[i]*whole {
+			if k, ok := pairOf[i]; ok && other[k] > 0 && us > leastSlower*other[k] && us-other[k] > share[i]*whole {
 				share[i] = (us - other[k]) / whole
 				excess[i] = us/other[k] - 1
 				tokens[i] = b.Tokens
@@ -97,8 +102,8 @@ func (s *Step) slowerThan(than *Step, e *vllm.Engine) (out []string) {
 	return out
 }
 
-// sampleBatches returns batches of decodes and of prompts, first chunks and later ones, within the
-// engine's limits.
+// sampleBatches returns batches of n decodes, with short and long contexts, and of one prompt chunk of n
+// tokens, first or behind 3500 cached tokens, within the engine's limits.
 func sampleBatches(e *vllm.Engine) (out []Batch) {
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 48, 64, 80, 96, 128, 160, 192, 256, 320, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144,
 		8192} {

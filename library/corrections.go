@@ -15,11 +15,12 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Indices of the corrections: the few numbers for what no kernel table has. A step's time is linear in
-// them. None is specific to one model, because it would not transfer to another.
+// Indices of the corrections. A step's time is linear in them: scales are factors on the kernels' time
+// from the tables, the others times that are added. None is specific to one model, because it would not
+// transfer to another. "On top" means that it is added to the correction above it that covers the same.
 const (
 	ScaleGPU     = iota // of all kernels of one GPU
-	ScaleExpert         // of experts, on top: added to the GPU's
+	ScaleExpert         // of experts, on top: added to ScaleGPU
 	ScaleReduce         // of collectives, on top
 	HostStep            // us per step
 	HostRank            // us per step and further tensor-parallel rank
@@ -36,16 +37,18 @@ const (
 	NumStep
 )
 
-// Parameter is one number of the corrections, with its prior (mean and standard deviation) and its
-// least value.
+// Parameter is one number of the corrections: what is believed before the fit, and its least value.
 type Parameter struct {
-	Name              string
-	Mean, SD, AtLeast float64
+	Name    string
+	Mean    float64 // of the prior
+	SD      float64 // standard deviation of the prior
+	AtLeast float64
 }
 
 // Parameters are those of a step, then the overhead: the us before a request reaches the engine. An
 // engine that schedules synchronously does the host's work in every step; an asynchronous one
-// prepares a step while the GPU runs the one before, so that only what cannot overlap counts.
+// prepares a step while the GPU runs the one before, so that only what cannot overlap counts. Fields in
+// order: name, mean and standard deviation of the prior, least value.
 var Parameters = [NumStep + 1]Parameter{
 	ScaleGPU:     {"gpu_scale", 1, 0.003, 0.5},
 	ScaleExpert:  {"expert_scale", 0, 0.006, -0.5},
@@ -76,9 +79,11 @@ var ByGPU = []Parameter{
 // with them.
 type Corrections struct {
 	Version string `yaml:"version"`
-	// GPUs has what a GPU differs by from Step, by its datasheet name and the parameter's.
+	// GPUs has by how much the parameters of ByGPU differ on a GPU from Step: by the GPU's datasheet name, then by
+	// Parameter.Name, the difference and its standard error.
 	GPUs map[string]map[string][2]float64 `yaml:"gpus"`
-	Step map[string][2]float64            `yaml:"common"` // by Parameter.Name
+	// Step has what all GPUs have in common: by Parameter.Name, the value and its standard error.
+	Step map[string][2]float64 `yaml:"common"`
 	// PerShare are the intervals for each share of time that rests on no measured kernel, learned from all
 	// families (UnmeasuredShares).
 	PerShare Intervals `yaml:"per_share,flow"`
@@ -90,16 +95,16 @@ type Corrections struct {
 // servers while the family was held out of the fit of the corrections. Errors are ratios.
 type Judged struct {
 	Family     string    `yaml:"family" json:"family"`
-	Model      string    `yaml:"model" json:"model"`
-	TP         []int64   `yaml:"tp,flow" json:"tp"`
+	Model      string    `yaml:"model" json:"model"`                     // that the servers ran
+	TP         []int64   `yaml:"tp,flow" json:"tp"`                      // their tensor-parallel sizes
 	Flags      []string  `yaml:"flags,omitempty" json:"flags,omitempty"` // of the servers, where they change kernels, and of how many points
-	Points     int       `yaml:"points" json:"points"`
+	Points     int       `yaml:"points" json:"points"`                   // measured: a server at a number of clients
 	Measured   Domain    `yaml:"measured" json:"measured"`
 	Unknown    bool      `yaml:"flags_unknown,omitempty" json:"flags_unknown,omitempty"` // what the servers ran is not known in full
-	TPOTMape   float64   `yaml:"tpot_mape" json:"tpot_mape"`
-	TTFTMedian float64   `yaml:"ttft_median" json:"ttft_median"`
-	Intervals  Intervals `yaml:"intervals_90,flow" json:"intervals_90"` // that nine in ten of its points lie within
-	PerShare   Intervals `yaml:"per_share,flow" json:"per_share"`       // as Corrections.PerShare, learned from all other families
+	TPOTMape   float64   `yaml:"tpot_mape" json:"tpot_mape"`                             // mean error of TPOT
+	TTFTMedian float64   `yaml:"ttft_median" json:"ttft_median"`                         // median error of TTFT
+	Intervals  Intervals `yaml:"intervals_90,flow" json:"intervals_90"`                  // that nine in ten of its points lie within
+	PerShare   Intervals `yaml:"per_share,flow" json:"per_share"`                        // as Corrections.PerShare, learned from all other families
 }
 
 //go:embed corrections.yaml
@@ -124,11 +129,11 @@ func (c *Corrections) Value(k int, gpu string) (value, se float64) {
 		if by.Name != p.Name {
 			continue
 		}
-		own := [2]float64{0, by.SD}
+		difference, differenceSE := 0.0, by.SD
 		if v, ok := c.GPUs[gpu][p.Name]; ok {
-			own = v
+			difference, differenceSE = v[0], v[1]
 		}
-		return math.Max(p.AtLeast, value+own[0]), math.Hypot(se, own[1])
+		return math.Max(p.AtLeast, value+difference), math.Hypot(se, differenceSE)
 	}
 	return value, se
 }

@@ -15,7 +15,8 @@ import (
 type curve struct{ x, y []float64 }
 
 // usAt returns the time at size x: linear between measured sizes, constant below the first, and
-// beyond the last growing like x to the given power, 1 or 2.
+// beyond the last growing like x to the given power: 1, or 2 for the attention of prompts, whose work
+// grows like the square of their length.
 func (c *curve) usAt(x, power float64) float64 {
 	points := len(c.x)
 	switch {
@@ -73,9 +74,10 @@ func (g *grid) usAt(x, y float64) float64 {
 	return lo + part*(hi-lo)
 }
 
-// usInRow returns the time, us, at size y of a row. Rows of many requests end early, where the memory of the GPU did:
-// beyond its end a row continues with its last slope, which one disturbed measurement can spoil, so that the time stays
-// near that of the next smaller row which was measured there, in proportion to the requests.
+// usInRow returns the time, us, at size y of a row. Rows of many requests end early, where the memory of the GPU was
+// full. Beyond its end a row continues with its last slope, which one disturbed measurement can spoil. So the time is
+// kept within a factor of replaceBeyond of that of the next smaller row which was measured there, in proportion to the
+// requests.
 func (g *grid) usInRow(i int, y float64) float64 {
 	ends := func(k int) float64 { return g.rows[k].x[len(g.rows[k].x)-1] }
 	us := g.rows[i].usOnLine(y)
@@ -113,7 +115,7 @@ func sizesOf(cs []curve) []float64 {
 	return distinct(xs)
 }
 
-// blend returns the weighted geometric mean of curves, on the union of their sizes.
+// blend returns the weighted geometric mean of curves, on the union of their sizes. The weights add up to 1.
 func blend(cs []curve, weights []float64) curve {
 	if len(cs) == 1 {
 		return cs[0]
@@ -136,9 +138,10 @@ func (c curve) scaled(by float64) curve {
 	return scaled
 }
 
-// lighter returns the curve over tokens of a layer whose weights have only a share of the bytes.
-// reads(x) is how much of the weights x tokens read, relative to one token. Only the time of the
-// bytes that are not read is saved: the computation takes as long as before.
+// lighter returns the curve over tokens of a layer whose weights have only a share of the bytes
+// (spec#library-step). Only the time of the bytes that are not read is saved: the computation takes as
+// long as before. The time of the smallest size, where reading decides, is taken as that of the weights
+// which one token reads; reads(x) is how much of the weights x tokens read, relative to one token.
 func (c curve) lighter(share float64, reads func(x float64) float64) curve {
 	return curveOver(c.x, func(x float64) float64 {
 		us := c.usAt(x, 1)
@@ -189,7 +192,8 @@ func (g grid) withoutDisturbed() grid {
 	return out
 }
 
-// raisedAt returns the curve with the time at a measured size raised to what its neighbours give, log-log.
+// raisedAt returns the curve with the time at one measured size raised to the straight line, on log scales, between
+// its two neighbours; unchanged where x was not measured or is the first or last size.
 func (c curve) raisedAt(x float64) curve {
 	i, exact := slices.BinarySearch(c.x, x)
 	if !exact || i == 0 || i == len(c.x)-1 {
@@ -203,8 +207,8 @@ func (c curve) raisedAt(x float64) curve {
 
 // row is one measured time of a curve.
 type row struct {
-	x      int64
-	source int64 // kernel
+	x      int64 // the size
+	source int64 // the kernel: its index among the words of kernel_source
 	us     float64
 }
 

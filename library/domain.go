@@ -14,9 +14,9 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Intervals are half widths, as ratios, of the intervals that contain nine in ten held-out
-// measurements. E2E and throughput of a point are derived: E2E is TTFT + (n - 1) TPOT, throughput
-// clients / E2E.
+// Intervals are half widths, relative to the prediction, of the intervals that contain nine in ten
+// held-out measurements. A measured point states TTFT and the time per output token; its E2E and
+// throughput are derived: E2E is TTFT + (n - 1) TPOT with n output tokens, throughput clients / E2E.
 type Intervals struct {
 	TTFT       float64 `yaml:"ttft" json:"ttft"`
 	ITL        float64 `yaml:"itl" json:"itl"`
@@ -24,7 +24,8 @@ type Intervals struct {
 	Throughput float64 `yaml:"throughput" json:"throughput"`
 }
 
-// Domain is what the servers of a family were measured with, from the least to the most.
+// Domain is what the servers of a family were measured with: of numbers the least and the most, of
+// words all.
 type Domain struct {
 	InputTokens  [2]int64 `yaml:"input_tokens,flow" json:"input_tokens"`
 	OutputTokens [2]int64 `yaml:"output_tokens,flow" json:"output_tokens"`
@@ -35,33 +36,34 @@ type Domain struct {
 	BatchedTokens    [2]int64   `yaml:"max_num_batched_tokens,flow" json:"max_num_batched_tokens"`
 	Releases         []string   `yaml:"vllm,flow" json:"vllm"`
 	KVBytes          []float64  `yaml:"kv_bytes,flow" json:"kv_bytes"`       // of a cached value
-	Graphs           []string   `yaml:"cuda_graphs,flow" json:"cuda_graphs"` // that servers ran steps with prompts in
+	Graphs           []string   `yaml:"cuda_graphs,flow" json:"cuda_graphs"` // which steps ran in CUDA graphs, see GraphsOf
 	Scheduling       []string   `yaml:"scheduling,flow" json:"scheduling"`   // asynchronous or synchronous
 }
 
-// Asked is what a prediction is for, in the axes of a domain. A zero field is not known.
+// Asked is what a prediction is for, in the axes of a domain, whose fields have the same units. A zero
+// field is not known.
 type Asked struct {
-	InputTokens, OutputTokens int64
-	Clients                   int64
-	RateRPS                   float64
-	Workload                  bool // arrivals and lengths of a file
-	Parameters                float64
-	ActiveParameters          float64 // a token passes, 1e9 as Parameters
+	InputTokens, OutputTokens int64   // of a request
+	Clients                   int64   // of a closed loop, over all data-parallel ranks
+	RateRPS                   float64 // requests per second of an open loop
+	Workload                  bool    // arrivals and lengths of a file
+	Parameters                float64 // 1e9
+	ActiveParameters          float64 // that a token passes, 1e9
 	BatchedTokens             int64   // max_num_batched_tokens
-	Version                   string
-	KVBytes                   float64
-	DP                        int64
+	Version                   string  // release of vLLM
+	KVBytes                   float64 // of a cached value
+	DP                        int64   // data-parallel ranks
 	WeightsFloat32            bool
 	LoRA                      bool
-	Graphs                    string
-	Scheduling                string
+	Graphs                    string // see GraphsOf
+	Scheduling                string // see schedulingOf
 	MaxNumSeqs                int64
 	LargestGraph              int64    // tokens; 0: no graphs
 	UnreadKeys                []string // of config.json, which may change a size
 	Saturated                 bool     // more is asked for than the server does, or requests lose their cache
 }
 
-// AskedOf returns the axes of a deployment.
+// AskedOf returns the axes of a deployment; those of the load are left for the caller to fill.
 func AskedOf(d *deploy.Deployment) Asked {
 	lora, _ := d.Engine.Extra["enable_lora"].(bool)
 	parameters, active := parametersOf(d)
@@ -109,7 +111,7 @@ func parametersOf(d *deploy.Deployment) (all, active float64) {
 	return stat.Round(float64(layers.TotalParams())/1e9, 3), stat.Round(float64(layers.ActiveParams())/1e9, 3)
 }
 
-// GraphsOf returns the steps that a deployment runs in CUDA graphs, in the words of a domain.
+// GraphsOf returns which steps a deployment runs in CUDA graphs, in the words of a domain.
 func GraphsOf(d *deploy.Deployment) string {
 	switch {
 	case d.GraphSizes() == nil:
@@ -120,12 +122,13 @@ func GraphsOf(d *deploy.Deployment) string {
 	return "all small steps"
 }
 
-// How far from a measured length a prediction still counts as measured. Short answers change little
-// but the share of steps with prompts.
+// Factors from a measured value within which a prediction still counts as measured.
 const (
-	lengthFactor      = 2
+	lengthFactor = 2 // of inputs in both directions, and of longer outputs
+	// Shorter answers change little but the share of steps with prompts.
 	shortAnswerFactor = 8
 	fewClientsFactor  = 8
+	moreClientsFactor = 1 // none: more clients than were measured are outside
 	// A model of another size has other shapes, and the host takes another share of its steps.
 	parametersFactor = 2
 	batchedFactor    = 2
@@ -135,6 +138,8 @@ const (
 // value asked for and the measured range.
 func (m *Domain) Outside(a *Asked) (axes []string) {
 	add := func(format string, args ...any) { axes = append(axes, fmt.Sprintf(format, args...)) }
+	// between adds an axis whose value n is more than a factor of below under the measured range, or of above
+	// over it.
 	between := func(axis string, n int64, measured [2]int64, below, above int64) {
 		switch {
 		case n == 0 || n*below >= measured[0] && n <= measured[1]*above:
@@ -146,7 +151,7 @@ func (m *Domain) Outside(a *Asked) (axes []string) {
 	}
 	between("input tokens", a.InputTokens, m.InputTokens, lengthFactor, lengthFactor)
 	between("output tokens", a.OutputTokens, m.OutputTokens, shortAnswerFactor, lengthFactor)
-	between("clients", a.Clients, m.Clients, fewClientsFactor, 1)
+	between("clients", a.Clients, m.Clients, fewClientsFactor, moreClientsFactor)
 	parameters := func(axis string, n float64, measured [2]float64) {
 		switch {
 		case n == 0 || measured[0] == 0 || n*parametersFactor >= measured[0] && n <= measured[1]*parametersFactor:
@@ -157,7 +162,7 @@ func (m *Domain) Outside(a *Asked) (axes []string) {
 		}
 	}
 	parameters("parameters", a.Parameters, m.Parameters)
-	if 2*m.ActiveParameters[1] < m.Parameters[1] { // experts
+	if 2*m.ActiveParameters[1] < m.Parameters[1] { // experts; a token passes nearly all of a dense model
 		parameters("parameters of a token", a.ActiveParameters, m.ActiveParameters)
 	}
 	between("max_num_batched_tokens", a.BatchedTokens, m.BatchedTokens, batchedFactor, batchedFactor)
@@ -192,7 +197,7 @@ func (m *Domain) Outside(a *Asked) (axes []string) {
 	if a.Scheduling != "" && len(m.Scheduling) > 0 && !slices.Contains(m.Scheduling, a.Scheduling) {
 		add("%s scheduling, measured %s", a.Scheduling, strings.Join(m.Scheduling, " and "))
 	}
-	perRank := (a.Clients + max(1, a.DP) - 1) / max(1, a.DP)
+	perRank := (a.Clients + max(1, a.DP) - 1) / max(1, a.DP) // clients of the busiest engine
 	if a.MaxNumSeqs > 0 && perRank > a.MaxNumSeqs {
 		add("%d clients for a max_num_seqs of %d, measured no more clients than that", perRank, a.MaxNumSeqs)
 	}
@@ -247,7 +252,8 @@ func (c *Corrections) measuredOfAll() (all Domain) {
 	return all
 }
 
-// Widen adds one measurement to the domain.
+// Widen adds one measurement to the domain: its tokens and clients, and the deployment that was measured. kvBytes is
+// the bytes of a cached value.
 func (m *Domain) Widen(input, output, clients int64, d *deploy.Deployment, kvBytes float64) {
 	span := func(of *[2]int64, n int64) {
 		if of[0] == 0 || n < of[0] {

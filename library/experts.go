@@ -15,24 +15,32 @@ import (
 
 // expertShape is the shape of one layer's routed experts on a deployment.
 type expertShape struct {
-	dtypes                       []string // that can serve the checkpoint, the likeliest first
-	hidden, inter, topK, experts int64
-	tp, ep                       int64
-	projections                  int64  // matrices of an expert: 3 gated, 2 plain
-	capability                   int64  // compute capability of the GPU, times 10
-	load                         string // how tokens spread over experts, a distribution of the tables
-	backend                      string // that the engine is set to use; "": the one measured
-	raw                          bool   // keep times as measured, also where more tokens took less
+	dtypes                       []string // of the tables, that can serve the checkpoint, the likeliest first
+	hidden, inter, topK, experts int64    // whole: inter is the width of an expert before it is divided
+	tp                           int64    // GPUs among which each expert is divided
+	ep                           int64    // GPUs among which whole experts are divided
+	projections                  int64    // matrices of an expert: 3 gated (gate, up, down), 2 plain (up, down)
+	capability                   int64    // compute capability of the GPU, times 10
+	load                         string   // how tokens spread over experts, a distribution of the tables
+	backend                      string   // that the engine is set to use; "": the one measured
+	raw                          bool     // keep times as measured, also where more tokens took less
 }
 
-// plainExperts are the experts of the tables that have two matrices in place of three (hidden size, width, number):
-// those of Nemotron-3 Nano, Super and Ultra, whose activation is relu2. The tables do not state it; their times are
-// two thirds of those of gated experts of the same size.
-var plainExperts = [][3]int64{{2688, 1856, 128}, {1024, 2688, 512}, {2048, 5120, 512}}
+// expertSize is what identifies a model's experts in the rows of a table.
+type expertSize struct{ hidden, width, experts int64 }
+
+// plainExperts are the experts of the tables that have two matrices in place of three: those of Nemotron-3, whose
+// activation is relu2. The tables do not state it; their times are two thirds of those of gated experts of the same
+// size.
+var plainExperts = []expertSize{
+	{hidden: 2688, width: 1856, experts: 128}, // Nano
+	{hidden: 1024, width: 2688, experts: 512}, // Super
+	{hidden: 2048, width: 5120, experts: 512}, // Ultra
+}
 
 // matricesOf returns the number of matrices of each expert in rows of a size.
 func matricesOf(hidden, width, experts int64) int64 {
-	if slices.Contains(plainExperts, [3]int64{hidden, width, experts}) {
+	if slices.Contains(plainExperts, expertSize{hidden, width, experts}) {
 		return 2
 	}
 	return 3
@@ -43,7 +51,7 @@ func matricesOf(hidden, width, experts int64) int64 {
 // measurement (L40S: 0.27), in a step of many layers they are not.
 const leastRead = 0.7
 
-// expertsReadUs returns the least time in us in which the tokens' experts are read.
+// expertsReadUs returns the least time in us in which the weights of the tokens' experts are read from memory.
 func (g *GPU) expertsReadUs(s *expertShape, tokens float64) float64 {
 	readUs, _ := g.expertsRoofline(s, s.dtypes[0], tokens)
 	return leastRead * readUs
@@ -51,21 +59,26 @@ func (g *GPU) expertsReadUs(s *expertShape, tokens float64) float64 {
 
 // experts returns the time of one layer's fused experts over tokens: from rows of the exact shape,
 // where moe_tp_size may be scaled from the nearest; else from similar experts, else from bfloat16
-// ones.
+// ones. Rows of the exact shape are of the kernel that the engine chooses by itself: where it is set to
+// use another one (s.backend), similar experts with that kernel come first, of this GPU or an older one.
 //
-// Where the tokens choose as many experts as there are, the published routing rounds the load of half of them to
-// none: its rows take 0.5 times those of balanced routing, between neighbours of 0.7, on every GPU and shape. Tokens
-// that choose freely reach 0.63 of the experts. The neighbours answer for that size.
+// Where the tokens choose as many experts as there are (tokens x top-k = experts), the published routing rounds the load
+// of half of the experts to none: its rows take 0.5 times those of balanced routing, between neighbours of 0.7, on every
+// GPU and shape. Tokens that choose freely reach 0.63 (1 - 1/e) of the experts. So that size takes what its neighbours
+// give (raisedAt).
 func (g *GPU) experts(s expertShape) (curve, found, error) {
 	t, err := g.needTable("moe")
 	if err != nil {
 		return curve{}, found{}, err
 	}
-	of := func(dtype string, more ...where) []where {
+	// conditions are those of rows of the exact shape.
+	conditions := func(dtype string, more ...where) []where {
 		return append([]where{hasWord("moe_dtype", dtype), equals("hidden_size", s.hidden), equals("inter_size", s.inter), equals("topk", s.topK),
 			equals("num_experts", s.experts), equals("moe_ep_size", s.ep), hasWord("distribution", s.load)}, more...)
 	}
-	pick := func(dtype string, more ...where) []*Series { return t.dropTorn(t.pickSeries(of(dtype, more...)...)) }
+	pick := func(dtype string, more ...where) []*Series {
+		return t.dropTorn(t.pickSeries(conditions(dtype, more...)...))
+	}
 	source := found{Table: t.Name, Version: t.Version}
 	like, from, ok := t.likeExperts(s)
 	if s.backend != "" && !ok {
@@ -81,7 +94,8 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 			continue
 		}
 		tps := t.values(series, "moe_tp_size")
-		tp := slices.MinFunc(tps, func(a, b int64) int { return cmp.Compare(max(a-s.tp, s.tp-a), max(b-s.tp, s.tp-b)) })
+		away := func(tp int64) int64 { return max(tp-s.tp, s.tp-tp) }
+		tp := slices.MinFunc(tps, func(a, b int64) int { return cmp.Compare(away(a), away(b)) })
 		times, kernel := t.curveOf(pick(dtype, equals("moe_tp_size", tp)))
 		source.Kernel = kernel
 		if !s.raw {
@@ -106,7 +120,7 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 		}
 		return times, source, nil
 	}
-	if ok {
+	if ok { // similar experts
 		if by, instead, base, wrong := g.contradicted(s, s.dtypes[0], like); wrong {
 			base.Contradicted = by
 			base = base.substituted("the rows nearest in size take %.1f times those of bfloat16: from bfloat16 by the bytes of its weights", by)
@@ -116,14 +130,14 @@ func (g *GPU) experts(s expertShape) (curve, found, error) {
 	}
 	// Nothing similar either: from bfloat16, of which less has to be read.
 	if s.dtypes[0] == bf16 {
-		return curve{}, source, g.missingRows(t, of(bf16, equals("moe_tp_size", s.tp))...)
+		return curve{}, source, g.missingRows(t, conditions(bf16, equals("moe_tp_size", s.tp))...)
 	}
 	times, source, err := g.lighterExperts(s, s.dtypes[0])
 	source.rank = byBytes
 	return times, source.substituted("%s, from bfloat16 by the bytes of its weights", s.dtypes[0]), err
 }
 
-// lighterExperts returns the time of experts from the rows of bfloat16, with a share of their bytes.
+// lighterExperts returns the time of experts of a dtype from the rows of bfloat16, of whose bytes it reads a share.
 func (g *GPU) lighterExperts(s expertShape, dtype string) (curve, found, error) {
 	s.dtypes = []string{bf16}
 	s.backend = ""
@@ -131,8 +145,8 @@ func (g *GPU) lighterExperts(s expertShape, dtype string) (curve, found, error) 
 	return c.lighter(bytesOf(dtype)/2, s.touched), f, err
 }
 
-// touched returns the expected number of experts that tokens spread uniformly read, relative to one
-// token.
+// touched returns the expected number of experts that tokens read, if each chooses topK of them at random, relative to
+// the topK that one token reads.
 func (s *expertShape) touched(tokens float64) float64 {
 	chosen := float64(s.topK) / float64(s.experts) // probability that a token goes to an expert
 	return (1 - math.Pow(1-chosen, tokens)) / chosen
@@ -141,14 +155,15 @@ func (s *expertShape) touched(tokens float64) float64 {
 // expertsRoofline returns the least times in us on one GPU: of reading the weights that the tokens
 // touch, and of multiplying them at the peak rate of the dtype.
 func (g *GPU) expertsRoofline(s *expertShape, dtype string, tokens float64) (readUs, computeUs float64) {
-	weights := float64(s.projections*s.hidden*s.inter*s.topK) / float64(s.tp*s.ep) // that a token uses
+	weights := float64(s.projections*s.hidden*s.inter*s.topK) / float64(s.tp*s.ep) // of a token's experts, on this GPU
 	readUs = 1e6 * weights * s.touched(tokens) * bytesOf(dtype) / g.Bandwidth
 	computeUs = 1e6 * 2 * weights * tokens / g.peakOf(dtype)
 	return readUs, computeUs
 }
 
-// peakOf returns the FLOP/s at which weights of a dtype are multiplied: those of bfloat16 where the
-// kernel unpacks the weights first.
+// peakOf returns the FLOP/s at which weights of a dtype are multiplied, as multiples of bfloat16's by the
+// datasheets: twice with 8 bits, where the GPU's tensor cores have fp8 (compute capability 8.9) or the weights are
+// int8; four times in nvfp4 (from 10.0); once where the kernel unpacks the weights to bfloat16 first.
 func (g *GPU) peakOf(dtype string) float64 {
 	weightOnly := strings.HasSuffix(dtype, "_wo") || strings.HasPrefix(dtype, "w4a16")
 	switch {
@@ -171,12 +186,12 @@ const mostSlower = 2
 // reading decides. Kernels that unpack weights reach a fraction of the peak rate.
 const mostlyReading = 8
 
-// contradicted returns the curve that replaces rows of narrow weights which take more than mostSlower
-// times those of bfloat16 at any size at which reading the weights takes mostlyReading times as long as multiplying
-// them or more, by the datasheet, and the largest ratio at these sizes. All sizes are replaced,
-// because replacing some would make a cliff, unless a row is faster than its replacement. That is
-// bfloat16's time, of which reading takes its share of the bytes and multiplying as long as before:
-// at least the roofline of the dtype, at most bfloat16's time.
+// contradicted compares rows of narrow weights with those of bfloat16 at the sizes at which reading the
+// weights takes mostlyReading times as long as multiplying them or more, by the datasheet. by is the
+// largest ratio there. Where it is more than mostSlower, the rows are wrong (ok) and instead replaces
+// them. All sizes are replaced, because replacing some would make a cliff, unless a row is faster than
+// its replacement. That is bfloat16's time, of which reading takes its share of the bytes and multiplying
+// as long as before: at least the roofline of the dtype, at most bfloat16's time.
 func (g *GPU) contradicted(s expertShape, dtype string, rows curve) (by float64, instead curve, source found, ok bool) {
 	if dtype == bf16 {
 		return 0, rows, source, false
@@ -197,8 +212,8 @@ func (g *GPU) contradicted(s expertShape, dtype string, rows curve) (by float64,
 	if by <= mostSlower {
 		return by, rows, source, false
 	}
-	// The replacement: bfloat16's time with the bytes or the arithmetic of the narrower weights.
-	// The replacement: bfloat16's time with the bytes or the arithmetic of the narrower weights.
+	// The replacement: bfloat16's time, scaled by what its roofline becomes with the bytes of the narrower weights. The
+	// launch is not scaled.
 	instead = curve{x: rows.x, y: slices.Clone(rows.y)}
 	for i, x := range rows.x {
 		plainUs := plain.usAt(x, 1)
@@ -214,10 +229,10 @@ func (g *GPU) contradicted(s expertShape, dtype string, rows curve) (by float64,
 	return by, instead, source, true
 }
 
-// expertsOfOther returns the curve of a backend's kernel that was measured on another GPU only, the
-// nearest older one. Its times are scaled by the root of the ratio of bandwidths, because a kernel
-// that was not tuned for the newer GPU uses a part of its bandwidth. Experts that are whole on a GPU take the rows of sharded ones, which read
-// as many bytes.
+// expertsOfOther returns the curve of a backend's kernel that was measured on another GPU only: the first of a list,
+// newest first, that has it. Its times are scaled by the root of the ratio of bandwidths, because a kernel that was not
+// tuned for the newer GPU uses a part of its bandwidth. Experts that are whole on a GPU take the rows of divided ones
+// if there are no others: a GPU reads as many bytes.
 func (g *GPU) expertsOfOther(s expertShape) (likeTimes curve, source found, ok bool) {
 	for _, name := range []string{"H200-SXM-141GB", "H100-SXM-80GB", "L40S-48GB"} {
 		at := slices.IndexFunc(GPUs(), func(other *GPU) bool { return other.Hardware == name })
@@ -228,10 +243,10 @@ func (g *GPU) expertsOfOther(s expertShape) (likeTimes curve, source found, ok b
 		if t == nil || err != nil {
 			continue
 		}
-		for _, way := range [][2]int64{{s.tp, s.ep}, {s.tp * s.ep, 1}} {
-			like := s
-			like.tp = way[0]
-			like.ep = way[1]
+		divided := s
+		divided.tp = s.tp * s.ep
+		divided.ep = 1
+		for _, like := range []expertShape{s, divided} {
 			if likeTimes, source, ok = t.likeExperts(like); ok {
 				// Between two bounds: the other GPU's times, and those at this GPU's bandwidth.
 				likeTimes = likeTimes.scaled(math.Sqrt(GPUs()[at].Bandwidth / g.Bandwidth))
@@ -245,8 +260,9 @@ func (g *GPU) expertsOfOther(s expertShape) (likeTimes curve, source found, ok b
 }
 
 // likeExperts returns the curve of a kernel that was measured on experts of another shape: the
-// nearest in size and number, with weights of the dtype or else of as many bits. Times are taken at
-// equal tokens per expert and scaled in proportion to the weights.
+// nearest in size and number, with weights of the dtype or else of as many bits, and, if s.backend is set,
+// of that kernel. Times are taken at equal tokens per expert and scaled in proportion to the weights. ok is
+// false if the table has no such rows.
 func (t *Table) likeExperts(s expertShape) (likeTimes curve, source found, ok bool) {
 	number := func(row *Series, column string) float64 { return float64(row.Key[t.Column(column)]) }
 	word := func(row *Series, column string) string {
@@ -256,22 +272,24 @@ func (t *Table) likeExperts(s expertShape) (likeTimes curve, source found, ok bo
 	// mxfp4 kernels pad the experts: compare with what is computed.
 	hidden, width := s.hidden, s.inter
 	if strings.Contains(s.dtypes[0], "mxfp4") {
-		var own int64
-		hidden, own = vllm.PaddedExperts(s.backend, s.capability, s.hidden, max(1, s.inter/s.tp))
-		width = own * s.tp
+		var ownWidth int64 // of an expert's part on one GPU
+		hidden, ownWidth = vllm.PaddedExperts(s.backend, s.capability, s.hidden, max(1, s.inter/s.tp))
+		width = ownWidth * s.tp
 	}
 	weights := float64(s.experts * hidden * width * s.projections)
 	matrices := func(row *Series) float64 {
 		return float64(matricesOf(row.Key[t.Column("hidden_size")], row.Key[t.Column("inter_size")], row.Key[t.Column("num_experts")]))
 	}
-	// distance compares the dtype first, then size, number and matrices of the experts on a log scale.
-	distance := func(row *Series) (d [2]float64) {
+	// distanceOf returns how far a row's experts are from those of s: 1 for another dtype, which counts first, then size,
+	// number and matrices of the experts on a log scale.
+	type distance struct{ dtype, shape float64 }
+	distanceOf := func(row *Series) (d distance) {
 		if s.backend == "" && !slices.Contains(s.dtypes, word(row, "moe_dtype")) {
-			d[0] = 1
+			d.dtype = 1
 		}
 		n := number(row, "num_experts")
 		size := n * number(row, "hidden_size") * number(row, "inter_size") * matrices(row)
-		d[1] = math.Abs(math.Log(size/weights)) + math.Abs(math.Log(n/float64(s.experts))) + math.Abs(math.Log(matrices(row)/float64(s.projections)))
+		d.shape = math.Abs(math.Log(size/weights)) + math.Abs(math.Log(n/float64(s.experts))) + math.Abs(math.Log(matrices(row)/float64(s.projections)))
 		return d
 	}
 	var like []*Series
@@ -284,11 +302,11 @@ func (t *Table) likeExperts(s expertShape) (likeTimes curve, source found, ok bo
 		return likeTimes, source, false
 	}
 	nearest := slices.MinFunc(like, func(a, b *Series) int {
-		distanceA := distance(a)
-		distanceB := distance(b)
-		return slices.Compare(distanceA[:], distanceB[:])
+		distanceA := distanceOf(a)
+		distanceB := distanceOf(b)
+		return cmp.Or(cmp.Compare(distanceA.dtype, distanceB.dtype), cmp.Compare(distanceA.shape, distanceB.shape))
 	})
-	best := distance(nearest)
+	best := distanceOf(nearest)
 	experts := number(nearest, "num_experts")
 	topK := number(nearest, "topk")
 	fromHidden := number(nearest, "hidden_size")
@@ -296,20 +314,20 @@ func (t *Table) likeExperts(s expertShape) (likeTimes curve, source found, ok bo
 	// All rows of the nearest shape together are the curve.
 	var same []*Series
 	for _, row := range like {
-		if distance(row) == best && number(row, "num_experts") == experts && number(row, "topk") == topK {
+		if distanceOf(row) == best && number(row, "num_experts") == experts && number(row, "topk") == topK {
 			same = append(same, row)
 		}
 	}
 	source = found{Table: t.Name, Version: t.Version}
 	likeTimes, source.Kernel = t.curveOf(same)
 	likeTimes = likeTimes.raisedAt(experts / topK)
-	// At equal tokens per expert.
+	// So many tokens of s are as many tokens per expert as one token of the row.
 	tokens := topK / experts * float64(s.experts) / float64(s.topK)
 	for i := range likeTimes.x {
 		likeTimes.x[i] *= tokens
 	}
 	likeTimes = likeTimes.envelope().scaled(weights / (experts * fromHidden * fromWidth * matrices(nearest)))
-	if best != [2]float64{} {
+	if best != (distance{}) {
 		source = source.substituted("scaled from %.0f experts of %.0f x %.0f, %s", experts, fromHidden, fromWidth, word(nearest, "moe_dtype"))
 		if hidden != s.hidden || width != s.inter {
 			source.Note += fmt.Sprintf("; padded to %d x %d", hidden, width)

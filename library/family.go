@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/model"
 )
 
-// backendOf returns the kernels of experts that the engine is set to use; "" for its own choice.
+// backendOf returns the kernels of experts that the engine is set to use (--moe-backend); "" for its own choice.
 func backendOf(d *deploy.Deployment) string {
 	name, _ := d.Engine.Extra["moe_backend"].(string)
 	return strings.TrimPrefix(name, "auto")

@@ -14,12 +14,12 @@ import (
 // DTypes of the tables.
 const (
 	bf16     = "bfloat16"
-	fp8      = "fp8"
-	fp8Block = "fp8_block"
+	fp8      = "fp8"       // one scale a tensor
+	fp8Block = "fp8_block" // one scale a block of weights
 	nvfp4    = "nvfp4"
 )
 
-// bytesOf returns the bytes of a weight.
+// bytesOf returns the bytes of a weight of one of the tables' dtypes, without scales.
 func bytesOf(dtype string) float64 {
 	switch dtype {
 	case bf16:
@@ -65,7 +65,7 @@ func (g *GPU) gemm(dtype string, n, k int64) (curve, found, error) {
 		l.found.rows = &own
 		l.found.Contradicted = most
 		l.found.Reached = Substituted
-		l.found.rank = ofOther
+		l.found.rank = ofOther // the time now also rests on bfloat16's rows
 		note := fmt.Sprintf("rows take up to %.1f times those of bfloat16: lowered to %.1f times", most, replaceBeyond)
 		l.found.Note = strings.TrimPrefix(l.found.Note+"; "+note, "; ")
 		return l
@@ -80,6 +80,7 @@ func (g *GPU) gemmRows(dtype string, n, k int64) (curve, found, error) {
 		return curve{}, found{}, err
 	}
 	all := t.pickSeries(hasWord("gemm_dtype", dtype))
+	// A dtype without rows is derived from bfloat16, or int8 from fp8, which multiplies 8 bits too.
 	if len(all) == 0 {
 		like := bf16
 		if dtype == "int8" && len(t.pickSeries(hasWord("gemm_dtype", fp8))) > 0 {
@@ -93,10 +94,10 @@ func (g *GPU) gemmRows(dtype string, n, k int64) (curve, found, error) {
 		source.rank = byBytes
 		return times, source.substituted("%s, from %s by the bytes of its weights", dtype, like), err
 	}
-	// Blend the measured shapes around n x k, log-log.
-	ns, ks := t.values(all, "n"), t.values(all, "k")
-	n0, n1, partN, timesN := between(ns, n)
-	k0, k1, partK, timesK := between(ks, k)
+	// Blend the measured shapes around n x k, log-log. part is the position between two measured sizes, times how
+	// many times larger than the largest measured size the layer is.
+	n0, n1, partN, timesN := between(t.values(all, "n"), n)
+	k0, k1, partK, timesK := between(t.values(all, "k"), k)
 	source := found{Table: t.Name, Version: t.Version}
 	var cornerCurves []curve
 	var weights []float64
@@ -114,17 +115,17 @@ func (g *GPU) gemmRows(dtype string, n, k int64) (curve, found, error) {
 			continue
 		}
 		series := t.pickSeries(hasWord("gemm_dtype", dtype), equals("n", at.n), equals("k", at.k))
-		far := 1.0
+		scale := 1.0
 		if len(series) == 0 { // a corner that is not measured: proportional in k from the next smaller that is
-			most := t.values(t.pickSeries(hasWord("gemm_dtype", dtype), equals("n", at.n)), "k")
-			i, _ := slices.BinarySearch(most, at.k)
-			k := most[max(0, i-1)]
+			measured := t.values(t.pickSeries(hasWord("gemm_dtype", dtype), equals("n", at.n)), "k")
+			i, _ := slices.BinarySearch(measured, at.k)
+			k := measured[max(0, i-1)]
 			series = t.pickSeries(hasWord("gemm_dtype", dtype), equals("n", at.n), equals("k", k))
 			source.Reached = Beyond
-			far = float64(at.k) / float64(k)
+			scale = float64(at.k) / float64(k)
 		}
 		times, kernel := t.curveOf(series)
-		cornerCurves = append(cornerCurves, times.envelope().scaled(far))
+		cornerCurves = append(cornerCurves, times.envelope().scaled(scale))
 		weights = append(weights, at.weight)
 		source.Kernel = kernel
 	}
@@ -153,7 +154,8 @@ func (g *GPU) gemmRows(dtype string, n, k int64) (curve, found, error) {
 }
 
 // isLaunchBound reports whether the rows of a dtype's small layers contain the time to launch the
-// kernel, not that of the kernel itself.
+// kernel, not that of the kernel itself: whether the median layer of few tokens takes five times as long
+// as bfloat16's, though it reads fewer bytes.
 func (g *GPU) isLaunchBound(t *Table, dtype string) bool {
 	typical := func(dtype string) float64 {
 		var us []float64

@@ -1,6 +1,7 @@
 package library
 
-// This file has the tables of one GPU, their file format, and the embedded files.
+// This file has the tables of one GPU, their file format (magic, length of the header, header in JSON,
+// packed tables in its order), and the embedded files.
 
 import (
 	"bytes"
@@ -20,9 +21,9 @@ import (
 
 // GPU has the kernel tables of one GPU. It is immutable and safe to share.
 type GPU struct {
-	Hardware  string   `json:"hardware"` // the datasheet's name
-	Folder    string   `json:"folder"`   // the GPU's name where the tables are published: h100_sxm
-	SM        int64    `json:"sm_version"`
+	Hardware  string   `json:"hardware"`          // the datasheet's name
+	Folder    string   `json:"folder"`            // the GPU's name where the tables are published: h100_sxm
+	SM        int64    `json:"sm_version"`        // compute capability, times 10
 	Bandwidth float64  `json:"mem_bw"`            // B/s
 	FLOPS     float64  `json:"bfloat16_tc_flops"` // FLOP/s, dense
 	Link      float64  `json:"intra_node_bw"`     // B/s to the other GPUs of a node, one direction
@@ -30,7 +31,7 @@ type GPU struct {
 
 	name   string                // of the file, for messages
 	packed map[string]*lazyTable // by the name of the table
-	looked sync.Map              // results of look-ups by their arguments
+	looked sync.Map              // results (lookup) by the key of a look-up, see lookedUp
 }
 
 // lazyTable is the packed rows of a table, which are unpacked into the table when it is first used.
@@ -68,17 +69,18 @@ func Read(data []byte, name string) (*GPU, error) {
 	damaged := func(format string, args ...any) error {
 		return trace.Errorf(BadTable, "%s: "+format, append([]any{name}, args...)...).WithHint("make it again: blis-train library build")
 	}
-	rest, ok := bytes.CutPrefix(data, []byte(magic))
-	size, rest, ok2 := bytes.Cut(rest, []byte("\n"))
-	n := 0
-	if _, err := fmt.Sscanf(string(size), "%d", &n); !ok || !ok2 || err != nil || n < 2 || n > maxHeader || n+1 > len(rest) {
+	rest, hasMagic := bytes.CutPrefix(data, []byte(magic))
+	lengthText, rest, hasLength := bytes.Cut(rest, []byte("\n"))
+	length := 0 // of the header, which a newline ends; the shortest JSON object is {}
+	_, err := fmt.Sscanf(string(lengthText), "%d", &length)
+	if !hasMagic || !hasLength || err != nil || length < len("{}") || length > maxHeader || length+1 > len(rest) {
 		return nil, damaged("got no kernel tables, want a file of blis-train library build")
 	}
 	g := &GPU{name: name, packed: map[string]*lazyTable{}}
-	if err := json.Unmarshal(rest[:n], g); err != nil {
+	if err := json.Unmarshal(rest[:length], g); err != nil {
 		return nil, damaged("header: %v", err)
 	}
-	rest = rest[n+1:]
+	rest = rest[length+1:]
 	for _, t := range g.Tables {
 		if t.Bytes < 0 || t.Bytes > len(rest) || len(t.Columns) == 0 || t.Rows < 0 || g.packed[t.Name] != nil {
 			return nil, damaged("table %q: got %d bytes, %d columns, %d rows, want at most the %d bytes that are left, 1 or more, 0 or more, and each name once",
@@ -109,18 +111,18 @@ func (g *GPU) Table(name string) (*Table, error) {
 	return t, l.err
 }
 
-// lookup is a result of looking up a time in the tables: the curve or the grid, and where it is from.
-// A key always leads to the same of the two.
+// lookup is the result of looking up a time in the tables. Linear layers and collectives have a
+// curve, attention has a grid and its ratio.
 type lookup struct {
 	curve curve
 	grid  grid
-	ratio float64 // of an attention grid, see attention
+	ratio float64 // see attention
 	found found
 	err   error
 }
 
-// lookedUp returns the result of a look-up, which runs once for each key. Results are shared: callers do not
-// change them.
+// lookedUp returns the result of a look-up, which runs once for each key: a struct, of a type of the
+// look-up's own, with its arguments. Results are shared: callers do not change them.
 func (g *GPU) lookedUp(key any, find func() lookup) lookup {
 	if l, ok := g.looked.Load(key); ok {
 		return l.(lookup)
@@ -172,7 +174,7 @@ func For(h *deploy.Hardware) (*GPU, error) {
 func (g *GPU) Versions() []string {
 	var versions []string
 	for _, t := range g.Tables {
-		if strings.Contains(t.Path, "/vllm/") {
+		if strings.Contains(t.Path, "/vllm/") { // the others are of NCCL
 			versions = append(versions, t.Version)
 		}
 	}

@@ -15,7 +15,8 @@ import (
 )
 
 // The error of a time that rests on measured kernels alone, as the share of unmeasured time that
-// would be as far off.
+// would be as far off. The constants were chosen with the errors of the measured servers in view
+// (docs/accuracy.md).
 const (
 	decodeFloor = 0.07
 	promptFloor = 0.05
@@ -33,7 +34,8 @@ const (
 // UnmeasuredShares returns the shares of a decode's time, and of a prompt's, that rest on no
 // measured kernel, for a load: those of the host, of launches and of kernels without a table, and
 // for a prompt those of the front end (overheadUs) and of collectives, whose ranks wait for each
-// other.
+// other. It takes two steps of the load: one decode of every client, half way through its answer, and
+// the same with the first chunk of one prompt more (spec#library-step).
 func (s *Step) UnmeasuredShares(theta *[NumStep]float64, overheadUs float64, a *Asked) (decode, prompt float64) {
 	if len(s.Operators) == 0 {
 		return 1, 1
@@ -54,6 +56,7 @@ func (s *Step) UnmeasuredShares(theta *[NumStep]float64, overheadUs float64, a *
 	prompts.PrefillPairs = chunk * (chunk + 1) / 2
 
 	price := s.NewPricer()
+	// shareOf returns the unmeasured share of a step and of the time before it.
 	shareOf := func(b *Batch, beforeUs float64, unmeasured ...TimePart) float64 {
 		parts := price.TimeParts(b, theta)
 		totalUs, unmeasuredUs := beforeUs, beforeUs
@@ -73,8 +76,9 @@ func (s *Step) UnmeasuredShares(theta *[NumStep]float64, overheadUs float64, a *
 	return decode, prompt
 }
 
-// of returns the intervals of a step with the given unmeasured shares, from factors for each share.
-func (i *Intervals) of(decode, prompt float64) Intervals {
+// ofShares returns the intervals of a step with the given unmeasured shares, where i are the intervals for each
+// share. TTFT is mostly the time of a prompt, the others of decodes.
+func (i *Intervals) ofShares(decode, prompt float64) Intervals {
 	return Intervals{
 		TTFT:       i.TTFT * prompt,
 		ITL:        i.ITL * decode,
@@ -98,8 +102,8 @@ func (i *Intervals) widest(o *Intervals) Intervals {
 // own family, so that families that were measured and others of the same GPUs have intervals of one
 // rule. Outside of the measured axes, on a GPU without a measured family, and with kernels that no
 // server ran, the intervals are at least the widest of all families. Measured axes are those of the
-// family, or of all families where it was not measured.
-// All grow by the step's Doubt.
+// family, or of all families where it was not measured (outside is then nil). All intervals grow by the
+// step's Doubt.
 func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []string) {
 	gpu := ""
 	if s.GPU != nil {
@@ -112,13 +116,14 @@ func (c *Corrections) IntervalsOf(s *Step, a *Asked) (out Intervals, outside []s
 		factors = &judged.PerShare
 	}
 	theta := c.On(gpu)
-	out = factors.of(s.UnmeasuredShares(&theta, c.OverheadUs(), a))
+	out = factors.ofShares(s.UnmeasuredShares(&theta, c.OverheadUs(), a))
 	// A family whose flags are not known is in no factor: its own errors count where they are larger.
 	for i := range c.Judged {
 		if j := &c.Judged[i]; j.Family == s.Family && j.Unknown {
 			out = out.widest(&j.Intervals)
 		}
 	}
+	// Whether any family was measured on the GPU, with which the name of a family ends.
 	isTested := slices.ContainsFunc(c.Judged, func(j Judged) bool { return strings.HasSuffix(j.Family, ", "+gpu) })
 	isOutside := len(outside) > 0
 	if judged == nil && len(c.Judged) > 0 {

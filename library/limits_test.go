@@ -75,16 +75,16 @@ func TestSizesOfReductions(t *testing.T) {
 	for capability, byGPUs := range reduceLimits {
 		before := float64(1 << 40)
 		for _, gpus := range []int64{2, 4, 6, 8} {
-			limits, ok := byGPUs[gpus]
-			for _, bytes := range limits {
+			limit, ok := byGPUs[gpus]
+			for _, bytes := range []float64{limit.custom, limit.symmetric} {
 				if n := int64(bytes); n&(n-1) != 0 || n < 256<<10 || n > 128<<20 {
 					t.Errorf("compute capability %d, %d GPUs: got %d bytes", capability, gpus, n)
 				}
 			}
-			if !ok || limits[0] > limits[1] || capability != 103 && limits[0] > before {
-				t.Errorf("compute capability %d, %d GPUs: got %v", capability, gpus, limits)
+			if !ok || limit.custom > limit.symmetric || capability != 103 && limit.custom > before {
+				t.Errorf("compute capability %d, %d GPUs: got %v", capability, gpus, limit)
 			}
-			before = limits[0]
+			before = limit.custom
 		}
 	}
 	if customMaxBytes != 8<<20 {

@@ -1,6 +1,7 @@
 package library
 
-// This file picks the rows of a table that meet some conditions, and merges them into curves.
+// This file picks the rows of a table that meet some conditions, merges them into curves, and has the
+// record (found) of which rows a time is from.
 
 import (
 	"fmt"
@@ -30,17 +31,21 @@ func (r Reached) String() string {
 
 // found is the source of a time: table, kernel and release, and how the table was used.
 type found struct {
-	Table, Kernel, Version string
-	Reached                Reached
-	Note                   string
-	unlike                 bool // the rows are of another kernel; no server was compared with them
-	// Contradicted is how many times longer the rows take than others allow, which replaced them; 0: they stand.
+	Table   string // "": none
+	Kernel  string // the table's kernel_source; several with commas
+	Version string // the table's: the release that was measured
+	Reached Reached
+	Note    string // how the rows were used, for people
+	unlike  bool   // the rows are of another kernel, and no server was compared with such rows
+	// Contradicted is how many times longer the rows take than others allow, so that the others replaced
+	// them (see orders.go); 0: the rows are used.
 	Contradicted float64
 	rank         evidence
-	rows         *curve // as measured, where Contradicted; nil: not kept
+	rows         *curve // the times before gemm lowered them; nil: gemm did not, or another look-up made the time
 }
 
-// evidence ranks what times rest on, the best first.
+// evidence ranks what times rest on, the best first: where two times cannot both be right, the one of
+// worse evidence gives way (see orders.go).
 type evidence uint8
 
 const (
@@ -59,12 +64,16 @@ func (f found) substituted(format string, args ...any) found {
 	return f
 }
 
-// where is one condition on a column of a table: a value, or any of some words.
+// where is one condition on a column of a table: a value in a column of numbers, or any of some words
+// in a column of text.
 type where struct {
 	column string
-	value  int64
-	words  []string
+	value  int64    // if words is nil
+	words  []string // nil: a column of numbers
 }
+
+// also returns the conditions and more ones, in a slice of their own.
+func also(conditions []where, more ...where) []where { return slices.Concat(conditions, more) }
 
 // equals returns the condition that a column has the value.
 func equals(column string, value int64) where { return where{column: column, value: value} }
@@ -80,12 +89,12 @@ func (w where) describe() string {
 	return fmt.Sprintf("%s %d", w.column, w.value)
 }
 
-// pickSeries returns the series whose keys meet all conditions. A column that the table lacks
-// counts as 0, and as any word.
+// pickSeries returns the series whose keys meet all conditions. A column of numbers that the table
+// lacks counts as 0 (no window, nothing cached); of text, as any word.
 func (t *Table) pickSeries(conditions ...where) []*Series {
 	type columnCheck struct {
-		column  int
-		allowed []int64
+		column  int     // index in Columns and Key
+		allowed []int64 // values of the key; -1, which no key has, for a word that no row has
 	}
 	var checks []columnCheck
 	for _, w := range conditions {
@@ -118,8 +127,8 @@ next:
 	return out
 }
 
-// tornShare: a series that ends below this share of the largest size in its table broke off while
-// it was measured.
+// tornShare is the share of the largest size in a table below which a series that ends there broke
+// off while it was measured: complete series of a table end near one size.
 const tornShare = 1. / 16
 
 // dropTorn returns the series without those that broke off: their last time must not be
@@ -145,7 +154,7 @@ func (t *Table) curveOf(series []*Series) (curve, string) {
 	var rows []row
 	var kernels []string
 	for _, s := range series {
-		source := int64(0)
+		source := int64(0) // in a table without the column all rows are of one kernel
 		if at >= 0 {
 			source = s.Key[at]
 			kernels = append(kernels, t.Columns[at].Words[source])
@@ -161,16 +170,16 @@ func (t *Table) curveOf(series []*Series) (curve, string) {
 // of its kernels. Disturbed times are lowered to those of larger sizes.
 func (t *Table) gridOf(series []*Series, column string) (grid, string) {
 	at := t.Column(column)
-	by := map[int64][]*Series{}
-	var xs []int64
+	bySize := map[int64][]*Series{} // by the first size
+	var sizes []int64
 	for _, s := range series {
-		by[s.Key[at]] = append(by[s.Key[at]], s)
-		xs = append(xs, s.Key[at])
+		bySize[s.Key[at]] = append(bySize[s.Key[at]], s)
+		sizes = append(sizes, s.Key[at])
 	}
 	g := grid{byRequests: column == "batch_size"}
 	var names []string
-	for _, x := range distinct(xs) {
-		c, name := t.curveOf(by[x])
+	for _, x := range distinct(sizes) {
+		c, name := t.curveOf(bySize[x])
 		g.x = append(g.x, float64(x))
 		g.rows = append(g.rows, c)
 		names = append(names, name)
@@ -213,7 +222,7 @@ func (g *GPU) missingRows(t *Table, conditions ...where) error {
 			v := t.Series[i].Key[at]
 			if words := t.Columns[at].Words; words != nil {
 				if !slices.Contains(w.words, words[v]) {
-					far += 10
+					far += 10 // more than a number that is 20,000 times too large
 				}
 				text = append(text, w.column+" "+words[v])
 				continue

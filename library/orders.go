@@ -1,7 +1,7 @@
 package library
 
-// This file puts the times of a plan in order with those of worse GPUs and of less parallelism,
-// because a measured row can be wrong.
+// This file corrects the times of a plan that cannot be right beside those of worse GPUs and of less
+// parallelism, because a measured row can be wrong: a better GPU must not be slower.
 
 import (
 	"fmt"
@@ -13,16 +13,17 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// MostOutOfOrder is the ratio up to which times may break an order that must hold: repeats of a kernel, its tuning
-// and clocks explain no more. Beside it OrderLaunchUs is allowed, in which kernels of newer GPUs and of narrower
-// weights, which quantize their input, may take longer to start.
+// MostOutOfOrder is the ratio up to which times of a plan may break an order that must hold: repeats of a kernel, its
+// tuning and clocks explain no more. OrderLaunchUs are allowed in addition: kernels of newer GPUs and of narrower
+// weights, which quantize their input, may take so much longer to start. Tests hold plans to both.
 const (
 	MostOutOfOrder = 1.5
 	OrderLaunchUs  = 5.0
 )
 
-// From these rows are replaced: below MostOutOfOrder, because plans are compared at some batches only. Times of
-// equal evidence that are wrongBeyond times too long are no repeats of one kernel.
+// From these rows are replaced (allowedUs). They are below MostOutOfOrder and OrderLaunchUs because plans are compared
+// at some batches only, and between those the order has to hold too. Times of equal evidence that are wrongBeyond times
+// too long are no repeats of one kernel: the other's time is taken, not only a bound.
 const (
 	replaceBeyond   = 1.4
 	replaceLaunchUs = 4.0
@@ -36,11 +37,11 @@ const (
 //   - with narrower weights than with bfloat16 ones, see gemm and contradicted (experts).
 //
 // A time that breaks an order is lowered to what the order allows. Rows contradict only rows of no better evidence,
-// and the roofline takes no part. Where the evidence is worse, or the contradiction large, the contradicting rows
-// stand in. The other way round, a time that rests on worse evidence is raised where the measured rows of a
-// better GPU take longer.
+// and times that are computed without a table take no part. Where the evidence is worse, or the contradiction large,
+// the contradicting time itself is taken. The other way round, a time that rests on worse evidence is raised where the
+// measured rows of a better GPU take longer.
 
-// allowedUs is the longest time in order with one that it should not exceed, at which rows are still kept.
+// allowedUs returns up to which time a row is kept that should take leastUs or less.
 func allowedUs(leastUs float64) float64 { return replaceBeyond*leastUs + replaceLaunchUs }
 
 // orderedStep binds the plan of a deployment and those that it is compared with: of worse GPUs, and of lower tensor
@@ -48,7 +49,8 @@ func allowedUs(leastUs float64) float64 { return replaceBeyond*leastUs + replace
 type orderedStep struct {
 	d *deploy.Deployment
 	o Options
-	// plans has the plans that were bound, from rows as they are.
+	// plans has the plans of the deployment's model that were bound, from rows as they are. It is shared by the
+	// orderedSteps of one model, which need the same plans.
 	plans *[]rawPlan
 }
 
@@ -78,8 +80,8 @@ func (r *orderedStep) plan(g *GPU, tp int64) (*Step, error) {
 	return s, err
 }
 
-// bind returns the plan of the deployment with operators in order. A reference that lacks an operator still has the
-// others.
+// bind returns the plan of the deployment on a GPU, its operators lowered to what those of worse GPUs and of half,
+// quarter, ... the ranks allow. A reference plan that has errors still has the operators that were bound.
 func (r *orderedStep) bind(g *GPU) (*Step, error) {
 	raw, err := r.plan(g, r.d.TP)
 	if err != nil {
@@ -91,7 +93,7 @@ func (r *orderedStep) bind(g *GPU) (*Step, error) {
 	for tp := r.d.TP; ; tp /= 2 {
 		for _, worse := range append([]*GPU{g}, worseThan(g, s.DType)...) {
 			if worse == g && tp == r.d.TP {
-				continue
+				continue // the plan itself
 			}
 			if reference, _ := r.plan(worse, tp); reference != nil {
 				by := "of " + worse.Hardware
@@ -109,15 +111,15 @@ func (r *orderedStep) bind(g *GPU) (*Step, error) {
 	return s, nil
 }
 
-// raiseStandIns raises the times of operators that rest on rows of others to those of the rows of better GPUs that
-// rest on better evidence, as far as the order demands.
+// raiseStandIns raises times that do not rest on rows of the kernel itself, but on rows that stand in for them. If a
+// better GPU has a time of better evidence, this GPU's must not be less than that time divided by what allowedUs adds.
 func (r *orderedStep) raiseStandIns(s *Step, g *GPU) {
 	isStandIn := func(op Operator) bool { return op.rank > ofKernel && op.Kind != Collective }
 	if !slices.ContainsFunc(s.Operators, isStandIn) {
 		return
 	}
 	for _, better := range GPUs() {
-		if !isBetter(better, g, s.DType) || isBetter(g, better, s.DType) {
+		if !isBetter(better, g, s.DType) || isBetter(g, better, s.DType) { // not better, or equal
 			continue
 		}
 		reference, _ := r.plan(better, r.d.TP)
@@ -135,8 +137,8 @@ func (r *orderedStep) raiseStandIns(s *Step, g *GPU) {
 	}
 }
 
-// inOrderOfRanks returns the time of an operator of a plan on a GPU, at most what the same GPU's plans at less tensor
-// parallelism allow.
+// inOrderOfRanks returns the time of the operator at a place of a plan on a GPU, at most what the same GPU's plans at
+// less tensor parallelism allow.
 func (r *orderedStep) inOrderOfRanks(s *Step, g *GPU, place int) func(in *state) float64 {
 	us := s.Operators[place].us
 	for tp := s.TP; tp%2 == 0; {
@@ -168,8 +170,8 @@ func isBetter(g, than *GPU, dtype string) bool {
 		g.peakOf(dtype) >= than.peakOf(dtype) && sheets()[g.Hardware].MemoryGB >= sheets()[than.Hardware].MemoryGB
 }
 
-// worseThan returns the embedded GPUs that a GPU is better than. Of two equal GPUs only the one that comes first by
-// folder is the worse one.
+// worseThan returns the embedded GPUs that a GPU is better than. Of two equal GPUs the one that comes first by folder
+// counts as the worse one, so that they do not lower each other.
 func worseThan(g *GPU, dtype string) (out []*GPU) {
 	for _, a := range GPUs() {
 		if isBetter(g, a, dtype) && (!isBetter(a, g, dtype) || a.Folder < g.Folder) {
@@ -179,8 +181,8 @@ func worseThan(g *GPU, dtype string) (out []*GPU) {
 	return out
 }
 
-// samePlace pairs the operators of a plan with those of another: of the same name and count, in the same order.
-// Names that the plans do not have equally often are left out.
+// samePlace pairs the operators of a plan with those of another: of the same name and count, in the same order. The
+// result is from index to index. Names that the plans do not have equally often are left out.
 func (s *Step) samePlace(other *Step) map[int]int {
 	type kind struct {
 		name  string
@@ -215,10 +217,13 @@ func (s *Step) replaceSlower(reference *Step, by string, e *vllm.Engine) {
 	for i := range s.Operators {
 		op := &s.Operators[i]
 		at, ok := place[i]
+		// Collectives over other numbers of ranks are in no order.
 		if !ok || op.Reached == Analytic || reference.TP != s.TP && op.Kind == Collective {
 			continue
 		}
 		like := &reference.Operators[at]
+		// A reference of worse evidence does not count, unless other rows have replaced it already: then its time
+		// is theirs.
 		if like.Reached == Analytic || like.rank > op.rank && like.Contradicted == 0 {
 			continue
 		}
@@ -253,7 +258,8 @@ func (s *Step) replaceSlower(reference *Step, by string, e *vllm.Engine) {
 	}
 }
 
-// orderStates are the states at which operators are compared: decodes, prompts and both, small and large.
+// orderStates returns the states of the batches at which operators are compared: decodes alone and prompts alone,
+// small and large, within the engine's limits.
 func (s *Step) orderStates(e *vllm.Engine) (out []state) {
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 768, 1024, 2048, 4096, 8192} {
 		for _, context := range []float64{1000, 2000, 4000, 8000} {
@@ -261,6 +267,7 @@ func (s *Step) orderStates(e *vllm.Engine) (out []state) {
 			if n <= float64(e.MaxNumSeqs) {
 				out = append(out, s.stateOf(&b))
 			}
+			// A chunk of n tokens of one prompt, behind 0, 1000, 3000 or 7000 cached ones.
 			pairs := n*(n+1)/2 + (context-1000)*n
 			b = Batch{Tokens: n, Sequences: 1, Prefills: 1, PrefillTokens: n, PrefillPairs: pairs}
 			if n <= float64(e.MaxNumBatchedTokens) {
@@ -278,9 +285,10 @@ type Replaced struct {
 	Plans        int     // in how many plans
 }
 
-// ReplacedRows returns the rows that others contradict in plans of some models on the GPU, with 1 to 8 ranks.
-func (g *GPU) ReplacedRows(ids []string) (out []Replaced) {
-	for _, id := range ids {
+// ReplacedRows returns the rows that others contradict in plans of some models on the GPU, with 1 to 8
+// tensor-parallel ranks and otherwise usual settings. modelIDs are names on Hugging Face.
+func (g *GPU) ReplacedRows(modelIDs []string) (out []Replaced) {
+	for _, id := range modelIDs {
 		plans := new([]rawPlan)
 		for _, tp := range []string{"1", "2", "4", "8"} {
 			d, err := deploy.LoadSettings("model.id="+id, "hardware.name="+g.Hardware, "vllm.version=0.24.0", "vllm.max_num_seqs=256",
@@ -342,7 +350,7 @@ func (s *Step) doubt(e *vllm.Engine) float64 {
 			after += us
 			if op.measured != nil {
 				before += op.Count * op.measured(&in)
-			} else {
+			} else { // rows of experts that were replaced are not kept: at most so many times the time
 				before += us * math.Max(1, op.Contradicted)
 			}
 		}

@@ -29,15 +29,16 @@ const (
 
 // Operator is one line of the plan of a step: a kernel of one shape, and how often it runs.
 type Operator struct {
-	Name         string
-	Count        float64 // in a step
-	Shape, DType string
-	Kind         Kind
-	found
+	Name  string
+	Count float64 // runs in a step
+	Shape string  // for people
+	DType string  // of its weights or of the KV cache, in the tables' words; "": of neither
+	Kind  Kind
+	found // where the time is from
 
 	depends driver
-	us      func(in *state) float64 // of one run
-	// measured is the time of the operator's own rows; nil: us.
+	us      func(in *state) float64 // time of one run
+	// measured is the time of the operator's own rows, where other rows replaced or lowered it in us; nil: us.
 	measured func(in *state) float64
 }
 
@@ -45,17 +46,18 @@ type Operator struct {
 type driver uint8
 
 const (
-	onTokens driver = iota // padded to the captured sizes
-	onSequences
-	onDecodes
-	onPrefills
+	onTokens    driver = iota // padded to the captured sizes; of experts also on all ranks' tokens
+	onSequences               // that sample
+	onDecodes                 // and their contexts; does not run without one
+	onPrefills                // their chunks and cached tokens; does not run without one
 )
 
-// The time of a kernel that is in no table: the bytes that it moves and its launch.
+// The time of a kernel that is in no table is assumed: the bytes that it moves, and its launch. What it
+// takes beyond that is fitted, as the correction SmallKernel.
 const (
 	movedShare = 0.8 // of the memory bandwidth
 	launchUs   = 2   // per kernel
-	samplingUs = 30
+	samplingUs = 30  // of the sampler's kernels together, per step
 )
 
 // Options are settings of a plan that are not part of a deployment.
@@ -80,14 +82,14 @@ const DefaultLoad = "power_law_1.2"
 type binder struct {
 	g      *GPU
 	d      *deploy.Deployment
-	m      *model.Decoder
-	tp     int64
-	ranks  int64
+	m      *model.Decoder // the model as layers
+	tp     int64          // tensor-parallel ranks of one engine
+	ranks  int64          // data-parallel engines in lockstep, over which experts are spread; 1 for dense models
 	o      Options
-	s      *Step   // the result
-	usByte float64 // us per byte that a kernel without a table moves
-	fused  fusedReduce
-	failed error // the first error
+	s      *Step       // the result
+	usByte float64     // us per byte that a kernel without a table moves
+	fused  fusedReduce // the all-reduce that contains the norm
+	failed error       // the first error
 }
 
 // Bind returns the plan of a deployment's step, one operator for each kernel shape. Codes:
@@ -139,9 +141,11 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	if s.graphs == nil {
 		b.addUnjudged("no server without CUDA graphs was measured")
 	}
-	// The operators in the order of a forward pass: embedding, layers, norms, all-reduces, head.
+	// The operators: embedding, mixers, FFNs, norms, all-reduces, head. Each mixer and each FFN has a norm
+	// before it and, with tensor parallelism, an all-reduce behind it; one norm more is before the head, one
+	// all-reduce more behind the embedding, whose vocabulary is divided among the ranks.
 	b.fused = b.fusedReduce()
-	b.addMoved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes)
+	b.addMoved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes) // a row of the matrix is read and written
 	mixersAndFFNs := 0.0
 	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.Mixer { return l.Mixer }) {
 		b.addMixer(c.part, c.times)
@@ -159,11 +163,12 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	}
 	s.Layers = mixersAndFFNs / 2
 	b.addNorms(mixersAndFFNs + 1)
-	if l := &m.Layers[0]; l.Mixer != nil && l.Mixer.Kind == model.Compressed {
-		b.addConnections(mixersAndFFNs / 2)
+	if l := &m.Layers[0]; l.Mixer != nil && l.Mixer.Kind == model.Compressed { // DeepSeek-V4
+		b.addConnections(s.Layers)
 	}
 	b.addAllReduce("all_reduce", mixersAndFFNs+1, float64(m.Hidden)*m.DTypeBytes, true)
 	b.addHead()
+	// Count the kernels without a table. Norms that are part of a fused all-reduce are no kernels.
 	for _, op := range s.Operators {
 		if op.Reached == Analytic && !(op.Name == "norm" && b.fused.most > 0) {
 			s.small += op.Count
@@ -178,28 +183,29 @@ type layerPart[T any] struct {
 	times float64
 }
 
-// countParts returns the distinct mixers, or FFNs, of the layers in order of appearance. half
-// returns the one of a layer. Parts are the same if they are written alike.
-func countParts[T any](layers []model.Layer, half func(*model.Layer) *T) []layerPart[T] {
-	at := map[string]int{}
+// countParts returns the distinct mixers, or FFNs, of the layers in order of appearance, so that an
+// operator is bound once for all layers that have it. partOf returns the mixer or the FFN of a layer;
+// nil if it has none. Parts are the same if their JSON is, which does not tell nil from an empty list.
+func countParts[T any](layers []model.Layer, partOf func(*model.Layer) *T) []layerPart[T] {
+	byJSON := map[string]int{} // index in out
 	var out []layerPart[T]
 	for i := range layers {
-		h := half(&layers[i])
-		if h == nil {
+		part := partOf(&layers[i])
+		if part == nil {
 			continue
 		}
-		// Most are equal to one before, and need not be written.
-		k := slices.IndexFunc(out, func(p layerPart[T]) bool { return reflect.DeepEqual(p.part, h) })
+		// Most are equal to one before in every field; comparing is faster than encoding.
+		k := slices.IndexFunc(out, func(p layerPart[T]) bool { return reflect.DeepEqual(p.part, part) })
 		if k < 0 {
-			key, err := json.Marshal(h)
+			key, err := json.Marshal(part)
 			if err != nil {
 				panic("library: " + err.Error())
 			}
 			var ok bool
-			if k, ok = at[string(key)]; !ok {
+			if k, ok = byJSON[string(key)]; !ok {
 				k = len(out)
-				at[string(key)] = k
-				out = append(out, layerPart[T]{part: h})
+				byJSON[string(key)] = k
+				out = append(out, layerPart[T]{part: part})
 			}
 		}
 		out[k].times++
@@ -213,7 +219,8 @@ func (b *binder) fails(err error) bool {
 	return err != nil
 }
 
-// addUnjudged adds a reason why the plan counts as not validated whatever its family.
+// addUnjudged adds a reason why the plan counts as not validated (compared with measured servers),
+// also if servers of its family were.
 func (b *binder) addUnjudged(why string) {
 	if !slices.Contains(b.s.Unjudged, why) {
 		b.s.Unjudged = append(b.s.Unjudged, why)
@@ -245,10 +252,10 @@ func (b *binder) addMoved(name string, times, bytesPerToken float64) {
 	})
 }
 
-// addNorms adds the norms, which read and write the hidden state and the residual. A fused
-// all-reduce contains them.
+// addNorms adds the norms, which read and write the hidden state and the residual of each token. A
+// fused all-reduce contains them, up to its largest size.
 func (b *binder) addNorms(times float64) {
-	bytes := float64(b.m.Hidden) * b.m.DTypeBytes
+	bytes := float64(b.m.Hidden) * b.m.DTypeBytes // of one token's hidden state
 	perToken := 4 * bytes * b.usByte
 	most := b.fused.most
 	b.addOperator(Operator{

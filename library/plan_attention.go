@@ -13,22 +13,33 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// addMixer adds the operators of a mixer.
+// addMixer adds the operators of a mixer, which times layers have. Latent and sparse attention (x.Index) have
+// rows that include the projections; of other mixers these are linear layers of their own.
 func (b *binder) addMixer(x *model.Mixer, times float64) {
-	module := map[model.MixerKind]string{model.GQA: "msa", model.MLA: "dsa"}[x.Kind]
-	rest, ok := map[model.MixerKind]func(x *model.Mixer, times float64){model.GQA: b.addAttention, model.Delta: b.addDelta,
-		model.LinearOnly: func(*model.Mixer, float64) {}, model.Mamba1: b.addRecurrence, model.Mamba2: b.addRecurrence,
-		model.Lightning: b.addRecurrence}[x.Kind]
-	switch {
-	case x.Index != nil && module != "":
-		b.addModule(module, x, times)
-	case x.Kind == model.MLA:
-		b.addModule("mla", x, times)
-	case x.Kind == model.Compressed:
-		b.addCompressed(x, times)
-	case ok:
+	switch x.Kind {
+	case model.GQA:
+		if x.Index != nil {
+			b.addModule("msa", x, times)
+			return
+		}
 		b.addLinears(x.Linears, x.KVHeads, times)
-		rest(x, times)
+		b.addAttention(x, times)
+	case model.MLA:
+		if x.Index != nil {
+			b.addModule("dsa", x, times)
+			return
+		}
+		b.addModule("mla", x, times)
+	case model.Compressed:
+		b.addCompressed(x, times)
+	case model.Delta:
+		b.addLinears(x.Linears, x.KVHeads, times)
+		b.addDelta(x, times)
+	case model.Mamba1, model.Mamba2, model.Lightning:
+		b.addLinears(x.Linears, x.KVHeads, times)
+		b.addRecurrence(x, times)
+	case model.LinearOnly:
+		b.addLinears(x.Linears, x.KVHeads, times)
 	default:
 		b.fails(trace.Errorf(NoRows, "%s: got no table of a %s layer, want one of attention, mla, dsa, msa, gdn, kda", b.g.Hardware, x.Kind).
 			WithHint("simulate with --latency-model roofline"))
@@ -54,8 +65,10 @@ func (b *binder) addAttention(x *model.Mixer, times float64) {
 	if b.fails(err) {
 		return
 	}
+	// read returns the time of reading a context's keys and values from memory, which the KV cache of many layers
+	// takes at least: a repeated measurement of one layer may find them in the GPU's cache.
 	perToken := 1e6 * float64(onGPU.kvHeads*(x.DimK+x.DimV)) * b.m.KVBytes / b.g.Bandwidth
-	read := func(context float64) float64 { // the KV cache of many layers is read from memory
+	read := func(context float64) float64 {
 		if x.Window > 0 {
 			context = min(context, float64(x.Window))
 		}
@@ -71,29 +84,39 @@ func (b *binder) addAttention(x *model.Mixer, times float64) {
 	if x.Sink {
 		source.Note = strings.TrimPrefix(source.Note+"; attention sinks are in no table", "; ")
 	}
-	b.addOperator(Operator{Name: "attention_decode", Count: times, Shape: shape, DType: onGPU.kvDType, found: source, depends: onDecodes,
+	b.addOperator(Operator{
+		Name:    "attention_decode",
+		Count:   times,
+		Shape:   shape,
+		DType:   onGPU.kvDType,
+		found:   source,
+		depends: onDecodes,
 		us: func(in *state) float64 {
 			us := max(in.decodes*read(in.context), decode.usAt(in.decodes*ratio, in.context))
 			if whole != nil {
 				us = max(us, whole.leastUs(in))
 			}
 			return us
-		}})
-	q := float64(onGPU.query * x.DimK)
-	kv := float64(onGPU.kvHeads * x.DimK)
-	b.addMoved("rope", times, 2*(q+kv)*b.m.DTypeBytes)
+		},
+	})
+	queries := float64(onGPU.query * x.DimK) // values of a token
+	keys := float64(onGPU.kvHeads * x.DimK)
+	b.addMoved("rope", times, 2*(queries+keys)*b.m.DTypeBytes) // read and written
 	b.addMoved("kv_write", times, float64(onGPU.kvHeads*(x.DimK+x.DimV))*(b.m.DTypeBytes+b.m.KVBytes))
-	if b.d.Model.ModelType == "minimax_m2" { // Q and K are normalised over all heads of all GPUs, in fp32
-		b.addMoved("qk_norm_cast", 2*times, 2*(q+kv)*3)
+	if b.d.Model.ModelType == "minimax_m2" {
+		// Queries and keys are normalised over all heads of all GPUs (vllm/model_executor/layers/mamba/linear_attn.py:
+		// MiniMaxText01RMSNormTP.forward_qk()): two casts, from 2 bytes a value to float32 and back, and an all-reduce
+		// of two float32 variances a token.
+		b.addMoved("qk_norm_cast", 2*times, (queries+keys)*(2+4))
 		if b.tp > 1 {
-			b.addAllReduce("qk_norm_reduce", times, 8, false)
+			b.addAllReduce("qk_norm_reduce", times, 2*4, false)
 		}
 	}
 }
 
-// addPrefill adds attention of prompt chunks; one(n, v) is the time of a chunk of n tokens behind v
-// cached ones. vLLM passes all chunks of a step to one variable-length kernel, so launch, the fixed
-// part of that time, counts only once.
+// addPrefill adds attention of prompt chunks; one(n, v) is the time in us of a chunk of n tokens behind v
+// cached ones, of which launch is the fixed part. All chunks of a step are taken to be as long as the mean
+// one. vLLM passes them to one variable-length kernel, so launch counts only once.
 func (b *binder) addPrefill(name, shape, dtype string, times, launch float64, f found, one func(n, v float64) float64) {
 	b.addOperator(Operator{
 		Name: name, Count: times, Shape: shape, DType: dtype, found: f, depends: onPrefills,
@@ -108,13 +131,16 @@ func (b *binder) addPrefill(name, shape, dtype string, times, launch float64, f 
 // from that of whole prompts, c, by the number of query and key pairs; the time is at least that of
 // reading the cache. launch is the time of the shortest prompt.
 func chunkTimes(c curve, window int64, read func(context float64) float64) (launch float64, one func(n, v float64) float64) {
-	return c.y[0], func(n, v float64) float64 {
+	one = func(n, v float64) float64 {
 		us := c.usAt(n, 2)
 		if v > 0 {
-			us = max(us, read(v+n), c.usAt(v+n, 2)*pairs(v, n, float64(window))/pairs(0, v+n, float64(window)))
+			wholePrompt := c.usAt(v+n, 2)
+			ofPairs := pairs(v, n, float64(window)) / pairs(0, v+n, float64(window))
+			us = max(us, read(v+n), wholePrompt*ofPairs)
 		}
 		return us
 	}
+	return c.y[0], one
 }
 
 // pairs returns the number of query and key pairs of n tokens behind v cached ones, where each
@@ -124,7 +150,7 @@ func pairs(v, n, window float64) float64 {
 	switch {
 	case window == 0 || v+n <= window:
 		return full
-	case v >= window:
+	case v >= window: // every token sees exactly the window
 		return n * window
 	}
 	// The first untilFull tokens see all before them, the rest exactly the window.
@@ -133,32 +159,34 @@ func pairs(v, n, window float64) float64 {
 }
 
 // addModule adds attention whose rows include the projections, from the tables NAME_context_module
-// and NAME_generation_module.
+// and NAME_generation_module: mla (latent), dsa (latent, DeepSeek's sparse) or msa (grouped heads, sparse).
 func (b *binder) addModule(name string, x *model.Mixer, times float64) {
-	q := model.Quant{}
+	q := model.Quant{} // of the output projection, taken for all projections
 	for i := range x.Linears {
 		if x.Linears[i].Placement == model.ShardedIn {
 			q = x.Linears[i].Quant
 		}
 	}
 	dtype := b.dtypes(&q)[0]
-	of := []where{hasWord("kv_cache_dtype", b.cacheType()), hasWord("gemm_type", dtype), equals("num_heads", x.Heads/b.tp)}
-	if name == "dsa" {
+	gemmType := hasWord("gemm_type", dtype)
+	of := []where{hasWord("kv_cache_dtype", b.cacheType()), gemmType, equals("num_heads", x.Heads/b.tp)}
+	if name == "dsa" { // the two models that were measured differ in the width of a head without its positional part
 		measured := "deepseek-ai/DeepSeek-V3.2"
 		if x.DimK-x.Rope == 192 {
 			measured = "zai-org/GLM-5"
 		}
 		of = append(of, hasWord("model", measured))
 	}
+	// The rows of mla have no column for the latent widths: all are of DeepSeek-V3's.
 	if want := [3]int64{512, 64, 192}; name == "mla" && [3]int64{x.KVRank, x.Rope, x.DimK} != want {
 		b.fails(trace.Errorf(NoRows, "%s, table mla_context_module: kv_lora_rank, qk_rope_head_dim, head width: got %d, %d, %d, want %v: "+
 			"those of DeepSeek-V3", b.g.Hardware, x.KVRank, x.Rope, x.DimK, want))
 		return
 	}
 	shape := fmt.Sprintf("%d heads, latent %d", x.Heads/b.tp, x.KVRank)
+	// One table for each phase, prompts and decodes; rows of bfloat16 serve where the dtype has none.
 	var grids [2]grid
 	var founds [2]found
-	// One table for each phase; rows of bfloat16 serve where the dtype has none.
 	for i, phase := range []string{"context", "generation"} {
 		t, err := b.g.needTable(name + "_" + phase + "_module")
 		if b.fails(err) {
@@ -166,13 +194,13 @@ func (b *binder) addModule(name string, x *model.Mixer, times float64) {
 		}
 		conditions := of
 		if phase == "context" {
-			conditions = append(of[:len(of):len(of)], equals("step", 0))
+			conditions = also(of, equals("step", 0)) // nothing cached
 		}
 		series := t.pickSeries(conditions...)
 		founds[i] = found{Table: t.Name, Version: t.Version}
 		if len(series) == 0 {
 			like := slices.Clone(conditions)
-			like[1] = hasWord("gemm_type", bf16)
+			like[slices.IndexFunc(like, func(w where) bool { return w.column == gemmType.column })] = hasWord(gemmType.column, bf16)
 			series = t.pickSeries(like...)
 			founds[i] = founds[i].substituted("%s, from bfloat16", dtype)
 		}
@@ -181,6 +209,7 @@ func (b *binder) addModule(name string, x *model.Mixer, times float64) {
 			return
 		}
 		grids[i], founds[i].Kernel = t.gridOf(series, "batch_size")
+		// These rows, except those of B200 without sparse attention, timed the launches of the module's many kernels.
 		if name == "dsa" || !strings.HasPrefix(b.g.Hardware, "B200") {
 			founds[i].Note = cmp.Or(founds[i].Note, "launch-bound")
 			founds[i].rank = max(founds[i].rank, ofOther)
@@ -194,21 +223,30 @@ func (b *binder) addModule(name string, x *model.Mixer, times float64) {
 	latent := 1e6 * float64(x.KVRank+x.Rope) * b.m.KVBytes / b.g.Bandwidth
 	launch, one := chunkTimes(grids[0].curveAt(1), 0, func(context float64) float64 { return context * latent })
 	b.addPrefill(name+"_prefill", shape, dtype, times, launch, founds[0], one)
-	b.addOperator(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: founds[1], depends: onDecodes,
-		us: func(in *state) float64 { return grids[1].usAt(in.decodes, in.context) }})
+	b.addOperator(Operator{
+		Name:    name + "_decode",
+		Count:   times,
+		Shape:   shape,
+		DType:   dtype,
+		found:   founds[1],
+		depends: onDecodes,
+		us:      func(in *state) float64 { return grids[1].usAt(in.decodes, in.context) },
+	})
 }
 
 // farCached is the number of cached tokens up to which DeepSeek-V4's rows have chunks of all sizes.
 const farCached = 4096
 
 // addCompressed adds DeepSeek-V4's attention with its projections, from the rows of
-// DeepSeek-V4-Flash (64 heads) and -Pro (128 heads).
+// DeepSeek-V4-Flash (64 heads) and -Pro (128 heads). Its layers are of two kinds, by how many tokens an
+// entry of the cache has: compressed sparse attention (csa, 4 tokens) and heavily compressed attention
+// (hca, 128).
 func (b *binder) addCompressed(x *model.Mixer, times float64) {
 	name := "dsv4_hca"
-	dtype := b.dtypes(&x.Linears[0].Quant)[0]
 	if x.Ratio == 4 {
 		name = "dsv4_csa"
 	}
+	dtype := b.dtypes(&x.Linears[0].Quant)[0]
 	conditions := []where{equals("num_heads", x.Heads/b.tp), equals("tp_size", b.tp)}
 	isFlash := x.Heads == 64 && b.m.Hidden == 4096
 	isPro := x.Heads == 128 && b.m.Hidden == 7168
@@ -258,7 +296,7 @@ func (b *binder) addCompressed(x *model.Mixer, times float64) {
 	for _, s := range alone {
 		n := float64(s.X[0])
 		far := float64(s.Key[step] - farCached)
-		if far > 0 && n == 32768 {
+		if far > 0 && n == 32768 { // the largest chunk; series are by ascending step, and the last one counts
 			slope = max(0, Us(s.Q[0])-near.usAt(farCached, n)) / (far * n)
 		}
 	}
@@ -267,13 +305,20 @@ func (b *binder) addCompressed(x *model.Mixer, times float64) {
 		return near.usAt(min(v, farCached), n) + slope*n*max(0, v-farCached)
 	})
 	decode, _ := tables[1].gridOf(series[1], "batch_size")
-	b.addOperator(Operator{Name: name + "_decode", Count: times, Shape: shape, DType: dtype, found: founds[1], depends: onDecodes,
-		us: func(in *state) float64 { return decode.usAt(in.decodes, in.context) }})
+	b.addOperator(Operator{
+		Name:    name + "_decode",
+		Count:   times,
+		Shape:   shape,
+		DType:   dtype,
+		found:   founds[1],
+		depends: onDecodes,
+		us:      func(in *state) float64 { return decode.usAt(in.decodes, in.context) },
+	})
 	b.addUnjudged("DeepSeek-V4's attention is launch-bound in its rows")
 }
 
-// addConnections adds DeepSeek-V4's hyper-connections around mixers and FFNs. A row has the time of
-// both in a layer.
+// addConnections adds DeepSeek-V4's hyper-connections, which mix four streams of hidden states before
+// (pre) and after (post) each mixer and FFN. A row has the time of both sites of a layer together.
 func (b *binder) addConnections(layers float64) {
 	t, err := b.g.needTable("mhc_module")
 	if b.fails(err) {
@@ -288,47 +333,63 @@ func (b *binder) addConnections(layers float64) {
 		}
 		c, kernel := t.curveOf(series)
 		c = c.envelope()
-		b.addOperator(Operator{Name: "mhc_" + op, Count: layers, Shape: fmt.Sprintf("4 streams of %d, two sites", b.m.Hidden), DType: bf16,
-			found: found{Table: t.Name, Kernel: kernel, Version: t.Version}, us: func(in *state) float64 { return c.usAt(in.run, 1) }})
+		b.addOperator(Operator{
+			Name:  "mhc_" + op,
+			Count: layers,
+			Shape: fmt.Sprintf("4 streams of %d, two sites", b.m.Hidden),
+			DType: bf16,
+			found: found{Table: t.Name, Kernel: kernel, Version: t.Version},
+			us:    func(in *state) float64 { return c.usAt(in.run, 1) },
+		})
 	}
 }
 
-// addDelta adds the convolution and the recurrence of a gated delta rule. The times of the kernels
-// of a phase add up.
+// addDelta adds the convolution and the recurrence of a gated delta rule (gdn or kda, a table each): one
+// operator for each kernel of each phase, so that their times add up.
 func (b *binder) addDelta(x *model.Mixer, times float64) {
 	t, err := b.g.needTable(x.Form)
 	if b.fails(err) {
 		return
 	}
-	conditions := []where{equals("num_k_heads", max(1, x.KVHeads/b.tp)), equals("num_v_heads", max(1, x.Heads/b.tp)), equals("d_model", b.m.Hidden)}
+	keyHeads := max(1, x.KVHeads/b.tp)
+	valueHeads := max(1, x.Heads/b.tp)
 	b.s.Unjudged = append(b.s.Unjudged, x.Form+" layers were compared with no server")
-	shape := fmt.Sprintf("%d key heads, %d value heads", max(1, x.KVHeads/b.tp), max(1, x.Heads/b.tp))
+	shape := fmt.Sprintf("%d key heads, %d value heads", keyHeads, valueHeads)
 	for _, phase := range []string{"context", "generation"} {
-		series := t.pickSeries(append(conditions[:3:3], hasWord("phase", phase))...)
+		conditions := []where{equals("num_k_heads", keyHeads), equals("num_v_heads", valueHeads), equals("d_model", b.m.Hidden), hasWord("phase", phase)}
+		series := t.pickSeries(conditions...)
 		if len(series) == 0 {
-			b.fails(b.g.missingRows(t, append(conditions, hasWord("phase", phase))...))
+			b.fails(b.g.missingRows(t, conditions...))
 			return
 		}
 		at := t.Column("kernel_source")
-		kernels := map[int64][]*Series{}
+		byKernel := map[int64][]*Series{}
 		for _, s := range series {
-			kernels[s.Key[at]] = append(kernels[s.Key[at]], s)
+			byKernel[s.Key[at]] = append(byKernel[s.Key[at]], s)
 		}
-		for _, k := range distinct(t.values(series, "kernel_source")) {
-			name := t.Columns[at].Words[k]
-			if phase == "generation" && strings.Contains(name, "fused_recurrent_kda") && !strings.Contains(name, "packed") {
+		for _, k := range t.values(series, "kernel_source") {
+			kernel := t.Columns[at].Words[k]
+			if phase == "generation" && strings.Contains(kernel, "fused_recurrent_kda") && !strings.Contains(kernel, "packed") {
 				continue // a kernel that later releases replaced by the packed one
 			}
-			f := found{Table: t.Name, Kernel: name, Version: t.Version}
-			g, _ := t.gridOf(kernels[k], "batch_size")
-			op := Operator{Name: x.Form + "_" + phase, Count: times, Shape: shape, DType: bf16, found: f, depends: onDecodes,
-				us: func(in *state) float64 { return g.curveAt(in.decodes).y[0] }}
+			name := x.Form + "_" + phase
+			source := found{Table: t.Name, Kernel: kernel, Version: t.Version}
+			phaseTimes, _ := t.gridOf(byKernel[k], "batch_size")
 			if phase == "context" {
-				alone := g.curveAt(1)
-				b.addPrefill(op.Name, shape, bf16, times, alone.y[0], f, func(n, _ float64) float64 { return alone.usAt(n, 1) })
+				alone := phaseTimes.curveAt(1)
+				b.addPrefill(name, shape, bf16, times, alone.y[0], source, func(n, _ float64) float64 { return alone.usAt(n, 1) })
 				continue
 			}
-			b.addOperator(op)
+			b.addOperator(Operator{
+				Name:    name,
+				Count:   times,
+				Shape:   shape,
+				DType:   bf16,
+				found:   source,
+				depends: onDecodes,
+				// A recurrence takes as long behind any context: the rows have one length.
+				us: func(in *state) float64 { return phaseTimes.curveAt(in.decodes).y[0] },
+			})
 		}
 	}
 }
@@ -337,9 +398,14 @@ func (b *binder) addDelta(x *model.Mixer, times float64) {
 // of each request, and the inputs and outputs of a token.
 func (b *binder) addRecurrence(x *model.Mixer, times float64) {
 	b.s.Unjudged = append(b.s.Unjudged, string(x.Kind)+" layers are in no table")
-	perRequest := 2 * x.RecurrentBytes(float64(b.tp)) * b.usByte
-	b.addOperator(Operator{Name: "state", Count: times, Shape: fmt.Sprintf("%d heads of %d, state %d", x.Heads, x.DimV, x.StateSize),
-		found: found{Reached: Analytic}, depends: onSequences,
-		us: func(in *state) float64 { return in.sequences*perRequest + launchUs }})
+	perRequest := 2 * x.RecurrentBytes(float64(b.tp)) * b.usByte // read and written
+	b.addOperator(Operator{
+		Name:    "state",
+		Count:   times,
+		Shape:   fmt.Sprintf("%d heads of %d, state %d", x.Heads, x.DimV, x.StateSize),
+		found:   found{Reached: Analytic},
+		depends: onSequences,
+		us:      func(in *state) float64 { return in.sequences*perRequest + launchUs },
+	})
 	b.addMoved("scan", times, float64(4*x.Heads*x.DimV/b.tp)*b.m.DTypeBytes)
 }

@@ -36,15 +36,15 @@ const (
 	floatShare      = 0.8
 )
 
-// floatRate returns the FLOP/s in float32, by the datasheets' ratios to bfloat16.
+// floatRate returns the FLOP/s in float32 without tensor cores, by the datasheets' ratios to dense bfloat16 with them.
 func (g *GPU) floatRate() float64 {
 	switch {
-	case g.SM >= 100 && g.SM < 120:
+	case g.SM >= 100 && g.SM < 120: // B200, B300, GB200, GB300
 		return g.FLOPS / 30
-	case g.SM == 80 || g.SM == 90:
+	case g.SM == 80 || g.SM == 90: // A100, H100, H200
 		return g.FLOPS / 15
 	}
-	return g.FLOPS / 4
+	return g.FLOPS / 4 // workstation and inference GPUs
 }
 
 // addFloatGate adds a router in float32 of n experts and k inputs: the cast of its input and the multiplication.
@@ -62,19 +62,22 @@ func (b *binder) addFloatGate(n, k int64, times float64) {
 	})
 }
 
-// addFFN adds a dense MLP or routed experts.
+// addFFN adds a dense MLP or routed experts, with the router and shared experts beside them, which times
+// layers have.
 func (b *binder) addFFN(x *model.FFN, times float64) {
-	isApart := func(l model.Linear) bool { return isShared(l) || b.isFloatGate(&l) }
-	b.addLinears(slices.DeleteFunc(slices.Clone(x.Linears), isApart), 0, times)
+	// Linear layers, without routers in float32 and shared experts; addLinears leaves out the routed ones.
+	isOther := func(l model.Linear) bool { return isShared(l) || b.isFloatGate(&l) }
+	b.addLinears(slices.DeleteFunc(slices.Clone(x.Linears), isOther), 0, times)
 	for i := range x.Linears {
 		if l := &x.Linears[i]; b.isFloatGate(l) {
 			b.addFloatGate(l.Rows, l.Columns, times)
 		}
 	}
-	first := len(b.s.Operators)
+	// Shared experts, which take no time of their own where they run beside the routed ones.
+	firstShared := len(b.s.Operators)
 	b.addLinears(slices.DeleteFunc(slices.Clone(x.Linears), func(l model.Linear) bool { return !isShared(l) }), 0, times)
-	for i := range b.s.Operators[first:] {
-		op := &b.s.Operators[first+i]
+	for i := range b.s.Operators[firstShared:] {
+		op := &b.s.Operators[firstShared+i]
 		alone := op.us
 		op.Note = cmp.Or(op.Note, "at the same time as the routed experts up to 256 tokens")
 		op.us = func(in *state) float64 {
@@ -84,6 +87,8 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 			return alone(in)
 		}
 	}
+	// An activation reads the outputs of gate and up and writes the input of down: three values of each column, two
+	// without a gate.
 	addActivation := func(width int64) {
 		if width > 0 {
 			b.addMoved("activation", times, float64(max(2, x.Projections)*width/b.tp)*b.m.DTypeBytes)
@@ -97,6 +102,8 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 	}
 	addActivation(x.SharedWidth)
 	addActivation(x.BesideWidth)
+	// Without expert parallelism each expert is divided among the GPUs of all ranks, with it whole experts are
+	// (vllm/model_executor/layers/fused_moe/config.py: FusedMoEParallelConfig.make()).
 	gpus := b.tp * b.ranks
 	shape := expertShape{
 		hidden:      b.m.Hidden,
@@ -111,7 +118,7 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 		backend:     backendOf(b.d),
 		raw:         b.o.RawExperts,
 	}
-	if x.Latent > 0 {
+	if x.Latent > 0 { // the experts' own, smaller width of a token
 		shape.hidden = x.Latent
 	}
 	if b.d.Engine.ExpertParallel {
@@ -127,6 +134,7 @@ func (b *binder) addFFN(x *model.FFN, times float64) {
 	if b.fails(err) {
 		return
 	}
+	// The scores of all experts in float32, and the hidden state read and written.
 	b.addMoved("routing", times, float64(4*x.Experts)+2*float64(shape.hidden)*b.m.DTypeBytes)
 	b.addOperator(Operator{
 		Name:  "experts",
@@ -156,15 +164,16 @@ var exchangeTables = map[string]string{"deepep_low_latency": "wideep_deepep_ll",
 // (deep_ep.Buffer.num_sms).
 const exchangeSMs = 20
 
-// addExchange adds the tokens that ranks exchange before and after the experts. By default every
-// rank gathers all tokens and reduces its own.
+// addExchange adds the tokens that ranks exchange before (dispatch) and after (combine) the experts. By default
+// every rank gathers all tokens and reduces its own
+// (vllm/distributed/device_communicators/all2all.py: AgRsAll2AllManager).
 func (b *binder) addExchange(s *expertShape, times float64) {
 	backend, _ := b.d.Engine.Extra["all2all_backend"].(string)
 	table := exchangeTables[backend]
-	for _, how := range [][2]string{{"all_gather", "dispatch"}, {"reduce_scatter", "combine"}} {
-		op := Operator{Name: how[1], Count: times, Kind: Collective}
+	for _, way := range []struct{ name, nccl string }{{"dispatch", "all_gather"}, {"combine", "reduce_scatter"}} {
+		op := Operator{Name: way.name, Count: times, Kind: Collective}
 		if table == "" {
-			c, f, err := b.g.collective("nccl", "nccl_dtype", "op_name", how[0], b.ranks)
+			c, f, err := b.g.collective("nccl", "nccl_dtype", "op_name", way.nccl, b.ranks)
 			if b.fails(err) {
 				return
 			}
@@ -173,21 +182,21 @@ func (b *binder) addExchange(s *expertShape, times float64) {
 				f.Reached = Substituted
 				f.Note = backend + " is in no table"
 			}
-			op.Shape = fmt.Sprintf("%s of %.0f B per token over %d ranks", how[0], bytes, b.ranks)
+			op.Shape = fmt.Sprintf("%s of %.0f B per token over %d ranks", way.nccl, bytes, b.ranks)
 			op.found = f
 			op.us = func(in *state) float64 { return c.usAt(in.all*bytes, 1) }
 		} else {
-			t, err := b.g.needTable(table + "_" + how[1])
+			t, err := b.g.needTable(table + "_" + way.name)
 			if b.fails(err) {
 				return
 			}
-			of := []where{equals("node_num", 1), equals("hidden_size", s.hidden), equals("num_topk", s.topK), equals("num_experts", s.experts)}
+			conditions := []where{equals("node_num", 1), equals("hidden_size", s.hidden), equals("num_topk", s.topK), equals("num_experts", s.experts)}
 			if t.Column("dispatch_sms") >= 0 {
-				of = append(of, equals("dispatch_sms", exchangeSMs), equals("combine_sms", exchangeSMs))
+				conditions = append(conditions, equals("dispatch_sms", exchangeSMs), equals("combine_sms", exchangeSMs))
 			}
-			series := t.pickSeries(of...)
+			series := t.pickSeries(conditions...)
 			if len(series) == 0 {
-				b.fails(b.g.missingRows(t, of...))
+				b.fails(b.g.missingRows(t, conditions...))
 				return
 			}
 			c, kernel := t.curveOf(series)

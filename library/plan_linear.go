@@ -10,7 +10,8 @@ import (
 	"github.com/blis-train/blis-train/model"
 )
 
-// dtypesOf returns the tables' names for the way a matrix is multiplied, the likeliest first.
+// dtypesOf returns the tables' names for the way a matrix is multiplied, the likeliest first: mxfp4 weights are
+// multiplied in 16 or in 8 bits, which the GPU's kernel decides.
 func dtypesOf(q *model.Quant) []string {
 	switch a := strings.ToLower(q.Algorithm); {
 	case a == "":
@@ -48,10 +49,10 @@ func DTypeOf(q *model.Quant) string { return dtypesOf(q)[0] }
 // linearGroup is a set of matrices that read the same input and run as one kernel.
 type linearGroup struct {
 	names     []string
-	rows      float64 // on one GPU
-	columns   int64
+	rows      float64 // outputs, on one GPU
+	columns   int64   // inputs, on one GPU
 	quant     model.Quant
-	times     float64
+	times     float64 // in a step
 	placement model.Placement
 	isOut     bool // its input is sharded: an output projection, which is not fused
 	isApart   bool // of shared experts, or replicated: fused with its like only
@@ -63,8 +64,9 @@ func (g *linearGroup) canFuse(o *linearGroup) bool {
 		o.isApart == g.isApart && (!g.isApart || o.placement == g.placement)
 }
 
-// addLinears adds the matrices of a mixer or an FFN as layers of the gemm table. Matrices that read
-// the same input are fused, as in vLLM.
+// addLinears adds the matrices of a mixer or an FFN, which times layers have, as layers of the gemm table; those of
+// routed experts are left out. Matrices that read the same input are fused, as in vLLM
+// (vllm/model_executor/layers/linear.py: QKVParallelLinear, MergedColumnParallelLinear). kvHeads is 0 for an FFN.
 func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 	var groups []linearGroup
 	for i := range ls {
@@ -88,7 +90,7 @@ func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 			group.columns = max(1, linear.Columns/b.tp)
 		case linear.Placement == model.Sharded:
 			group.rows /= float64(b.tp)
-		case linear.Placement == model.KVSharded:
+		case linear.Placement == model.KVSharded: // with fewer KV heads than ranks each rank has a whole one
 			group.rows *= float64(max(1, kvHeads/b.tp)) / float64(max(1, kvHeads))
 		}
 		same := slices.IndexFunc(groups, func(o linearGroup) bool { return group.canFuse(&o) })
@@ -105,13 +107,13 @@ func (b *binder) addLinears(ls []model.Linear, kvHeads int64, times float64) {
 			b.addMoved("quantize", group.times, float64(group.columns)*(b.m.DTypeBytes+bytesOf(nvfp4)))
 		}
 		b.addLinear(strings.Join(group.names, "+"), &group.quant, int64(group.rows), group.columns, group.times)
-		isOfAttention := group.isOut && kvHeads > 0
-		op := &b.s.Operators[len(b.s.Operators)-1]
+		isAttentionOutput := group.isOut && kvHeads > 0
+		op := &b.s.Operators[len(b.s.Operators)-1] // that of addLinear; after an error the plan is not used
 		if op.DType == fp8 && b.g.SM >= blackwell {
 			b.s.chosenFP8 += op.Count
 		}
-		hasQuantization := op.DType == fp8 && op.rank < byBytes
-		if hasQuantization && !isOfAttention && b.d.Engine.FusesQuantization() {
+		hasQuantization := op.DType == fp8 && op.rank < byBytes // rows of fp8, not derived from bfloat16's
+		if hasQuantization && !isAttentionOutput && b.d.Engine.FusesQuantization() {
 			b.quantizedBefore(op, float64(group.columns))
 		}
 	}
@@ -124,8 +126,9 @@ const blackwell = 100
 // leastOfRows is the least share of the rows' time that is left without the quantization.
 const leastOfRows = 0.5
 
-// quantizedBefore takes the kernel that quantizes the input of k values out of an fp8 layer's rows: the compiled
-// norm or activation before the layer writes fp8 values. Only attention's output has no such kernel before it.
+// quantizedBefore takes the kernel that quantizes the input of k values out of an fp8 layer's time: a launch, and the
+// bytes that it reads and writes. In the engine the compiled norm or activation before the layer writes fp8 values;
+// only attention's output has no such kernel behind it.
 func (b *binder) quantizedBefore(op *Operator, k float64) {
 	perToken := k * (b.m.DTypeBytes + bytesOf(fp8)) * b.usByte
 	without := func(rows func(in *state) float64) func(in *state) float64 {
@@ -162,8 +165,11 @@ func (b *binder) addLinear(name string, q *model.Quant, n, k int64, times float6
 	b.addOperator(op)
 }
 
-// addHead adds the LM head over the sampled sequences, the gather of the logits, and sampling.
+// addHead adds the LM head over the sampled sequences, the gather of the ranks' logits
+// (vllm/model_executor/layers/logits_processor.py: LogitsProcessor._gather_logits()), and sampling.
 func (b *binder) addHead() {
+	// The vocabulary is padded to 64 (vllm/model_executor/layers/vocab_parallel_embedding.py: pad_vocab_size()) and
+	// divided among the ranks.
 	vocab := (b.m.Vocab + 63) / 64 * 64
 	n := (vocab + b.tp - 1) / b.tp
 	dtype := b.dtypes(&b.m.Head.Quant)[0]
@@ -171,18 +177,38 @@ func (b *binder) addHead() {
 	if b.fails(err) {
 		return
 	}
-	b.addOperator(Operator{Name: "lm_head", Count: 1, Shape: fmt.Sprintf("n %d, k %d", n, b.m.Hidden), DType: dtype, found: source,
-		depends: onSequences, us: func(in *state) float64 { return head.usAt(in.sequences, 1) }})
+	b.addOperator(Operator{
+		Name:    "lm_head",
+		Count:   1,
+		Shape:   fmt.Sprintf("n %d, k %d", n, b.m.Hidden),
+		DType:   dtype,
+		found:   source,
+		depends: onSequences,
+		us:      func(in *state) float64 { return head.usAt(in.sequences, 1) },
+	})
 	if b.tp > 1 {
 		gather, source, err := b.g.collective("nccl", "nccl_dtype", "op_name", "all_gather", b.tp)
 		if b.fails(err) {
 			return
 		}
 		bytes := float64(b.m.Vocab) * b.m.DTypeBytes
-		b.addOperator(Operator{Name: "logits_gather", Count: 1, Shape: fmt.Sprintf("%.0f B per sequence", bytes), Kind: Collective, found: source,
-			depends: onSequences, us: func(in *state) float64 { return gather.usAt(in.sequences*bytes, 1) }})
+		b.addOperator(Operator{
+			Name:    "logits_gather",
+			Count:   1,
+			Shape:   fmt.Sprintf("%.0f B per sequence", bytes),
+			Kind:    Collective,
+			found:   source,
+			depends: onSequences,
+			us:      func(in *state) float64 { return gather.usAt(in.sequences*bytes, 1) },
+		})
 	}
-	perSequence := 2 * 4 * float64(b.m.Vocab) * b.usByte
-	b.addOperator(Operator{Name: "sampling", Count: 1, Shape: "two passes over the logits", found: found{Reached: Analytic}, depends: onSequences,
-		us: func(in *state) float64 { return in.sequences*perSequence + samplingUs }})
+	perSequence := 2 * 4 * float64(b.m.Vocab) * b.usByte // two passes over logits in float32
+	b.addOperator(Operator{
+		Name:    "sampling",
+		Count:   1,
+		Shape:   "two passes over the logits",
+		found:   found{Reached: Analytic},
+		depends: onSequences,
+		us:      func(in *state) float64 { return in.sequences*perSequence + samplingUs },
+	})
 }

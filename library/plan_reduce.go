@@ -21,12 +21,15 @@ const (
 // than 8 MiB).
 const customMaxBytes = 8 * mib
 
-// reduceLimits are vLLM's sizes by compute capability x 10 and number of GPUs
+// reduceLimit has the sizes in bytes at which vLLM changes its algorithm: the custom kernel reduces tensors below
+// custom, symmetric memory those up to symmetric, NCCL larger ones.
+type reduceLimit struct{ custom, symmetric float64 }
+
+// reduceLimits are vLLM's sizes by compute capability x 10, then by number of GPUs
 // (vllm/distributed/device_communicators/all_reduce_utils.py, commit 00d618aa:
-// CUSTOM_ALL_REDUCE_MAX_SIZES and SYMM_MEM_ALL_REDUCE_MAX_SIZES). The custom kernel reduces tensors
-// below the first, symmetric memory those up to the second, NCCL larger ones. Capabilities that are
-// missing here have no symmetric memory.
-var reduceLimits = map[int64]map[int64][2]float64{
+// CUSTOM_ALL_REDUCE_MAX_SIZES and SYMM_MEM_ALL_REDUCE_MAX_SIZES). Capabilities that are missing here have
+// no symmetric memory.
+var reduceLimits = map[int64]map[int64]reduceLimit{
 	90:  {2: {64 * mib, 64 * mib}, 4: {32 * mib, 32 * mib}, 6: {512 * kib, 64 * mib}, 8: {256 * kib, 64 * mib}},
 	100: {2: {2 * mib, 8 * mib}, 4: {2 * mib, 32 * mib}, 6: {mib, 128 * mib}, 8: {mib, 128 * mib}},
 	103: {2: {4 * mib, 4 * mib}, 4: {4 * mib, 32 * mib}, 6: {8 * mib, 32 * mib}, 8: {4 * mib, 64 * mib}},
@@ -64,8 +67,8 @@ func (b *binder) fusedReduce() fusedReduce {
 	return f
 }
 
-// addAllReduce adds times all-reduces of bytesPerToken over the tensor-parallel group. activations:
-// they are followed by a norm, with which they may be fused.
+// addAllReduce adds all-reduces of bytesPerToken over the tensor-parallel group, as many as times in a
+// step. activations: they are followed by a norm, with which they may be fused.
 //
 // The published table of vLLM's all-reduce was measured through the engine's own dispatch (its
 // collector calls tensor_model_parallel_all_reduce: collector/network/collect_all_reduce.py of
@@ -91,31 +94,32 @@ func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activat
 		eager = nccl
 		source = ofNCCL
 	}
-	limits, hasLimits := reduceLimits[b.g.SM][b.tp]
-	most := float64(customMaxBytes)
-	if hasLimits && b.d.Engine.IsSince(symmetricSince) {
-		most = max(limits[0], limits[1])
-		source.Note = cmp.Or(source.Note, fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limits[0]/kib))
+	limit, hasLimit := reduceLimits[b.g.SM][b.tp]
+	ncclFrom := float64(customMaxBytes) // the size from which only NCCL reduces
+	if hasLimit && b.d.Engine.IsSince(symmetricSince) {
+		ncclFrom = max(limit.custom, limit.symmetric)
+		source.Note = cmp.Or(source.Note, fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limit.custom/kib))
 	}
-	custom := float64(customMaxBytes)
-	if hasLimits {
-		custom = min(custom, limits[0])
+	customBelow := float64(customMaxBytes) // the size below which the custom kernel reduces
+	if hasLimit {
+		customBelow = min(customBelow, limit.custom)
 	}
 	one := func(in *state) float64 {
 		bytes := in.run * bytesPerToken
-		if bytes >= most {
+		if bytes >= ncclFrom {
 			return nccl.usAt(bytes, 1)
 		}
 		us := graph.usAt(bytes, 1)
-		if !in.captured && bytes < custom {
-			us += 2*bytes*b.usByte + launchUs
-		}
 		if !in.captured {
+			if bytes < customBelow { // the copy into a registered buffer: read, written, launched
+				us += 2*bytes*b.usByte + launchUs
+			}
 			us = min(us, eager.usAt(bytes, 1))
 		}
-		if !hasLimits || bytes <= limits[0] {
+		if !hasLimit || bytes <= limit.custom {
 			return us
 		}
+		// Symmetric memory.
 		return min(us, nccl.usAt(bytes, 1))
 	}
 	op := Operator{
@@ -127,7 +131,8 @@ func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activat
 		us:    one,
 	}
 	if fused := b.fused; activations && fused.most > 0 {
-		// All but the one behind the embedding are fused, with the norms in them.
+		// All but the one behind the embedding are fused, with the norms in them. The operator runs once, with the
+		// time of all of them.
 		op.Count = 1
 		op.Note = strings.TrimPrefix(fmt.Sprintf("%s; fused with the norms up to %.0f MiB%s", op.Note, fused.most/mib, fused.note), "; ")
 		op.us = func(in *state) float64 {

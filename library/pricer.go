@@ -1,7 +1,7 @@
 package library
 
-// This file computes the times of many batches fast, and as the features that the corrections
-// multiply.
+// This file computes the times of many batches fast, and the features of a batch: the numbers that the
+// corrections (fitted factors and times, see corrections.go) are multiplied with to give its step time.
 
 // Parts are the times of a step's kernels in us, by kind.
 type Parts [numKinds]float64
@@ -13,9 +13,9 @@ func (p *Parts) Total() float64 { return p[Compute] + p[Experts] + p[Collective]
 // once for each number of them. It is not safe for concurrent use.
 type Pricer struct {
 	*Step
-	byTokens    map[tokens]Parts
-	bySequences map[float64]Parts
-	others      []int // operators that depend on contexts
+	byTokens    map[tokens]Parts  // the sum of the operators that depend on tokens
+	bySequences map[float64]Parts // of those that depend on the number of sequences
+	others      []int             // the indices of the operators that depend on contexts, priced for each batch
 }
 
 // tokens is the state of operators that depend on tokens alone.
@@ -79,8 +79,8 @@ func (p *Pricer) Features(b *Batch, theta, x *[NumStep]float64) {
 	Slower(theta, x)
 }
 
-// Columns sets x to the features with both the kernels and the host's launches counted. Of a step
-// outside CUDA graphs only the longer of the two counts; see Slower.
+// Columns sets x to the features with both the kernels and the host's launches counted. Which of the
+// two is longer outside CUDA graphs depends on theta, which a fit does not know yet; see Slower.
 func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 	parts := p.Parts(b)
 	*x = [NumStep]float64{
@@ -115,8 +115,8 @@ func (p *Pricer) Columns(b *Batch, x *[NumStep]float64) {
 // largest graph to there their time grows in proportion.
 const launchesFrom = 1.6
 
-// launchShare returns the share of the time of launches that a step outside CUDA graphs takes: it is continuous where
-// the graphs end.
+// launchShare returns the share of the time of launches that counts in a step outside CUDA graphs: 0 at the largest
+// graph, so that times do not jump where graphs end, 1 at launchesFrom times its tokens.
 func (s *Step) launchShare(b *Batch) float64 {
 	if len(s.graphs) == 0 || b.Prefills > 0 && s.decodesOnly {
 		return 1

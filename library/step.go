@@ -18,25 +18,24 @@ import (
 type Step struct {
 	GPU       *GPU
 	Family    string // what is validated together, see family
-	DType     string // of experts, else of dense layers
+	DType     string // of the weights of experts, else of dense layers
 	Operators []Operator
-	Layers    float64  // half the number of mixers and ffns
-	TP, Ranks int64    // Ranks: engines in lockstep, over which experts are spread
+	Layers    float64  // half the number of mixers and FFNs
+	TP        int64    // tensor-parallel ranks of one engine
+	Ranks     int64    // engines in lockstep, over which experts are spread
 	Unjudged  []string // why the deployment is not validated, whatever its family
 	// Doubt is the largest share of a batch's time that rows took which others contradict, and which were
 	// replaced; the stated error grows by it.
 	Doubt float64
 
-	graphs vllm.GraphSizes
-	// decodesOnly: steps with prompts run without graphs
-	decodesOnly  bool
-	expertLayers float64 // of Layers
-	latentLayers float64 // of Layers
-	// spreadExperts: the routed experts are whole, on one rank each
-	spreadExperts bool
-	chosenFP8     float64 // number of fp8 products whose kernel FlashInfer chooses at each call
-	sync          bool    // the engine schedules synchronously
-	small         float64 // number of kernels without a table
+	graphs        vllm.GraphSizes // tokens of the captured CUDA graphs, ascending; nil: none
+	decodesOnly   bool            // steps with prompts run without graphs
+	expertLayers  float64         // layers with routed experts
+	latentLayers  float64         // layers with multi-head latent attention
+	spreadExperts bool            // expert parallelism: each routed expert is whole, on one rank
+	chosenFP8     float64         // fp8 products of a step whose kernel FlashInfer chooses at each call
+	sync          bool            // the engine schedules synchronously
+	small         float64         // kernels of a step without a table
 }
 
 // Bound returns the plan of a deployment's step (its operators with their times) from the kernel
@@ -75,9 +74,9 @@ type Batch struct {
 	LongestDecode float64 // the most tokens that a decode has cached before the step; 0: all alike
 	Prefills      float64 // chunks
 	PrefillTokens float64
-	PrefillPairs  float64 // sum over chunks of n c + n (n+1)/2
-	// Run is the number of tokens that the rank computes among ranks in lockstep, All that of all
-	// ranks; 0: a captured size, all ranks alike.
+	PrefillPairs  float64 // query-key pairs: sum over chunks of n c + n (n+1)/2, n new tokens behind c cached ones
+	// Run is the number of tokens that the rank computes among ranks in lockstep, padding included, All that of all
+	// ranks. 0: all ranks compute as many as this one, Tokens padded to a captured size.
 	Run, All float64
 	// Imbalance is the busiest rank's tokens for its experts over the mean, in addition to the
 	// imbalance of the tables' routing; 0: 1.
@@ -110,15 +109,15 @@ func BatchOf(chunks []trace.Chunk) (b Batch) {
 type state struct {
 	run       float64 // tokens, padded to the captured size
 	all       float64 // tokens of all ranks in lockstep
-	routed    float64 // tokens that the busiest rank's experts compute, over its share of the experts
+	routed    float64 // tokens with which the time of experts is looked up: all, more where one rank's experts get more
 	captured  bool    // a CUDA graph runs the step
 	sequences float64
 	decodes   float64
-	context   float64 // mean tokens of a decode
-	longest   float64 // tokens of the longest decode
+	context   float64 // cached tokens of the mean decode
+	longest   float64 // cached tokens of the longest decode
 	prefills  float64
 	chunk     float64 // tokens of the mean prefill chunk
-	cached    float64 // tokens before it
+	cached    float64 // cached tokens before it
 }
 
 // stateOf returns the state of a batch.
@@ -129,7 +128,8 @@ func (s *Step) stateOf(b *Batch) state {
 		in.run, in.captured = s.graphs.Tokens(in.run)
 	}
 	in.all = in.run * float64(s.Ranks)
-	if b.Run > 0 { // ranks run a graph together, all padded alike, or none does
+	if b.Run > 0 {
+		// Ranks in lockstep run a graph together, all padded alike, or none does.
 		in.captured = in.captured && b.All == in.all
 		in.run = b.Run
 		in.all = b.All

@@ -1,6 +1,7 @@
 package library
 
-// This file has the types of a published kernel table.
+// This file has the types of a published kernel table: one CSV or Parquet file in which
+// AIConfigurator published times of one kind of kernel on one GPU.
 
 import (
 	"cmp"
@@ -11,19 +12,19 @@ import (
 
 // Codes of this package.
 const (
-	BadTable trace.Code = "bad_kernel_table"
-	NoRows   trace.Code = "kernel_rows_missing"
-	NoTables trace.Code = "no_kernel_tables"
+	BadTable trace.Code = "bad_kernel_table"    // a file of tables is damaged
+	NoRows   trace.Code = "kernel_rows_missing" // a GPU's tables lack a kernel of the deployment
+	NoTables trace.Code = "no_kernel_tables"    // no tables of the deployment's GPU
 )
 
 // Table is one published table: times by a key and a size.
 type Table struct {
-	Name        string   `json:"name"` // gemm, context_attention, ...
-	Path        string   `json:"path"` // of the source, below the systems folder
-	Version     string   `json:"version"`
-	SHA256      string   `json:"sha256"` // of the source, as its bytes
+	Name        string   `json:"name"`    // gemm, context_attention, ...
+	Path        string   `json:"path"`    // of the source, below the systems folder
+	Version     string   `json:"version"` // of vLLM, or of the library, whose kernels were measured
+	SHA256      string   `json:"sha256"`  // of the source, as its bytes
 	SourceBytes int64    `json:"source_bytes"`
-	Rows        int      `json:"rows"`
+	Rows        int      `json:"rows"`    // of all series together
 	Columns     []Column `json:"columns"` // of the keys; the last is the size
 	Series      []Series `json:"-"`
 
@@ -38,8 +39,9 @@ type Column struct {
 
 // Series is the rows of a table with one key, by ascending size.
 type Series struct {
-	Key, X []int64
-	Q      []int16 // log2 of the time in us, times 64; zeroTime for 0
+	Key []int64 // for each of the table's Columns but the last a number, or the index of a word in Column.Words
+	X   []int64 // sizes, in the unit of the last column: tokens, or elements of a collective
+	Q   []int16 // the time of each size: log2 of us, times 64 (Quantized); zeroTime for 0
 }
 
 // Column returns the index of the named column in Columns and in each Key; -1 if there is none.

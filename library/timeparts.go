@@ -48,13 +48,15 @@ func (p *Pricer) TimeParts(b *Batch, theta *[NumStep]float64) (parts [NumTimePar
 	for k := range x {
 		parts[HostTime] += theta[k] * x[k]
 	}
-	parts[HostTime] -= kernelsUs + launchesUs
+	parts[HostTime] -= kernelsUs + launchesUs // the rest is the host's
 	parts[LaunchTime] = max(0, launchesUs-kernelsUs)
 	sum := 0.0
 	for i, us := range p.Us(b) {
 		parts[partOf(&p.Operators[i])] += us
 		sum += us
 	}
+	// The operators' times are those of the tables. The corrections of kernels scale them all, except for
+	// what is added per kernel without a table.
 	smallUs := theta[SmallKernel] * x[SmallKernel]
 	for k := range parts[:LaunchTime] {
 		parts[k] *= (kernelsUs - smallUs) / sum

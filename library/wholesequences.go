@@ -24,7 +24,7 @@ const (
 	tileUs = 0.031
 )
 
-// wholeSequences has the shape of a layer's attention on such a GPU.
+// wholeSequences has the shape of a layer's attention on such a GPU, as far as one rank has it.
 type wholeSequences struct {
 	multiprocessors     float64
 	queryHeads, kvHeads float64
@@ -33,13 +33,15 @@ type wholeSequences struct {
 	readUs              float64 // in which one multiprocessor reads a token of a KV head, at its share of the bandwidth
 }
 
-// wholeSequences returns the attention of heads whose rows are of a kernel; nil for other kernels and GPUs. A request of
-// the rows has the KV heads of one, divided by ratio.
+// wholeSequences returns the attention of heads h whose rows (over requests and tokens) are of a kernel; nil for other
+// kernels and GPUs. A request of the deployment is ratio requests of the rows, each of 1/ratio of its KV heads (see
+// attention).
 func (g *GPU) wholeSequences(h *heads, rows *grid, ratio float64, kernel string) *wholeSequences {
 	n := multiprocessors[g.Hardware]
 	if n == 0 || !strings.Contains(kernel, "flash_attn_fa2") {
 		return nil
 	}
+	// The rows that read fastest, per token of context of one request, use the whole bandwidth of the GPU.
 	usPerToken := math.Inf(1)
 	for i, requests := range rows.x {
 		c := rows.rows[i]
@@ -65,9 +67,9 @@ func (w *wholeSequences) leastUs(in *state) float64 {
 		return context
 	}
 	switch {
-	case in.prefills > 0:
+	case in.prefills > 0: // a block of threads for each query head of each decode
 		return in.decodes * w.queryHeads / w.multiprocessors * within(in.context) * w.tileUs
-	case in.run*w.kvHeads >= splitBelow*w.multiprocessors:
+	case in.run*w.kvHeads >= splitBelow*w.multiprocessors: // sequences are not split
 		return within(in.longest) * w.readUs
 	}
 	return 0
