@@ -18,10 +18,10 @@ type Pricer struct {
 	others      []int             // the indices of the operators that depend on contexts, priced for each batch
 }
 
-// tokens is the state of operators that depend on tokens alone.
+// tokens is the part of a state that operators which depend on tokens alone read.
 type tokens struct {
-	run, all float64
-	captured bool
+	run, all, routed float64
+	captured         bool
 }
 
 // NewPricer returns a pricer of the step, which computes the times of many batches.
@@ -38,7 +38,7 @@ func (s *Step) NewPricer() *Pricer {
 // Parts returns the times of a batch.
 func (p *Pricer) Parts(b *Batch) Parts {
 	in := p.stateOf(b)
-	key := tokens{in.run, in.all, in.captured}
+	key := tokens{run: in.run, all: in.all, routed: in.routed, captured: in.captured}
 	out, ok := p.byTokens[key]
 	if !ok {
 		out = p.sumOf(onTokens, &in)

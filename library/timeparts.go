@@ -67,14 +67,14 @@ func (p *Pricer) TimeParts(b *Batch, theta *[NumStep]float64) (parts [NumTimePar
 
 // LaunchUs returns the time in us in which the host launches a step outside CUDA graphs, and its standard error.
 func (s *Step) LaunchUs(c *Corrections) (us, se float64) {
-	times := map[int]float64{EagerLayer: s.Layers, EagerExperts: s.expertLayers, EagerLatent: s.latentLayers, EagerFP8: s.chosenFP8}
+	counts := [NumStep]float64{EagerLayer: s.Layers, EagerExperts: s.expertLayers, EagerLatent: s.latentLayers, EagerFP8: s.chosenFP8}
 	if s.decodesOnly {
-		times[EagerWhole] = s.Layers
+		counts[EagerWhole] = s.Layers
 	}
-	for k, n := range times {
-		v, sd := c.Value(k, s.GPU.Hardware)
-		us += n * v
-		se += n * sd
+	for _, k := range launches {
+		each, eachSE := c.Value(k, s.GPU.Hardware)
+		us += counts[k] * each
+		se += counts[k] * eachSE
 	}
 	return us, se
 }
