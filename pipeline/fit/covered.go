@@ -55,12 +55,6 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 			addRequest(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
 		}
 	}
-	if run.Aggregate != nil && run.Aggregate.OffsetNs.OK { // an unmodified engine, on its clients' clock
-		for i := range run.Observed {
-			r := &run.Observed[i]
-			addRequest(r.SendNs, r.Success, r.PromptTokens, r.OutputTokens)
-		}
-	}
 	slices.Sort(arrivals)
 	if !sampled {
 		c.RequestsPerS = busiest(arrivals)

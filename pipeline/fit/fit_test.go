@@ -395,6 +395,14 @@ func TestCovered(t *testing.T) {
 	if got.PromptTokens != 9 || got.OutputTokens != 3 || got.RequestsPerS != nil {
 		t.Errorf("clients: got %+v", got)
 	}
+	// The clients of an engine that logs passes are counted once, so the rate is theirs.
+	ofClients := &trace.Run{Aggregate: &trace.Aggregate{OffsetNs: some(0)}}
+	for i := range int64(60) {
+		ofClients.Observed = append(ofClients.Observed, trace.ObservedRequest{SendNs: some(i * 1e9)})
+	}
+	if got := coveredBy(ofClients, nil, false); got.RequestsPerS == nil || *got.RequestsPerS != 1 {
+		t.Errorf("clients of a logged engine: got %+v, want a request each second", got)
+	}
 	rate := 2.0
 	sum := Cover(got, &result.Covered{Running: 3, RequestsPerS: &rate, PromptTokens: 1, OutputTokens: 40})
 	if sum.Running != 90 || sum.PromptTokens != 9 || sum.OutputTokens != 40 || *sum.RequestsPerS != 2 {
