@@ -65,7 +65,7 @@ func TestEvalStockSteps(t *testing.T) {
 		s := st.Model
 		labels := make([]string, len(s.Pool.Configs))
 		copy(labels, s.Pool.Configs)
-		fit.Deployments(s, labels, &result.Model{})
+		fit.ApplyDeploymentFactors(s, labels, &result.Model{})
 		var figures [][]float64
 		for k, rowsOf := range s.Pool.Tables {
 			figures = append(figures, logFigures(t, st.Runs[k].Src, st.Options.Spec, rowsOf)...)

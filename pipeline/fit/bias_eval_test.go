@@ -43,7 +43,7 @@ func TestEvalHoldoutBias(t *testing.T) {
 		if err := s.SolveRelative(0, &sels[0], false); err != nil {
 			t.Fatal(err)
 		}
-		Deployments(s, p.Configs, &result.Model{})
+		ApplyDeploymentFactors(s, p.Configs, &result.Model{})
 		return s.Pred
 	}
 	bias := func(p *Pool, pred []float64, of []int32, run int32) float64 {

@@ -11,26 +11,26 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// burst is the number of gaps between arrivals over which a rate is computed. Fewer would measure
-// chance rather than load.
+// burst is the number of gaps between arrivals over which a rate is computed. Of random arrivals it
+// scatters by 1/sqrt(50) = 14 %; over fewer gaps a peak would be chance rather than load.
 const burst = 50
 
 // coveredBy returns the largest load and the longest requests of a recording, outside the saturated
-// spans that the fit excludes (spec#covered-region). If journeys are sampled, not all arrivals are
-// known, and there is no rate.
-func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
+// spans that the fit excludes (spec#covered-region). sampled: the engine traced a sample of its
+// requests only. Then not all arrivals are known, and there is no rate.
+func coveredBy(run *trace.Run, saturated []rows.Span, sampled bool) *result.Covered {
 	c := &result.Covered{}
-	inside := func(ns int64) bool {
-		return slices.ContainsFunc(left, func(s rows.Span) bool { return s.StartNs <= ns && ns < s.EndNs })
+	isExcluded := func(ns int64) bool {
+		return slices.ContainsFunc(saturated, func(s rows.Span) bool { return s.StartNs <= ns && ns < s.EndNs })
 	}
 	for i := range run.Steps {
-		if s := &run.Steps[i]; !inside(s.TsStartNs) {
+		if s := &run.Steps[i]; !isExcluded(s.TsStartNs) {
 			c.Running = max(c.Running, s.RunningDepth)
 		}
 	}
 	var arrivals []int64
 	addRequest := func(at trace.Opt[int64], success trace.Opt[bool], prompt, output trace.Opt[int64]) {
-		if at.OK && inside(at.V) {
+		if at.OK && isExcluded(at.V) {
 			return
 		}
 		if at.OK { // results without start times have lengths all the same
@@ -44,7 +44,7 @@ func coveredBy(run *trace.Run, left []rows.Span, sampled bool) *result.Covered {
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		at := r.ArrivedNs
-		if !at.OK {
+		if !at.OK { // the API server's span is missing: the engine's queue comes next
 			at = r.QueuedNs
 		}
 		addRequest(at, r.Success, r.PromptTokens, r.OutputTokens)

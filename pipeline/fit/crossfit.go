@@ -13,6 +13,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file makes the cross-fits of fit.json: every phase of a run is cut into five blocks of time, and
+// each fit leaves out one block. Package validate replays the requests of a block with the fit that
+// has not seen it.
+
 // crossFitter makes the fits that each leave out one block of time (spec#cross-fitting). They use
 // the rows of the hold-out too, because it is one of the blocks.
 //
@@ -24,8 +28,8 @@ type crossFitter struct {
 	*fitter
 	step     *Solved // the published step time
 	delays   alphaFits
-	byDevice bool // the published fit has hardware factors
-	blocks   []result.CrossBlocks
+	byDevice bool                 // the published fit has hardware factors
+	blocks   []result.CrossBlocks // one element for each phase of each run, with the cuts between its blocks
 }
 
 // crossFit adds the fits to the document, unless the blocks of a run are unknown or too few rows lie
@@ -38,7 +42,7 @@ func (f *fitter) crossFit(ctx context.Context, step *Solved, delays alphaFits) e
 		byDevice: len(f.out.Beta.HardwareFactors) > 0,
 	}
 	for _, p := range f.used {
-		if len(p.Blocks) == 0 {
+		if len(p.Blocks) == 0 { // its steps are not on the clock of its requests
 			return nil
 		}
 		c.blocks = append(c.blocks, p.Blocks...)
@@ -69,7 +73,7 @@ func (f *fitter) crossFit(ctx context.Context, step *Solved, delays alphaFits) e
 // are chosen again, forms and limits are those of the published fit.
 func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 	s := &Solved{Pool: c.without(c.step.Pool, block), Terms: c.step.Terms, Opt: c.step.Opt}
-	s.Opt.SkipNested = true
+	s.Opt.SkipNested = true // nested fits only give the error that the published fit reports
 	if len(s.Pool.Train) <= s.Opt.Folds {
 		return nil, nil
 	}
@@ -84,9 +88,9 @@ func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 	if err := s.SolveAt(sel, gamma, false); err != nil {
 		return nil, err
 	}
-	// Deployments also scales the predictions of s; the document needs only the factors.
+	// ApplyDeploymentFactors also scales the predictions of s; the document needs only the factors.
 	var described result.Model
-	Deployments(s, c.namesOf(s, (*deploy.Deployment).Label), &described)
+	ApplyDeploymentFactors(s, c.namesOf(s, (*deploy.Deployment).Label), &described)
 	out := &result.CrossFit{
 		Learned:           len(s.Pool.Train),
 		Lambda:            result.OrNull(s.Fit.Lambda),
@@ -96,10 +100,10 @@ func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 		Alpha:             []result.CrossAlpha{},
 	}
 	if c.byDevice {
-		out.HardwareFactors = Devices(s.Train, ridge.Predict(s.Train, s.Fit.Beta), c.namesOf(s, hardwareName), -1)
+		out.HardwareFactors = DeviceFactors(s.Train, ridge.Predict(s.Train, s.Fit.Beta), c.namesOf(s, hardwareName), -1)
 	}
 	for _, a := range c.delays {
-		if a.s == nil || !coeff.Replayable(a.target) {
+		if a.s == nil || !coeff.Replayable(a.target) { // not fitted, or no part of a replay
 			continue
 		}
 		alpha, err := c.delayWithout(block, a, gamma)
@@ -134,8 +138,8 @@ func (c *crossFitter) adjustPenalty(s *Solved) error {
 	return err
 }
 
-// delayWithout returns the coefficients of one delay fitted without one block; nil if too few rows
-// are left.
+// delayWithout returns the coefficients of one delay fitted without one block, with the lambda of the
+// published fit at that gamma; nil if too few rows are left.
 func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*result.CrossAlpha, error) {
 	s := &Solved{Pool: c.without(published.s.Pool, block), Terms: published.s.Terms, Opt: published.s.Opt}
 	if len(s.Pool.Train) <= s.Opt.Folds {
@@ -151,18 +155,18 @@ func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*
 	return &result.CrossAlpha{Target: a.target, Values: s.Fit.Beta, Deployments: a.byDeployment}, err
 }
 
-// without returns the pool with other training rows: those that are used if a block is left out.
-// Outliers of the hold-out are not used, as those of the training rows are not, which were removed
-// before.
+// without returns the pool with other training rows: those that may teach if a block is left out
+// (result.CrossBlocks.Teaches), and no hold-out. Outliers are left out: those of the training rows
+// were removed before, those of the hold-out are still there.
 func (c *crossFitter) without(p *Pool, block int) *Pool {
 	out := *p
 	out.Train = nil
 	out.Hold = nil
-	row := int32(0)
+	row := int32(0) // position in the pool, which has the rows of its tables one after the other
 	for _, t := range p.Tables {
 		byPhase := c.blocksByPhase(t.Run)
 		for i := range t.Kept {
-			b := byPhase[t.Phase[i]]
+			b := byPhase[t.Phase[i]] // nil where nothing was recorded of the phase
 			if b != nil && b.Teaches(block, t.TimeNs[i]) && !t.IsOutlier(i) {
 				out.Train = append(out.Train, row)
 			}
@@ -172,14 +176,16 @@ func (c *crossFitter) without(p *Pool, block int) *Pool {
 	return &out
 }
 
-// blocksByPhase returns the blocks of a run by the index of the phase, -1 for a run without phases.
+// blocksByPhase returns the blocks of a run by the index of their phase in the deployment, as the
+// column Phase of its tables has it: -1 for a run without phases.
 func (c *crossFitter) blocksByPhase(run string) map[int32]*result.CrossBlocks {
 	k := slices.IndexFunc(c.used, func(p *Run) bool { return p.Src.ID == run })
 	phases := c.used[k].Src.Deployment.Phases
 	out := map[int32]*result.CrossBlocks{}
 	for i := range c.used[k].Blocks {
 		b := &c.used[k].Blocks[i]
-		out[int32(slices.IndexFunc(phases, func(p deploy.Phase) bool { return p.Name == b.Phase }))] = b
+		phase := slices.IndexFunc(phases, func(p deploy.Phase) bool { return p.Name == b.Phase })
+		out[int32(phase)] = b
 	}
 	return out
 }

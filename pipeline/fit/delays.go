@@ -1,8 +1,9 @@
 package fit
 
-// This file fits the delays outside the steps, the alpha targets: overhead before the queue,
-// admission, queueing delay, and egress after the engine. Each is a linear model with its own penalty;
-// the overhead is known only within intervals (overhead.go).
+// This file fits the delays outside the steps, the alpha targets: overhead (from the API server to the
+// engine's queue), admission (to the first scheduling), queue (in the engine's queue), and egress (from
+// the engine to the client). Each is a linear model with its own penalty; the overhead is known only
+// within intervals (overhead.go).
 
 import (
 	"context"
@@ -24,12 +25,12 @@ import (
 // alphaFit is the fit of one alpha target (a delay outside the steps) in progress. s is nil for a
 // target with too few rows.
 type alphaFit struct {
-	target string
+	target string // coeff.Overhead, Admission, Queue or Egress
 	s      *Solved
-	sel    Selections
-	bounds ridge.Bounds // training rows; overhead only
-	passes int          // of the interval fit that solved it; overhead only
-	counts result.RowCounts
+	sel    Selections       // scores of every lambda, by gamma
+	bounds ridge.Bounds     // training rows; overhead only
+	passes int              // of the interval fit that solved it; overhead only
+	counts result.RowCounts // rows read, kept and dropped
 
 	byDeployment []result.DeploymentCoefficients // empty with one deployment
 }
@@ -71,7 +72,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a.s.Opt = RidgeOptions(a.s.Terms, epsOf(target), f.o)
 	a.s.Opt.EmbargoRows = embargo(alphaPerStep(p, f.used))
 	if target != coeff.Overhead {
-		if target != coeff.Egress {
+		if target != coeff.Egress { // admission and queue contain a queueing delay
 			waitOptions(&a.s.Opt)
 		}
 		var err error
@@ -94,8 +95,9 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	return a, nil
 }
 
-// warnNotConverged reports whether err is that no certified answer was found. Then the target is not fitted, with a
-// warning: it must not cost the step times, which do not depend on it.
+// warnNotConverged reports whether err means that the solver found no certified answer for the target.
+// If so, it warns and marks the target as not fitted: the step times do not depend on it, and the fit
+// goes on with them.
 func (f *fitter) warnNotConverged(a *alphaFit, err error) bool {
 	e, ok := notConverged(err)
 	if !ok {
@@ -126,7 +128,7 @@ func epsOf(target string) float64 {
 var waitLambdas = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3}
 
 // waitOptions sets the options of ridge that differ for targets that contain a queueing delay
-// (spec#delay-weights).
+// (spec#delay-weights). Other code recognises these targets by Proportional.
 func waitOptions(o *ridge.Options) {
 	o.Proportional = true
 	o.Lambdas = waitLambdas
@@ -154,8 +156,9 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 		err = f.solveOverhead(a)
 	} else {
 		err = a.s.SolveAt(a.sel, f.gamma, f.o.RefitAll)
+		// The frozen recipe ignores Proportional, and its one answer is kept unchanged.
 		if err == nil && a.s.Opt.Proportional && a.s.Frozen == nil {
-			err = f.waitsOn(a)
+			err = f.fitWaitsByDeployment(a)
 		}
 	}
 	if f.warnNotConverged(a, err) {
@@ -199,12 +202,13 @@ func (f *fitter) judgeAlpha(a *alphaFit, out *result.Model) {
 	}
 }
 
-// meanDelays returns the mean delay over the training rows of each regime, measured and predicted. The
-// intervals are widened to include the published mean, as those of coefficients are.
+// meanDelays returns the mean delay over the training rows of each regime (idle: the request found no
+// other waiting; waiting), measured and predicted. The intervals are widened to include the published
+// mean, as those of coefficients are.
 func (a *alphaFit) meanDelays() []result.MeanDelay {
 	s := a.s
 	var out []result.MeanDelay
-	var sets [][]int32
+	var rowsOfMean [][]int32 // the rows behind each element of out
 	for _, regime := range []rows.Regime{rows.Idle, rows.Waiting} {
 		list := rowsWhere(s.Train.Regime, func(r int32) bool { return rows.Regime(r) == regime })
 		if len(list) == 0 {
@@ -216,11 +220,11 @@ func (a *alphaFit) meanDelays() []result.MeanDelay {
 			m.PredictedUs += math.Max(0, ridge.Dot(s.Train.Row(int(i)), s.Fit.Beta)) / float64(len(list))
 		}
 		out = append(out, m)
-		sets = append(sets, list)
+		rowsOfMean = append(rowsOfMean, list)
 	}
-	for k, interval := range s.Train.MeanIntervals(s.Fit, sets, s.Opt) {
+	for k, interval := range s.Train.MeanIntervals(s.Fit, rowsOfMean, s.Opt) {
 		lo, hi := interval.Holding(out[k].PredictedUs)
-		hasEnds := !math.IsInf(lo, 0) && !math.IsInf(hi, 0) // too few blocks have none, and a document has no infinity
+		hasEnds := !math.IsInf(lo, 0) && !math.IsInf(hi, 0) // infinite with too few blocks; JSON cannot hold that
 		if interval.Method != ridge.FromNothing && hasEnds {
 			out[k].CI95 = &[2]float64{math.Max(0, lo), hi}
 		}
@@ -242,7 +246,7 @@ func (f *fitter) locoAlpha(a *alphaFit, out *result.Model) error {
 		}
 		_, groups := s.Samples(rows.Whole, clipped(ridge.Predict(s.Data, beta)))
 		l := result.Loco{Config: key, Label: key}
-		delays := rows.JudgeDelays(groups[c : c+1])
+		delays := rows.JudgeDelays(groups[c : c+1]) // of configuration c alone
 		if a.target == coeff.Overhead {
 			e := delays.Intervals(nil)
 			l.Rows, l.InsideShare = e.Rows, e.InsideShare
@@ -279,11 +283,11 @@ func clipped(pred []float64) []float64 {
 	return pred
 }
 
-// waitsOn fits every deployment of a pooled fit again on its own rows. The penalty pulls to a multiple
+// fitWaitsByDeployment fits every deployment of a pooled fit again on its own rows. The penalty pulls to a multiple
 // of the common coefficients, the one at which the deployment's delays have the right sum
 // (spec#delay-weights). A queue drains at the pace of the steps, which differs between deployments,
 // and no feature of the queue's length has a time scale.
-func (f *fitter) waitsOn(a *alphaFit) error {
+func (f *fitter) fitWaitsByDeployment(a *alphaFit) error {
 	s := a.s
 	names := f.namesOf(s, (*deploy.Deployment).Label)
 	labels := slices.Compact(slices.Sorted(slices.Values(names)))
@@ -291,7 +295,7 @@ func (f *fitter) waitsOn(a *alphaFit) error {
 		return nil
 	}
 	for _, label := range labels {
-		own, err := a.waitsOf(label, names)
+		own, err := a.fitWaitsOf(label, names)
 		if err != nil {
 			return fmt.Errorf("%s: %w", label, err)
 		}
@@ -305,9 +309,9 @@ func (f *fitter) waitsOn(a *alphaFit) error {
 	return nil
 }
 
-// waitsOf returns the coefficients of a queueing delay fitted to the training rows of one deployment:
-// the common ones if the rows are too few for folds.
-func (a *alphaFit) waitsOf(label string, names []string) (*result.DeploymentCoefficients, error) {
+// fitWaitsOf returns the coefficients of a queueing delay fitted to the training rows of one deployment:
+// the common ones if the rows are too few for folds. names are the deployments of the configurations.
+func (a *alphaFit) fitWaitsOf(label string, names []string) (*result.DeploymentCoefficients, error) {
 	s := a.s
 	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })
 	out := &result.DeploymentCoefficients{Deployment: label, Values: s.Fit.Beta, Rows: len(mine)}

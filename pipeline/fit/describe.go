@@ -106,6 +106,8 @@ func describeCoefficients(s *Solved, o *Options, out *result.Model) {
 		Diag:  DiagnoseRows(s, o.Workers),
 		Share: meanShares(s),
 	}
+	// Identify looks for variation inside a configuration. A constant has none, but the rows of a single
+	// configuration determine it all the same.
 	for j, t := range s.Terms {
 		if t.Constant && len(s.Pool.Configs) == 1 {
 			e.Tags[j] = coeff.Within
@@ -114,7 +116,9 @@ func describeCoefficients(s *Solved, o *Options, out *result.Model) {
 	e.Conf = Confidence(s, e.Tags)
 	e.Lo, e.Hi = rows.Ranges(s.Pool.Tables)
 	for _, t := range s.Pool.Tables {
-		e.Longest = max(e.Longest, slices.Max(append(perStep(t, t.Y), 0)))
+		for _, us := range perStep(t, t.Y) {
+			e.Longest = max(e.Longest, us)
+		}
 	}
 	e.Describe(s.Terms, s.Fit, len(s.Pool.Configs), out)
 }
@@ -123,10 +127,11 @@ func describeCoefficients(s *Solved, o *Options, out *result.Model) {
 // value contributes at most this many times the longest target.
 const mostOfLongest = 2
 
-// Describe sets the coefficients of a fit and appends the warnings about them.
+// Describe sets the coefficients, their covariance and the condition number of a fit to `configs`
+// configurations, and appends the warnings about them.
 func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *result.Model) {
 	out.ConditionNumber = result.OrNull(e.Diag.Condition)
-	var outside []string
+	var outside []string // terms whose published value lies outside the interval of their estimate
 	for j, t := range terms {
 		c := result.Coefficient{
 			Coefficient: coeff.Coefficient{
@@ -149,7 +154,7 @@ func (e *termEvidence) Describe(terms []Term, fit ridge.Fit, configs int, out *r
 		if e.Conf != nil {
 			interval := e.Conf.Terms[j]
 			// A term that is nearly always 0 can have an interval of any width. It is cut where the term alone
-			// would be twice the longest target.
+			// would be twice the longest target. From Gram matrices Longest is not known (0) and nothing is cut.
 			most := mostOfLongest * e.Longest / e.Hi[j]
 			if most > 0 && !math.IsInf(most, 1) {
 				interval.Lo = max(-most, min(interval.Lo, most))
@@ -236,7 +241,7 @@ func DiagnoseRows(s *Solved, workers int) ridge.Diagnosis {
 
 // DiagnoseGram returns diagnostics of a Gram matrix (sums of products of rows) at a fit. Scales are
 // those of the Gram matrix, because the fit may have used other weights or, in the frozen recipe, no
-// scales.
+// scales; then Gamma, the coefficients in units of the scales, is computed here as well.
 func DiagnoseGram(g *ridge.Gram, fit ridge.Fit) ridge.Diagnosis {
 	if fit.Scale == nil {
 		fit.Scale, fit.YBar = g.Scale()
@@ -310,10 +315,12 @@ func countRegimes(out *result.RowCounts, t *rows.Table) {
 	}
 }
 
-// mostBoundHits is the share of rows at the bound of a feature above which the fit warns.
+// mostBoundHits is the share of rows at the bound of a feature above which the fit warns. The gate
+// bound_hits of validate fails above ten times as many.
 const mostBoundHits = 0.001
 
-// countBoundHits counts rows at the bound of a feature (spec#bound-hits).
+// countBoundHits counts the rows in which a feature was larger than its bound, and which were dropped
+// for that (spec#bound-hits).
 func countBoundHits(s *Solved, out *result.Model) {
 	out.BoundHits = []result.BoundHit{}
 	hits := make([]int, len(s.Terms))

@@ -1,5 +1,8 @@
 package fit
 
+// This file hands the rows behind a fit to the caller, who writes them as rows.parquet
+// (fit --dump-rows).
+
 import (
 	"slices"
 

@@ -14,7 +14,8 @@ import (
 )
 
 // Samples returns the rows of the model with predictions of them: one Sample for each run in order, and
-// the same ones grouped by configuration. part selects the rows that count.
+// the same ones grouped by configuration. part selects the rows that count; pred has one prediction for
+// each row of the pool, us.
 func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, groups [][]*rows.Sample) {
 	groups = make([][]*rows.Sample, len(s.Pool.Configs))
 	from := 0
@@ -98,7 +99,7 @@ func (s *Solved) Ratios() []result.RegimeQuantiles {
 		}
 	}
 	var out []result.RegimeQuantiles
-	for r := int32(0); r <= int32(rows.Mixed); r++ {
+	for r := int32(rows.Decode); r <= int32(rows.Mixed); r++ {
 		v := byRegime[r]
 		if len(v) == 0 {
 			continue

@@ -1,5 +1,7 @@
 package fit
 
+// This file has the kinds of evidence a fit can learn from, and the options that do not apply to each.
+
 import (
 	"context"
 	"slices"
@@ -30,21 +32,33 @@ type Kind struct {
 // stage check options by this list.
 var (
 	// FromSteps is step traces.
-	FromSteps = Kind{"steps", []string{"search", "holdout", "form", "budget", "deployment"}}
+	FromSteps = Kind{
+		Name:     "steps",
+		Excludes: []string{"search", "holdout", "form", "budget", "deployment"},
+	}
 	// FromRequests is what clients or stock spans recorded of requests (spec#request-level).
-	FromRequests = Kind{"requests", append([]string{"deployment"}, stepsAlone...)}
+	FromRequests = Kind{
+		Name:     "requests",
+		Excludes: append([]string{"deployment"}, stepsAlone...),
+	}
 	// FromPoints is tables of load levels: means of a benchmark's requests.
-	FromPoints = Kind{"points", append([]string{"only", "exclude", "without", "split", "keep-saturated",
-		"holdout"}, stepsAlone...)}
+	FromPoints = Kind{
+		Name:     "points",
+		Excludes: append([]string{"only", "exclude", "without", "split", "keep-saturated", "holdout"}, stepsAlone...),
+	}
 	// FromGrams is Gram files: sums of rows that Save made elsewhere.
-	FromGrams = Kind{"Gram files", []string{"save-gram", "dump-rows", "refit-all", "only", "exclude", "keep-saturated",
-		"shared-prefix-tokens", "holdout", "deployment", "from", "search", "form", "budget", "max-rows"}}
+	FromGrams = Kind{
+		Name: "Gram files",
+		Excludes: []string{"save-gram", "dump-rows", "refit-all", "only", "exclude", "keep-saturated", "shared-prefix-tokens",
+			"holdout", "deployment", "from", "search", "form", "budget", "max-rows"},
+	}
 )
 
 // stepsAlone are options that apply only to a fit from steps.
 var stepsAlone = []string{"save-gram", "dump-rows", "refit-all", "lag", "objective", "model", "alpha-target", "max-rows"}
 
-// Refusal returns the error for an option that does not apply to this evidence; nil if it does.
+// Refusal returns the error for an option that does not apply to this evidence, with the kinds of
+// evidence that it applies to; nil if it applies. name is that of the flag, without dashes.
 func (k Kind) Refusal(name string) error {
 	if !slices.Contains(k.Excludes, name) {
 		return nil
@@ -79,7 +93,7 @@ type Grams struct{ Files []ridge.File }
 // Kind returns FromGrams.
 func (Grams) Kind() Kind { return FromGrams }
 
-// Fit returns the fit of the step time, as FromGramFiles does.
+// Fit returns the fit of the step time, as FitGrams does.
 func (g Grams) Fit(ctx context.Context, o Options, _ trace.Progress) (*result.Fit, error) {
 	return FitGrams(ctx, g.Files, o)
 }

@@ -19,28 +19,34 @@ import (
 const maxExperiments = 12
 
 // experiments returns candidate experiments ranked by D-optimality: by how much their rows increase
-// the log determinant of the training rows' information matrix, both with relative weights. Each names
-// the term whose interval it shrinks most; further experiments follow for terms that none of these
-// names.
+// the log determinant of the training rows' information matrix. Each names the term whose interval it
+// shrinks most; further experiments follow for terms that none of these names.
 func experiments(st *StepTime, terms []result.IdentifyTerm) []result.Experiment {
 	s := st.Model
 	list := candidates(st)
 	if len(list) == 0 {
 		return []result.Experiment{}
 	}
+	// Weights are not balanced over regimes and configurations: a balance would differ between the
+	// training rows and each candidate, and their sums could not be added.
 	grams := make([]*ridge.Gram, len(list))
 	for i, c := range list {
 		grams[i] = ridge.OfRows(c.data, c.data.Unbalanced(s.Opt), nil, 1)
 	}
 	ranked := ridge.OfRows(s.Train, s.Train.Unbalanced(s.Opt), nil, st.Options.Workers).Propose(grams)
-	named := make([]bool, len(terms))
+	named := make([]bool, len(terms)) // terms that an experiment of the answer names
 	out := []result.Experiment{}
 	add := func(p ridge.Proposal, j int) {
-		if j < 0 || len(out) == maxExperiments {
+		if len(out) == maxExperiments {
 			return
 		}
 		named[j] = true
-		e := result.Experiment{Description: list[p.Index].what, Term: terms[j].Name, HalfWidth: terms[j].HalfWidth, GainLogDet: p.LogDet}
+		e := result.Experiment{
+			Description: list[p.Index].what,
+			Term:        terms[j].Name,
+			HalfWidth:   terms[j].HalfWidth,
+			GainLogDet:  p.LogDet,
+		}
 		if e.HalfWidth != nil {
 			e.After = result.OrNull(*e.HalfWidth * p.Shrink[j])
 		}
@@ -110,8 +116,9 @@ func candidates(st *StepTime) []candidate {
 		}
 		var steps []features.StepInput
 		for i := range experimentSteps {
-			steps = append(steps, space.Sum(l.batches[i%len(l.batches)]))
-			steps[i].RunningDepth = float64(len(l.batches[i%len(l.batches)]))
+			batch := l.batches[i%len(l.batches)]
+			steps = append(steps, space.Sum(batch))
+			steps[i].RunningDepth = float64(len(batch)) // every running request is in the batch
 		}
 		if data := rowsOf(s, space, steps); len(data.Y) > 0 {
 			out = append(out, candidate{what, data})
@@ -122,7 +129,7 @@ func candidates(st *StepTime) []candidate {
 		add(base, l.what+" on "+base.Label(), l)
 	}
 	for _, v := range variants(base) {
-		add(v.dep, "a run on "+v.what+" (batches, contexts and prompts varied)", everything(loadsOf(&v.dep)))
+		add(v.dep, "a run on "+v.what+" (batches, contexts and prompts varied)", joinedLoad(loadsOf(&v.dep)))
 	}
 	return out
 }
@@ -135,7 +142,7 @@ const (
 	longestContext  = 8192 // tokens; less where the model or the cache ends earlier
 )
 
-// load is a list of batches, one for each step. Experiments repeat it to experimentSteps.
+// load is a list of batches, one for each step. Experiments repeat it up to experimentSteps.
 type load struct {
 	what    string
 	batches [][]trace.Chunk
@@ -166,8 +173,8 @@ func loadsOf(d *deploy.Deployment) []load {
 	return slices.DeleteFunc([]load{batches, contexts, prompts, mixed}, func(l load) bool { return len(l.batches) == 0 })
 }
 
-// everything returns the batches of all loads as one load.
-func everything(loads []load) load {
+// joinedLoad returns the batches of all loads as one load.
+func joinedLoad(loads []load) load {
 	var all load
 	for _, l := range loads {
 		all.batches = append(all.batches, l.batches...)
@@ -175,7 +182,8 @@ func everything(loads []load) load {
 	return all
 }
 
-// decodes returns a batch of n requests with c tokens in the KV cache, each of which decodes one more.
+// decodes returns a batch of n requests with c tokens in the KV cache, each of which decodes one more
+// (a chunk is a decode if its prompt is computed).
 func decodes(n, c int64) []trace.Chunk {
 	out := make([]trace.Chunk, n)
 	for i := range out {
@@ -191,7 +199,7 @@ type variant struct {
 }
 
 // variants returns deployments that differ from base in tensor parallelism, in the model's size or
-// shape, or in the device.
+// shape, or in the device (H100 and A100, the common ones).
 func variants(base deploy.Deployment) []variant {
 	var out []variant
 	add := func(what string, change func(*deploy.Deployment)) {
@@ -205,7 +213,7 @@ func variants(base deploy.Deployment) []variant {
 		}
 	}
 	m := base.Model
-	devices := func() []variant {
+	withDevices := func() []variant {
 		for _, h := range deploy.Datasheets() {
 			if h.Name != base.Hardware.Name && (h.Name == "H100-SXM-80GB" || h.Name == "A100-SXM-80GB") {
 				add("another device ("+h.Name+")", func(d *deploy.Deployment) { d.Hardware = h })
@@ -213,12 +221,12 @@ func variants(base deploy.Deployment) []variant {
 		}
 		return out
 	}
-	// A model with unlike layers can only be cut; its sizes are those of each layer.
+	// A model with unlike layers can only be cut, because each layer has sizes of its own.
 	if m.Layered != nil {
 		half := *m.Layered
 		half.Layers = half.Layers[:max(1, m.NumLayers/2)]
 		add(fmt.Sprintf("the model's first %d layers", len(half.Layers)), func(d *deploy.Deployment) { d.Model.Layered = &half })
-		return devices()
+		return withDevices()
 	}
 	add(fmt.Sprintf("a model of half the depth (%d layers)", m.NumLayers/2), func(d *deploy.Deployment) {
 		d.Model.NumLayers = m.NumLayers / 2
@@ -244,7 +252,7 @@ func variants(base deploy.Deployment) []variant {
 			d.Model.NumMoELayers = m.NumLayers
 		})
 	}
-	return devices()
+	return withDevices()
 }
 
 // largestConfig returns the label of the configuration with most training rows.
@@ -257,7 +265,8 @@ func largestConfig(s *Solved) int32 {
 }
 
 // rowsOf returns the rows of an experiment's steps, with the times that the fit predicts as
-// targets. Steps that the features reject or that exceed the bound of one are omitted.
+// targets, because weights are relative to them. Steps that the features reject or that exceed the
+// bound of one are omitted.
 func rowsOf(s *Solved, space *features.Space, steps []features.StepInput) *ridge.Data {
 	d := &ridge.Data{P: len(s.Terms)}
 	x := make([]float64, d.P)
@@ -266,8 +275,9 @@ func rowsOf(s *Solved, space *features.Space, steps []features.StepInput) *ridge
 			continue
 		}
 		d.X = append(d.X, x...)
-		d.Y = append(d.Y, math.Max(ridge.Dot(x, s.Fit.Beta), 1))
+		d.Y = append(d.Y, math.Max(ridge.Dot(x, s.Fit.Beta), 1)) // us; a step takes some time
 	}
+	// Labels do not matter for unbalanced weights, but every row has one.
 	d.Config = make([]int32, len(d.Y))
 	d.Regime = make([]int32, len(d.Y))
 	return d

@@ -15,15 +15,17 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Deployments finds the factors that every deployment and configuration of the fit needs
-// on top of the common coefficients (docs/decisions/0009), and applies them to the
-// predictions. label is the deployment of each configuration.
-func Deployments(s *Solved, label []string, out *result.Model) {
-	if s.Frozen != nil {
+// ApplyDeploymentFactors finds the factors that every deployment and configuration of the fit needs
+// on top of the common coefficients (docs/decisions/0009), appends them to out and predicts the rows
+// of s again with them. label is the deployment of each configuration.
+func ApplyDeploymentFactors(s *Solved, label []string, out *result.Model) {
+	if s.Frozen != nil { // the recipe of earlier coefficients, which had no factors
 		return
 	}
 	byRun := totalsByRun(s)
-	logs := logsOfTotals(byRun)
+	logs := runFactorLogs(byRun)
+	// The two factors of a run are sums, which a slow spell of the machine moves. Several runs are averaged
+	// by medians; a single one needs a median over its own time.
 	if len(s.Pool.Runs) == 1 {
 		level := math.Log(typicalLevel(s))
 		logs[0] = [2]float64{level, level}
@@ -31,9 +33,9 @@ func Deployments(s *Solved, label []string, out *result.Model) {
 	poolFactors(s, label, byRun, logs, out)
 }
 
-// logsOfTotals returns, for each run, the logarithms of its two factors (runTotals.factors), which
-// make the sums of predictions equal the measured ones.
-func logsOfTotals(byRun []runTotals) [][2]float64 {
+// runFactorLogs returns, for each run, the logarithms of its factors of [0] all terms except prompt
+// work and [1] prompt work, which make the sums of predictions equal the measured ones.
+func runFactorLogs(byRun []runTotals) [][2]float64 {
 	logs := make([][2]float64, len(byRun))
 	for r := range byRun {
 		logs[r] = byRun[r].logs()
@@ -41,16 +43,15 @@ func logsOfTotals(byRun []runTotals) [][2]float64 {
 	return logs
 }
 
-// poolFactors pools the log factors of the runs and applies the result. Runs of one deployment
-// differ, because a machine is not always equally fast. The runs' factors are therefore
-// pooled twice, around 1 by deployment and around their deployment by configuration, and
-// shrunk by how much runs of one deployment differ from each other.
+// poolFactors pools the log factors of the runs, [0] of all terms except prompt work and [1] of prompt
+// work, and applies the result. Runs of one deployment differ, because a machine is not always equally
+// fast. The runs' factors are therefore pooled twice, around 1 by deployment and around their
+// deployment by configuration, and shrunk by how much runs of one deployment differ from each other.
 func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float64, out *result.Model) {
 	deployments := newGroups(byRun, func(t *runTotals) string { return label[t.config] })
 	configs := newGroups(byRun, func(t *runTotals) string { return s.Pool.Configs[t.config] })
 	ofDeployment := make([][2]float64, len(deployments.names))
 	ofConfig := make([][2]float64, len(configs.names))
-	// k is 0 for the factor of all terms, 1 for that of prompt work.
 	for k := range 2 {
 		logs := make([]float64, len(byRun))
 		for r := range byRun {
@@ -59,17 +60,17 @@ func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float
 			}
 		}
 		variance := deployments.variance(logs)
-		around := deployments.pool(logs, variance)
+		center := deployments.pool(logs, variance)
 		for r, g := range deployments.of {
 			if g >= 0 {
-				logs[r] -= around[g]
+				logs[r] -= center[g]
 			}
 		}
-		for g, v := range around {
+		for g, v := range center {
 			ofDeployment[g][k] = v
 		}
 		for g, v := range configs.pool(logs, variance) {
-			ofConfig[g][k] = v + around[deployments.of[configs.members[g][0]]]
+			ofConfig[g][k] = v + center[deployments.of[configs.members[g][0]]]
 		}
 	}
 	for g, name := range deployments.names {
@@ -86,8 +87,13 @@ func poolFactors(s *Solved, label []string, byRun []runTotals, ofRuns [][2]float
 // factorEntry returns the entry of a deployment or, if config is not empty, of one configuration of
 // it. logs are the log factors of [0] all terms except prompt work and [1] prompt work.
 func factorEntry(deployment, config string, logs [2]float64, byRun []runTotals, members []int) result.DeploymentFactor {
-	d := result.DeploymentFactor{Deployment: deployment, Config: config, Factor: math.Exp(logs[0]),
-		Prompt: math.Exp(logs[1] - logs[0]), Runs: len(members)}
+	d := result.DeploymentFactor{
+		Deployment: deployment,
+		Config:     config,
+		Factor:     math.Exp(logs[0]),
+		Prompt:     math.Exp(logs[1] - logs[0]), // on top of Factor
+		Runs:       len(members),
+	}
 	for _, r := range members {
 		d.Rows += byRun[r].rows
 	}
@@ -121,7 +127,7 @@ func newGroups(byRun []runTotals, name func(*runTotals) string) groups {
 	return g
 }
 
-// values returns the values of the runs of group k.
+// values returns those of the values v, one for each run, that belong to group k.
 func (g *groups) values(v []float64, k int) []float64 {
 	out := make([]float64, len(g.members[k]))
 	for i, r := range g.members[k] {
@@ -134,7 +140,7 @@ func (g *groups) values(v []float64, k int) []float64 {
 // from the mean distance rather than the mean square, so that one recording made while the machine
 // was slow counts less. It is 0 if no group has two runs.
 func (g *groups) variance(v []float64) float64 {
-	var away float64
+	var away float64 // sum of the distances from the medians
 	n, freedom := 0, 0
 	for k := range g.names {
 		own := g.values(v, k)
@@ -145,7 +151,8 @@ func (g *groups) variance(v []float64) float64 {
 		for _, x := range own {
 			away += math.Abs(x - centre)
 		}
-		n, freedom = n+len(own), freedom+len(own)-1
+		n += len(own)
+		freedom += len(own) - 1
 	}
 	if freedom == 0 {
 		return 0
@@ -160,7 +167,7 @@ func (g *groups) variance(v []float64) float64 {
 // the machine was slow does not decide.
 func (g *groups) pool(v []float64, spread float64) []float64 {
 	out := make([]float64, len(g.names))
-	var betweenVariance float64
+	var betweenVariance float64 // mean square of the medians about 0, less what the scatter of runs adds to it
 	for k := range g.names {
 		out[k] = stat.Median(g.values(v, k))
 		betweenVariance += (out[k]*out[k] - spread/float64(len(g.members[k]))) / float64(len(g.names))
@@ -184,7 +191,7 @@ const leastShare = 0.2
 type runTotals struct {
 	config int32
 	rows   int
-	y      [2]float64
+	y      [2]float64 // measured
 	rest   [2]float64 // predicted by terms that are not prompt work
 	prompt [2]float64 // predicted by terms that are
 }
@@ -216,7 +223,8 @@ func totalsByRun(s *Solved) []runTotals {
 	return out
 }
 
-// A machine keeps its speed over some 10 to 30 s, and then other work slows it down or not.
+// Blocks of time of typicalLevel. A shared machine keeps its speed for some 10 to 30 s, until other
+// work on it begins or ends.
 const (
 	levelBlockNs = 20 * 1e9
 	leastBlocks  = 3 // fewer have no useful median
@@ -231,11 +239,11 @@ func typicalLevel(s *Solved) float64 {
 	var measuredUs, predictedUs float64
 	last := int64(-1)
 	for i, ns := range s.Train.Time { // in time order
-		at := (ns - s.Train.Time[0]) / levelBlockNs
-		if at != last {
+		block := (ns - s.Train.Time[0]) / levelBlockNs
+		if block != last {
 			measured = append(measured, 0)
 			predicted = append(predicted, 0)
-			last = at
+			last = block
 		}
 		pred := ridge.Dot(s.Train.Row(i), s.Fit.Beta)
 		k := len(measured) - 1
@@ -281,11 +289,12 @@ func splitPrompt(s *Solved, x []float64) (rest, prompt float64) {
 //
 // If the run does not determine both, `more` is 1 and `all` makes the total right.
 func (t *runTotals) factors() (all, more float64) {
+	// Cramer's rule for the unknowns all and all*more.
 	if det := t.rest[0]*t.prompt[1] - t.rest[1]*t.prompt[0]; det > 0 {
 		all = (t.y[0]*t.prompt[1] - t.y[1]*t.prompt[0]) / det
-		work := (t.rest[0]*t.y[1] - t.rest[1]*t.y[0]) / det
-		if all > 0 && work > leastShare*all {
-			return all, work / all
+		allMore := (t.rest[0]*t.y[1] - t.rest[1]*t.y[0]) / det
+		if all > 0 && allMore > leastShare*all {
+			return all, allMore / all
 		}
 	}
 	if pred := t.rest[0] + t.rest[1] + t.prompt[0] + t.prompt[1]; pred > 0 {
@@ -305,12 +314,13 @@ func (t *runTotals) logs() [2]float64 {
 // so that a device with one configuration keeps half of its log factor.
 const factorPrior = 1
 
-// Devices returns the factor that each device needs on top of the common coefficients: the mean
+// DeviceFactors returns the factor that each device needs on top of the common coefficients: the mean
 // over its configurations of the median log ratio measured/predicted, shrunk towards 0 and
-// exponentiated (partial pooling). Configuration label `without` is excluded; -1 excludes none.
-// With a single device the result is nil, because its factor is part of the coefficients.
-func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
-	logs := make([][]float64, len(hw))
+// exponentiated (partial pooling). hw is the device of each configuration. Configuration label
+// `without` is excluded; -1 excludes none. With a single device the result is nil, because its factor
+// is part of the coefficients.
+func DeviceFactors(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
+	logs := make([][]float64, len(hw)) // by configuration
 	for i, c := range d.Config {
 		if c != without && d.Y[i] > 0 && pred[i] > 0 {
 			logs[c] = append(logs[c], math.Log(d.Y[i]/pred[i]))
@@ -326,7 +336,7 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 			k = len(out)
 			out = append(out, result.HardwareFactor{Hardware: hw[c]})
 		}
-		out[k].Factor += stat.Median(v)
+		out[k].Factor += stat.Median(v) // a sum of logarithms until the last loop
 		out[k].Configs++
 	}
 	if len(out) < 2 {
@@ -339,8 +349,8 @@ func Devices(d *ridge.Data, pred []float64, hw []string, without int32) []result
 	return out
 }
 
-// OfDevice returns the factor of a device, 1 if the list does not have the device.
-func OfDevice(factors []result.HardwareFactor, hardware string) float64 {
+// FactorOfDevice returns the factor of a device, 1 if the list does not have the device.
+func FactorOfDevice(factors []result.HardwareFactor, hardware string) float64 {
 	for _, h := range factors {
 		if h.Hardware == hardware {
 			return h.Factor
@@ -367,7 +377,7 @@ func (s *Solved) ScaleBy(factors []result.DeploymentFactor) {
 	s.on = make([][]float64, len(s.Pool.Configs))
 	for c, key := range s.Pool.Configs {
 		s.on[c] = make([]float64, len(s.Terms))
-		own := result.DeploymentFactor{Factor: 1, Prompt: 1}
+		own := result.DeploymentFactor{Factor: 1, Prompt: 1} // of a configuration without training rows
 		if k := slices.IndexFunc(factors, func(f result.DeploymentFactor) bool { return f.Config == key }); k >= 0 {
 			own = factors[k]
 		}

@@ -386,7 +386,7 @@ func TestLoadsByHand(t *testing.T) {
 	if got := of(); len(got) != 2 || !strings.HasPrefix(got[0], "decode batches from 1 to 1") || !strings.HasPrefix(got[1], "decodes at contexts") {
 		t.Errorf("no prompts fit: got %q", got)
 	}
-	all := everything([]load{{batches: make([][]trace.Chunk, 2)}, {batches: make([][]trace.Chunk, 3)}})
+	all := joinedLoad([]load{{batches: make([][]trace.Chunk, 2)}, {batches: make([][]trace.Chunk, 3)}})
 	if len(all.batches) != 5 {
 		t.Errorf("got %d batches of all loads, want 5", len(all.batches))
 	}

@@ -15,8 +15,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// termFindings returns the findings about one coefficient. Those about the hardware's peak
-// apply only to the step time (ofSteps), because delays are host work.
+// termFindings returns the findings about one coefficient of a fit to `configs` configurations. Those
+// about the hardware's peak apply only to the step time (ofSteps), because delays are host work.
 func termFindings(t *Term, c result.Coefficient, configs int, ofSteps bool) []trace.Finding {
 	var out []trace.Finding
 	times, ok := features.RooflineTimes(t.Name, c.Unit, c.Value)
@@ -44,7 +44,8 @@ func notSeparated(terms []Term, g ridge.NullGroup) string {
 	return report.NotSeparated(names, g.Dim, g.SumUs)
 }
 
-// Numbers of training rows of a configuration below which a fit warns.
+// Numbers of training rows of a configuration below which a fit of step times (beta) or of a delay
+// (alpha) warns.
 const (
 	GuidanceBeta  = 200
 	guidanceAlpha = 100
@@ -68,7 +69,8 @@ func warnFewRows(s *Solved, out *result.Model) {
 	}
 }
 
-// FloorFindings warns about runs whose target cannot be a step time (spec#target-audit).
+// FloorFindings warns about runs whose target cannot be a step time, because its median is below the
+// time in which the hardware reads the weights once (spec#target-audit).
 func FloorFindings(s *Solved, target string, out *result.Model) {
 	for _, table := range s.Pool.Tables {
 		if found := TableBelowFloor(table, target); found != nil {
@@ -96,7 +98,9 @@ func perStep(t *rows.Table, v []float64) []float64 {
 	return out
 }
 
-// OrderFinding warns of a prediction that falls as tokens are added (spec#err-decode-linear).
+// OrderFinding warns of a prediction that falls as tokens are added. The feature of decode_weight_load
+// is the time of reading the weights less that of prefill_linear_compute: where another token moves a
+// second from one to the other, the prediction changes by the difference of their coefficients.
 func OrderFinding(out *result.Model) {
 	value := map[string]float64{}
 	for i := range out.Coefficients {
@@ -117,8 +121,8 @@ const mostDriftBias = 0.1
 // hold-out that has the largest bias in drift. Composed runs are exempt: measured is false for
 // them.
 func DriftFindings(out *result.Model, drift []result.DriftBlock, measured func(run string) bool) {
-	worst := map[string]result.DriftBlock{}
-	var order []string
+	worst := map[string]result.DriftBlock{} // by run, the block with the largest bias
+	var order []string                      // runs, in the order of drift
 	for _, d := range drift {
 		w, seen := worst[d.Run]
 		if !seen {

@@ -54,12 +54,12 @@ func Fit(ctx context.Context, sources []Source, o Options, progress trace.Progre
 // fitter is a fit of step traces in progress.
 type fitter struct {
 	o        Options
-	gammas   []float64
-	gamma    int   // chosen position in gammas
-	within   []int // positions within one standard error of the best
-	prepared []*Run
-	used     []*Run
-	beta     *Pool // the rows of the step-time model
+	gammas   []float64 // smoothing factors of the preemption average to choose from
+	gamma    int       // chosen position in gammas
+	within   []int     // positions within one standard error of the best
+	prepared []*Run    // all runs, by id
+	used     []*Run    // those of them that are fitted
+	beta     *Pool     // the rows of the step-time model
 	out      *result.Fit
 	progress trace.Progress
 	prior    *libraryPrior // of the step time; nil: none with a covariance
@@ -96,7 +96,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	}
 	stat.SortStable(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	o.OneConfig = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
-	RowsLearned(sources, o.MaxRows)
+	RowsLearned(sources, o.MaxRows) // sets their strides; newFitter reports the warning
 	return sources, o, nil
 }
 
@@ -157,7 +157,8 @@ func (f *fitter) nothingLeft() error {
 		WithHint("blis-train inspect shows what is missing from each run; the key keep-saturated in --config FILE keeps saturated runs")
 }
 
-// fit chooses the gamma of the step time, then solves every model at it.
+// fit chooses the gamma of the step time, then solves every model at it. The order matters for memory:
+// otherModels drops the rows that the models before it read.
 func (f *fitter) fit(ctx context.Context) error {
 	beta, betaSel, alphas, err := f.choose(ctx)
 	if err != nil {
@@ -225,10 +226,11 @@ func (f *fitter) namesOf(s *Solved, name func(*deploy.Deployment) string) []stri
 	return out
 }
 
-// release drops the rows of the step-time model and the delays, to free memory, unless Options.Rows
-// needs them later.
+// release drops the rows of the step-time model and the delays, to free memory. The tables of the runs
+// stay if Options.Rows gets them later (dump).
 func (f *fitter) release() {
-	if f.beta = nil; f.o.Rows != nil {
+	f.beta = nil
+	if f.o.Rows != nil {
 		return
 	}
 	for _, p := range f.used {

@@ -1,5 +1,8 @@
 package fit
 
+// This file makes command-line flags of the options of a fit. Options recorded here become part of the
+// `command` of fit.json (Options.Command).
+
 import (
 	"errors"
 	"strconv"

@@ -27,7 +27,7 @@ const (
 const (
 	FormBounded   = "bounded"   // every time-like term takes at most mostTimesPeak times the hardware's time
 	FormUnbounded = "unbounded" // no limits
-	FormFewTerms  = "few-terms" // bounded, and only fewTerms
+	FormFewTerms  = "few-terms" // bounded, and only the terms of the list fewTerms
 )
 
 // mostTimesPeak limits a time-like coefficient, as a multiple of the time at the hardware's peak.
@@ -48,7 +48,7 @@ type form struct {
 // choice of terms and of limits for their coefficients.
 func newForms(terms []Term) []form {
 	bounded := make([]float64, len(terms))
-	few := make([]float64, len(terms))
+	few := make([]float64, len(terms)) // 0 removes a term (ridge.Options.Upper)
 	for j, t := range terms {
 		bounded[j] = math.Inf(1)
 		if times, ok := features.RooflineTimes(t.Name, t.Unit, 1); ok {

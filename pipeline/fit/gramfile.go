@@ -19,8 +19,8 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Keys of a Gram file's meta. Common ones must agree between files; those of a
-// run carry its id behind the prefix.
+// Keys of a Gram file's meta. Common ones must agree between files. The facts of a run (gramRun, as
+// JSON) have the key metaRunPrefix + its id.
 const (
 	metaSpec      = "spec_version"
 	metaFeatures  = "feature_set"
@@ -38,14 +38,14 @@ var commonMeta = []string{metaSpec, metaFeatures, metaRecipe, metaTarget, metaSp
 // but cannot compute from sums.
 type gramRun struct {
 	runFacts
-	Lags [MaxLags]gramLagFigures `json:"lags"`
+	Lags [MaxLags]gramLagFigures `json:"lags"` // by lag, because a fit may ask for another than the measured one
 }
 
 // gramLagFigures are the figures of one run's rows at one lag.
 type gramLagFigures struct {
-	Read    int            `json:"read"`
+	Read    int            `json:"read"` // rows
 	Kept    int            `json:"kept"`
-	Dropped map[string]int `json:"dropped"`
+	Dropped map[string]int `json:"dropped"` // rows by code
 	Min     []float64      `json:"feature_min"`
 	Max     []float64      `json:"feature_max"`
 	Within  []*float64     `json:"within_share"` // by feature, the share of its variation that is within the run; null for a column of zeros
@@ -56,8 +56,12 @@ type gramLagFigures struct {
 // metaOf returns the metadata that all files fitted together must share, under the given options.
 func metaOf(o Options) map[string]string {
 	return map[string]string{
-		metaSpec: string(o.Spec), metaFeatures: features.SetOf(o.Spec).Hash, metaRecipe: o.Recipe,
-		metaTarget: o.BetaTarget, metaSplit: fmt.Sprint(o.Split), metaSchema: table.SchemaVersion,
+		metaSpec:     string(o.Spec),
+		metaFeatures: features.SetOf(o.Spec).Hash,
+		metaRecipe:   o.Recipe,
+		metaTarget:   o.BetaTarget,
+		metaSplit:    fmt.Sprint(o.Split),
+		metaSchema:   table.SchemaVersion,
 	}
 }
 
@@ -88,7 +92,8 @@ func Save(ctx context.Context, sources []Source, o Options, progress trace.Progr
 	return mergeGrams(files)
 }
 
-// gramsOf returns the Gram file of one run.
+// gramsOf returns the Gram file of one run. Its sets are ordered by lag, then by gamma, the training
+// part before the hold-out; gramFit.cellsAt reads them by this order.
 func gramsOf(src Source, o Options) (ridge.File, error) {
 	f := ridge.File{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
 	for r := rows.Decode; r <= rows.Mixed; r++ {
@@ -135,15 +140,16 @@ func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Opti
 	return tables, nil
 }
 
-// gramCells returns the sums of a table's training rows and of its hold-out.
+// gramCells returns the sums of a table's training rows and of its hold-out. gamma and lag are those of
+// the table.
 func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *ridge.Cells, err error) {
 	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
 	opt.Workers = 1
 	opt.EmbargoRows = embargo(1)
 	empty := ridge.Cells{P: len(opt.Penalty), EpsUs: opt.EpsUs, Folds: opt.Folds, Gamma: gamma, Lag: lag}
-	train, hold = new(ridge.Cells), new(ridge.Cells)
-	*train, *hold = empty, empty
+	train = new(empty)
 	train.Embargo = opt.EmbargoRows
+	hold = new(empty)
 	if t.Kept == 0 {
 		return train, hold, nil
 	}
@@ -198,7 +204,7 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 	}
 	train := p.TrainData()
 	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
-	for _, v := range train.WithinVariation(ridge.Weights(train, opt))[0] {
+	for _, v := range train.WithinVariation(ridge.Weights(train, opt))[0] { // [0]: of the only configuration
 		out.Within = append(out.Within, result.OrNull(v))
 	}
 	if found := TableBelowFloor(t, o.BetaTarget); found != nil {

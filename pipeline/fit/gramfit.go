@@ -87,7 +87,7 @@ func (g *gramFit) describeRuns() error {
 	for k, id := range g.file.Runs {
 		r := &g.runs[k]
 		text, known := g.file.Meta[metaRunPrefix+id]
-		if !known {
+		if !known { // withoutRuns removed it; its labels stay, and the document does not list it
 			r.Reason = "left out"
 			continue
 		}
@@ -220,7 +220,7 @@ func (g *gramFit) describeModel(sels []ridge.Selection, gamma int, total *ridge.
 	setFoldSpreads(out, sel)
 	g.describeErrors(gamma, sel, fit.Beta, out)
 	for k, r := range g.runs {
-		if r.Audit.Run == "" {
+		if r.Audit.Run == "" { // a run without facts: left out
 			continue
 		}
 		out.TargetAudit = append(out.TargetAudit, r.Audit)
@@ -250,7 +250,7 @@ func (g *gramFit) termEvidence(gamma int, total *ridge.Gram, fit ridge.Fit) *ter
 	for j := range evidence.Share {
 		evidence.Share[j] = math.NaN()
 		lo, hi := math.Inf(1), math.Inf(-1)
-		for _, r := range g.runs {
+		for _, r := range g.runs { // a run without training rows has no ranges
 			if f := r.Lags[r.Lag.Lag]; r.Reason == "" && j < len(f.Min) && j < len(f.Max) {
 				lo = math.Min(lo, f.Min[j])
 				hi = math.Max(hi, f.Max[j])
@@ -265,8 +265,9 @@ func (g *gramFit) termEvidence(gamma int, total *ridge.Gram, fit ridge.Fit) *ter
 	return evidence
 }
 
-// withinVariation returns the largest v_j over the runs of a configuration (spec#identified):
-// a term that varies inside a run varies inside the configuration.
+// withinVariation returns, for each term, the largest share of its variation that lies within a run of
+// the configuration (v_j of spec#identified; NaN: no row has the term). A term that varies inside a
+// run varies inside the configuration.
 func (g *gramFit) withinVariation(config string) []float64 {
 	out := make([]float64, len(g.terms))
 	for j := range out {

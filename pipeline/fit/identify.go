@@ -1,5 +1,8 @@
 package fit
 
+// This file reports which step-time terms the recordings determine, before a fit is made
+// (blis-train inspect --identify).
+
 import (
 	"context"
 	"errors"
@@ -58,8 +61,8 @@ func fillTerms(st *StepTime, out *result.Identify) {
 	out.Warnings = append(append(out.Warnings, st.Warnings...), s.Findings...)
 }
 
-// relativeHalfWidth returns half the 95 % interval of an estimate, divided by the estimate; nil
-// without an interval or for an estimate of 0.
+// relativeHalfWidth returns how far the 95 % interval of an estimate reaches above it, divided by the
+// estimate; nil without an interval or for an estimate of 0. Below, the interval may be cut at 0.
 func relativeHalfWidth(t ridge.Interval) *float64 {
 	if t.Method == ridge.FromNothing || !(t.Center > 0) {
 		return nil
@@ -67,7 +70,11 @@ func relativeHalfWidth(t ridge.Interval) *float64 {
 	return result.OrNull((math.Max(t.Hi, t.Center) - t.Center) / t.Center)
 }
 
-// kindsOfSteps returns the numbers of steps of all runs by kind.
+// smallBatch is the number of decodes below which a step counts as one of few.
+const smallBatch = 4
+
+// kindsOfSteps returns the numbers of steps of all runs by kind. It reads them from histograms, in which
+// Edges[i] is the lower end of the bin with Counts[i] steps.
 func kindsOfSteps(runs []*Run) report.KindsOfSteps {
 	var k report.KindsOfSteps
 	for _, p := range runs {
@@ -80,7 +87,7 @@ func kindsOfSteps(runs []*Run) report.KindsOfSteps {
 			}
 			if lo >= report.LargeBatch {
 				k.LargeDecodes += n
-			} else if lo < 4 {
+			} else if lo < smallBatch {
 				k.SmallDecodes += n
 			}
 		}

@@ -1,5 +1,8 @@
 package fit
 
+// This file fits the three-parameter step time of queueing models, which package autoscale writes into
+// the inputs of autoscalers.
+
 import (
 	"fmt"
 
@@ -79,8 +82,15 @@ func (it *Iteration) predict(t *rows.Table) {
 // floorsOf returns the lower bounds of Iteration.FloorUs: the hardware's time of the weights for a
 // step with one sampled token, of the linear layers for one token, and of reading one token of KV.
 func floorsOf(space *features.Space) [3]float64 {
-	token := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1})
-	one := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1})
-	read := space.Roofline(&features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, KVReadTokens: 1})
-	return [3]float64{one.WeightS * 1e6, token.LinearS * 1e6, (read.KVS - token.KVS) * 1e6}
+	// Logits are computed for sampled sequences only: the weights of the language-model head belong to
+	// the constant, its arithmetic does not belong to every token.
+	oneToken := features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1}
+	sampled := oneToken
+	sampled.NumSampledSeqs = 1
+	withKV := oneToken
+	withKV.KVReadTokens = 1
+	weightS := space.Roofline(&sampled).WeightS
+	linearS := space.Roofline(&oneToken).LinearS
+	kvS := space.Roofline(&withKV).KVS - space.Roofline(&oneToken).KVS
+	return [3]float64{weightS * 1e6, linearS * 1e6, kvS * 1e6}
 }

@@ -33,6 +33,8 @@ const (
 func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
 	assumed := rows.AssumedLag(steps.Run, steps.Dep)
 	p.Lag = result.RunLag{Lag: assumed}
+	// Only a cadence, the time between two starts of steps, has to be assigned to a batch. A duration
+	// is recorded with its own step.
 	if o.BetaTarget != coeff.Cadence || steps.Quality.Recorded == 0 {
 		p.Lag.Lag = 0
 		return nil
@@ -43,7 +45,7 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 	}
 	// Each lag assigns the intervals between steps to other batches. At the right one prompt steps are
 	// predicted best.
-	errs := make([]float64, MaxLags)
+	errs := make([]float64, MaxLags) // MAPE, by lag
 	for lag := range errs {
 		train, test, err := e.At(lag)
 		if err != nil {
@@ -80,7 +82,7 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 		return math.NaN()
 	}
 	rows.Clean([]*rows.Table{train}, rows.Relative)
-	train.HoldOut = make([]bool, train.Kept)
+	train.HoldOut = make([]bool, train.Kept) // every row trains: test is the hold-out here
 	pool := Pooled([]*rows.Table{train}, nil)
 	opt := RidgeOptions(FeatureTerms(space.BetaFeatures(), 1, PriorZero), EpsBetaUs, o)
 	opt.Workers = 1
@@ -108,7 +110,7 @@ func twoSmallest(v []float64) (best, second int) {
 	best, second = -1, -1
 	for i, x := range v {
 		switch {
-		case x != x:
+		case math.IsNaN(x):
 		case best < 0 || x < v[best]:
 			best, second = i, best
 		case second < 0 || x < v[second]:

@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Constants of the fit to a deployment's kernel times.
+// Constants of the fit to a deployment's kernel times (spec#library-terms).
 const (
 	libraryBatches = 450   // seeded, a third each of decode, mixed and prefill steps within the engine's limits
 	libraryFitted  = 300   // the others measure how well the terms represent the kernels
@@ -28,9 +28,10 @@ const (
 	offUnit        = 0.02  // relative error at which a batch keeps its weight
 	leastOff       = 0.005 // relative error below which weights grow no further
 	mostRegime     = 2     // largest factor on the weight of a regime that is represented worse than the others
+	regimePower    = 0.3   // power of a regime's error, relative to the mean, by which a pass changes its weight
 	regimeRows     = 3     // independent rows that the batches of a regime count as, because their errors are alike
 	unjudgedSD     = 0.15  // relative standard error of a step, for families of models without a measured server
-	mapeSD         = 1.25  // standard deviation over mean absolute error, of normal errors
+	mapeSD         = 1.25  // standard deviation over mean absolute error, of normal errors: sqrt(pi/2)
 )
 
 // tableSD are standard errors of an operator's time by how the tables cover it: repeats of
@@ -49,7 +50,7 @@ var tableSD = [...]float64{
 // that is slower than a later one was disturbed.
 var expertSpread = []library.Options{{Load: "power_law_1.01"}, {Load: "balanced"}, {RawExperts: true}}
 
-// slotBase is the 1-based position of the overhead's constant.
+// slotBase is the 1-based position of base_bias, the constant term of the overhead, among the alpha features.
 const slotBase = 4
 
 // libraryRegimes names the regimes in the order of Draws.
@@ -59,15 +60,15 @@ var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 // corrections alone, without a recording (spec#library-terms). The terms are those of version 1.2,
 // or of 1.3 if the model's layers need it. Code: not_in_library.
 //
-// The terms are fitted to the time of the kernels in 450 seeded batches, a third each of decode,
-// mixed and prefill steps. The fit minimises the sum of relative errors, by ten passes of weights
-// 1/error (at least 0.5 %); regimes with larger errors count up to twice; times are drawn towards
-// 1.2e6 us/s with lambda 0.001.
+// The terms are fitted to the time of the kernels in 300 seeded batches, a third each of decode,
+// mixed and prefill steps; 150 more measure how well the terms represent it. The fit minimises the sum
+// of relative errors, by ten passes of weights 1/error (at least 0.5 %); regimes with larger errors
+// count up to twice; times are drawn towards 1.2e6 us/s with lambda 0.001.
 //
 // The covariance is the sum of what could change these times: each correction's standard error; the
 // operators' errors by table and by how it covers them; and other loads of the experts. Each is
 // projected on the terms as the times are. A regime counts as three independent rows. Terms that no
-// batch shows keep 1e6 us/s and 300 us.
+// batch shows keep the standard errors of a fit without a library, 1e6 us/s and 300 us.
 func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 	step, err := library.Bound(d, library.Options{})
 	if err != nil {
@@ -92,11 +93,11 @@ func LibraryFor(d *deploy.Deployment) (*coeff.Set, error) {
 // kernelSums are drawn batches of a deployment, and the time that its kernels take for each.
 type kernelSums struct {
 	version features.Version
-	data    ridge.Data  // features, and the sum of the kernels' times
-	sources [][]float64 // by source of uncertainty: one standard error of each batch's time, us
-	weights []float64
-	fitted  []int32 // batches that are fitted
-	judging []int32 // the others
+	data    ridge.Data  // features, and the sum of the kernels' times, us; the regimes are those of Draws
+	sources [][]float64 // by source of uncertainty, then by batch: one standard error of its time, us
+	weights []float64   // of the batches
+	fitted  []int32     // batches that are fitted
+	judging []int32     // the others
 }
 
 // newKernelSums returns the sums of the times of the kernels in drawn batches.
@@ -112,16 +113,17 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 	s.data.P = len(space.BetaFeatures())
 	learned := library.Learned()
 	pricer := step.NewPricer()
-	theta := learned.On(d.Hardware.Name)
+	theta := learned.On(d.Hardware.Name) // the corrections: a step's time is theta times its parts
 	place := sourcesOf(step)
-	var others []*library.Pricer
+	var others []*library.Pricer // of the other loads of experts
 	for _, o := range expertSpread {
 		if other, err := library.Bound(d, o); err == nil { // else the tables have no such rows
 			others = append(others, other.NewPricer())
 		}
 	}
-	n := slices.Max(place) + 1
-	s.sources = make([][]float64, n+2*len(others))
+	// s.sources has the corrections first, then the tables of operators, then two for each other load.
+	firstLoad := slices.Max(place) + 1
+	s.sources = make([][]float64, firstLoad+2*len(others))
 	for k := range s.sources {
 		s.sources[k] = make([]float64, libraryBatches)
 	}
@@ -152,10 +154,10 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 			s.sources[place[k]][i] += tableSD[step.Operators[k].Reached] * us
 		}
 		for k, other := range others {
-			// Terms are not negative, so that more and less are projected apart.
-			more := other.Parts(&batch)[library.Experts] - pricer.Parts(&batch)[library.Experts]
-			s.sources[n+2*k][i] = max(0, more)
-			s.sources[n+2*k+1][i] = max(0, -more)
+			// The fit to a source has no negative terms, so that more time and less time are two sources.
+			moreUs := other.Parts(&batch)[library.Experts] - pricer.Parts(&batch)[library.Experts]
+			s.sources[firstLoad+2*k][i] = max(0, moreUs)
+			s.sources[firstLoad+2*k+1][i] = max(0, -moreUs)
 		}
 	}
 	s.fitted, s.judging = s.fitted[:libraryFitted], s.fitted[libraryFitted:]
@@ -192,8 +194,9 @@ func familySD(step *library.Step) float64 {
 	return unjudgedSD
 }
 
-// options returns the ridge options with a prior for time-like terms. The prior keeps terms that one
-// deployment does not separate near the hardware's peak, instead of making some of them 0.
+// options returns the ridge options with `towards`, us/s, as prior of the time-like terms; 0 for none.
+// The prior keeps terms that one deployment does not separate near the hardware's peak, instead of
+// making some of them 0.
 func (s *kernelSums) options(towards float64) ridge.Options {
 	o := ridge.DefaultOptions(s.data.P)
 	o.EpsUs = 1
@@ -220,7 +223,7 @@ func (s *kernelSums) project(us []float64, towards float64) ([]float64, error) {
 // would distort the other terms there.
 func (s *kernelSums) fit() ([]float64, error) {
 	even := slices.Clone(s.weights)
-	factor := slices.Repeat([]float64{1}, int(NumRegimes))
+	factor := slices.Repeat([]float64{1}, int(NumRegimes)) // on the weights of each regime
 	for pass := 0; ; pass++ {
 		beta, err := s.project(s.data.Y, nearPeak)
 		if err != nil || pass == libraryPasses {
@@ -230,9 +233,10 @@ func (s *kernelSums) fit() ([]float64, error) {
 		mean := max(leastOff, stat.Mean(missed))
 		// A regime whose errors are larger than the mean gains weight, so that none is given up.
 		for r, regimeError := range missed {
-			next := factor[r] * math.Pow(regimeError/mean, 0.3)
+			next := factor[r] * math.Pow(regimeError/mean, regimePower)
 			factor[r] = min(mostRegime, max(1./mostRegime, next))
 		}
+		// A squared error times 1/|error| is an absolute error.
 		for _, i := range s.fitted {
 			s.weights[i] = even[i] * factor[s.data.Regime[i]] * offUnit / max(leastOff, s.relativeError(beta, i))
 		}
@@ -247,17 +251,19 @@ func (s *kernelSums) relativeError(beta []float64, i int32) float64 {
 // covariance returns the covariance of the terms' errors: each source of uncertainty shifts the
 // times of the batches and therefore the terms fitted to them, and the terms do not represent the
 // times exactly. A direction that no batch determines keeps the uncertainty it has without a
-// library.
+// library. family is the relative standard error of all step times of the model's family.
 func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, error) {
 	terms := s.data.P
 	information := make([]float64, terms*terms)
 	sd := make([]float64, terms)
 	missed := s.medianErrors(beta, s.judging)
-	// Information of the batches: how exactly the terms can represent the times.
+	// Information of the batches: how exactly the terms can represent the times. The shares of the
+	// batches of a regime add up to regimeRows rows.
 	for _, i := range s.fitted {
 		row := s.data.Row(int(i))
 		errorUs := missed[s.data.Regime[i]] * s.data.Y[i]
-		weight := regimeRows * float64(NumRegimes) / float64(len(s.fitted)) / (errorUs * errorUs)
+		share := regimeRows * float64(NumRegimes) / float64(len(s.fitted))
+		weight := share / (errorUs * errorUs)
 		for k := range information {
 			information[k] += weight * row[k/terms] * row[k%terms]
 		}
@@ -273,6 +279,8 @@ func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, er
 			sd[j] = 1 / math.Sqrt(information[j*terms+j])
 		}
 	}
+	// The matrix is inverted with a diagonal of ones, because the units of the terms differ by orders of
+	// magnitude.
 	for j := range terms {
 		for k := range terms {
 			information[j*terms+k] *= sd[j] * sd[k]
@@ -304,7 +312,7 @@ func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, er
 	return out, nil
 }
 
-// medianErrors returns the median absolute relative errors of batches, by regime.
+// medianErrors returns the median absolute relative errors of batches, by regime, rounded to 0.0001.
 func (s *kernelSums) medianErrors(beta []float64, batches []int32) []float64 {
 	var byRegime [NumRegimes][]float64
 	for _, i := range batches {
@@ -377,9 +385,8 @@ func (s *kernelSums) set(d *deploy.Deployment, step *library.Step, beta []float6
 	for i := range overhead.Coefficients {
 		overhead.Coefficients[i].Identified = coeff.PriorOnly
 	}
-	us, _ := learned.Value(library.NumStep, "")
 	base := &overhead.Coefficients[slotBase-1]
-	base.Value = us
+	base.Value = learned.OverheadUs()
 	base.Identified = coeff.BetweenConfigs
 	base.Evidence = "silicon"
 	for r, name := range libraryRegimes {

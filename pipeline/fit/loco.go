@@ -21,14 +21,14 @@ import (
 // cross-validated in the same way; the published fit has them if they lower the median error.
 func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 	if len(s.Pool.Configs) < 2 {
-		Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
+		ApplyDeploymentFactors(s, f.namesOf(s, (*deploy.Deployment).Label), out)
 		return nil
 	}
 	frozen := f.frozenLoco(s)
 	hw := f.namesOf(s, hardwareName)
-	var pooled []result.Loco
+	var withFactors []result.Loco
 	for c, key := range s.Pool.Configs {
-		if s.Pool.saturatedConfig(key) {
+		if s.Pool.saturatedConfig(key) { // has rows near preemptions only, which are not typical
 			continue
 		}
 		beta, err := f.leaveOut(s, int32(c))
@@ -36,7 +36,7 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 			return err
 		}
 		pred := ridge.Predict(s.Train, beta)
-		factor := OfDevice(Devices(s.Train, pred, hw, int32(c)), hw[c])
+		factor := FactorOfDevice(DeviceFactors(s.Train, pred, hw, int32(c)), hw[c])
 		plain := locoEntry(key, trainErrors(s, pred, int32(c)))
 		scaled := locoEntry(key, trainErrors(s, Scaled(pred, factor), int32(c)))
 		if frozen != nil {
@@ -44,25 +44,27 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 			scaled.MAPEFrozen10 = result.OrNull(frozen[c])
 		}
 		out.Loco = append(out.Loco, plain)
-		pooled = append(pooled, scaled)
+		withFactors = append(withFactors, scaled)
 		f.progress.Report("leave-one-configuration-out", int64(c+1), int64(len(s.Pool.Configs)), "fits")
 	}
-	Deployments(s, f.namesOf(s, (*deploy.Deployment).Label), out)
+	// After the loop, because its fits start from the common coefficients without factors.
+	ApplyDeploymentFactors(s, f.namesOf(s, (*deploy.Deployment).Label), out)
 	out.LocoMedian, out.LocoWorst = locoMAPEs(out.Loco)
-	median, worst := locoMAPEs(pooled)
+	median, worst := locoMAPEs(withFactors)
 	devicesHelp := median != nil && out.LocoMedian != nil && *median < *out.LocoMedian
 	if s.Frozen == nil && devicesHelp {
 		out.LocoPlain = &result.LocoSummary{Median: out.LocoMedian, Worst: out.LocoWorst}
-		out.Loco = pooled
+		out.Loco = withFactors
 		out.LocoMedian = median
 		out.LocoWorst = worst
-		out.HardwareFactors = Devices(s.Train, ridge.Predict(s.Train, s.Fit.Beta), hw, -1)
+		out.HardwareFactors = DeviceFactors(s.Train, ridge.Predict(s.Train, s.Fit.Beta), hw, -1)
 	}
 	return nil
 }
 
-// leaveOut fits the model without configuration c, polished like the published fit, and returns its
-// coefficients.
+// leaveOut fits the model without configuration c, reweighted like the published fit, and returns its
+// coefficients. Rows keep their weights, so that the published fit and this one minimise the same loss
+// on the rows they share.
 func (f *fitter) leaveOut(s *Solved, c int32) ([]float64, error) {
 	rest := rowsWhere(s.Train.Config, func(k int32) bool { return k != c })
 	sub := s.Train.Subset(rest)
@@ -90,7 +92,8 @@ func rowsWhere(labels []int32, keep func(int32) bool) []int32 {
 }
 
 // frozenLoco returns the cross-validated MAPE of every configuration of s under the frozen
-// recipe on 1.0 features of the same cadence rows; nil when no run has such rows.
+// recipe on 1.0 features of the same cadence rows, NaN for a configuration without one; nil when no
+// run has such rows. It shows what version 1.1 gains over 1.0, the first specification.
 func (f *fitter) frozenLoco(s *Solved) []float64 {
 	if f.o.Spec == features.V10 {
 		return nil

@@ -115,6 +115,8 @@ func nativeConfigs(fit *result.Fit, val *result.Validation) []coeff.Config {
 				own.Samples += int64(r.Rows)
 			}
 		}
+		// A set of a version for unlike layers has the sums over the layers with it, so that a program can
+		// predict without the model's layers (spec#layer-sums).
 		if features.Layered(coeff.Version(fit.Beta.SpecVersion)) {
 			own.Layers = own.Deployment.LayerSums()
 			if val != nil {
@@ -145,8 +147,11 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 		VLLMVersions: distinct(fit.Configs, func(d *deploy.Deployment) string { return d.Engine.VLLMVersion }),
 		TPs:          distinct(fit.Configs, func(d *deploy.Deployment) int64 { return d.TP }),
 
-		Date: fit.TrainingDate, Samples: int64(fit.Beta.Rows.Kept), Lambda: valueOr(fit.Beta.Lambda, 0),
-		Gamma: valueOr(fit.Beta.GammaEMA, defaultGamma), HoldOutRMSE: map[string]float64{},
+		Date:        fit.TrainingDate,
+		Samples:     int64(fit.Beta.Rows.Kept),
+		Lambda:      valueOr(fit.Beta.Lambda, 0),
+		Gamma:       valueOr(fit.Beta.GammaEMA, defaultGamma),
+		HoldOutRMSE: map[string]float64{}, // us, by target
 	}
 	if !fit.Options.RefitAll {
 		t.Samples -= int64(fit.Beta.Rows.Holdout)

@@ -243,7 +243,7 @@ func TestQueuesOfDeployments(t *testing.T) {
 		}
 	}
 	names := make([]string, len(a.s.Pool.Configs))
-	few, err := a.waitsOf("none", names)
+	few, err := a.fitWaitsOf("none", names)
 	if err != nil || few.Lambda != nil || few.Rows != 0 || !slices.Equal(few.Values, a.s.Fit.Beta) {
 		t.Errorf("no rows: got %+v, %v, want the common coefficients", few, err)
 	}

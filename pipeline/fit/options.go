@@ -20,10 +20,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Recipes (spec#recipe).
+// Recipes: how rows are cleaned and weighted, and how lambda is chosen (spec#recipe).
 const (
-	Relative = "relative"
-	Frozen   = "frozen"
+	Relative = "relative" // relative errors count
+	Frozen   = "frozen"   // that of earlier coefficients (spec 1.0), kept unchanged so that they can be made again
 )
 
 // Priors of the time-like coefficients.
@@ -72,8 +72,8 @@ type Options struct {
 	Rows func(*Dump) error
 
 	OneConfig bool // all runs have one configuration: no leave-one-configuration-out
-	BetaOnly  bool // only rows and coverage of the step time are needed
-	noDelays  bool // rows of the step time alone, slice by slice
+	BetaOnly  bool // only rows and coverage of the step time are needed, of whole runs (no slices)
+	noDelays  bool // rows of the step time alone, slice by slice, for ChooseRecipe
 }
 
 // DefaultOptions returns the options of spec 1.1.
@@ -109,6 +109,7 @@ const MinBootstraps = 50
 
 // Resolve returns the options with defaults set, and an error for one out of range.
 func (o Options) Resolve() (Options, error) {
+	// The prior and the version come first, because the defaults below depend on the version.
 	o.Prior = cmp.Or(o.Prior, PriorZero)
 	if o.FromSets() && (o.Spec == "" || o.Spec == features.V11) {
 		o.Spec = features.V12 // sets with a covariance have at least this version
@@ -201,7 +202,7 @@ func (o *Options) Others() bool {
 	return slices.ContainsFunc(o.Models, func(name string) bool { return name != Roofline })
 }
 
-// FromSets reports whether the prior is a coefficient set.
+// FromSets reports whether the prior is a coefficient set: the library's or that of a file.
 func (o *Options) FromSets() bool { return o.Prior != PriorZero && o.Prior != PriorRoofline }
 
 // isRegularFile reports whether there is a regular file at the path.

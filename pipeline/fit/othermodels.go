@@ -40,14 +40,17 @@ var linear3Terms = []features.Term{
 	{Name: "gamma", Unit: "us/token", Doc: "KV tokens read: the context of every sequence, its new tokens included"},
 }
 
-// BasisTerms returns the non-negative terms of a basis. The constant of a fit over
-// several configurations is penalised like the bias.
+// constantPenalty is the penalty factor of a constant in a fit over several configurations, as that of
+// the bias (features.Feature.PenaltyIn): it must not take the differences between configurations.
+const constantPenalty = 100
+
+// BasisTerms returns the non-negative terms of a basis, of which each is one of the parameterisations
+// above except roofline.
 func BasisTerms(name string, configs int) []Term {
-	list, constant := features.BlackboxBeta, 0
+	list := features.BlackboxBeta
 	switch name {
 	case TrainedPhysics:
 		list = features.TrainedPhysicsBeta()
-		constant = features.PerStep
 	case Linear3:
 		list = linear3Terms
 	}
@@ -56,14 +59,17 @@ func BasisTerms(name string, configs int) []Term {
 		out[j] = Term{Name: t.Name, Unit: t.Unit, penalty: 1, PerUs: t.Unit == "dimensionless"}
 	}
 	if configs > 1 && name == TrainedPhysics {
-		out[constant].penalty = 100
+		out[features.PerStep].penalty = constantPenalty
 	}
-	out[constant].Constant = name == Linear3
+	if name == Linear3 {
+		out[0].Constant = true // alpha
+	}
 	return out
 }
 
-// Vectorizer returns the basis of a parameterisation; nil for roofline, which reads
-// the physics features.
+// Vectorizer returns the basis of a parameterisation, the function from a step to its features; nil for
+// roofline, which reads the physics features. It returns an error for a deployment that the
+// parameterisation does not describe.
 func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 	switch name {
 	case Linear3:
@@ -83,8 +89,8 @@ func Vectorizer(name string, space *features.Space) (*rows.Vectorizer, error) {
 	return nil, nil
 }
 
-// summed returns a basis computed from the sums of a batch. Steps without known requests are an error,
-// because sums need them.
+// summed returns a basis of p features that beta computes from the sums of a batch. Steps without known
+// requests are an error, because sums need them.
 func summed(p int, beta func(*features.Step, []float64)) *rows.Vectorizer {
 	step := func(_ *features.StepInput, members []trace.Member, x []float64) (features.Hits, error) {
 		if len(members) == 0 {
@@ -200,8 +206,10 @@ func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, e
 		return nil, fmt.Errorf("no training rows with known requests")
 	}
 	s := &Solved{Pool: p, Terms: BasisTerms(name, len(p.Configs))}
+	// The other models are always fitted by the default recipe and objective, whatever the first one has.
 	o := f.o
-	o.Recipe, o.Objective = Relative, ""
+	o.Recipe = Relative
+	o.Objective = ""
 	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, o)
 	sel, err := ridge.Select(p.TrainData(), s.Opt)
 	if err != nil {
@@ -251,6 +259,7 @@ func (f *fitter) roofline() (*result.Model, error) {
 	if f.o.Spec.Base() == features.V10 {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")
 	}
+	// Nothing is solved: a Solved with given coefficients is judged like a fitted one.
 	pool := f.beta
 	solved := &Solved{Pool: pool, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(pool.Configs), PriorZero)}
 	solved.Opt = RidgeOptions(solved.Terms, EpsBetaUs, f.o)
@@ -274,13 +283,14 @@ func (f *fitter) roofline() (*result.Model, error) {
 	solved.Pred = ridge.Predict(solved.Data, solved.Fit.Beta)
 	solved.Judge(out, false, f.o.Workers)
 	for c, key := range pool.Configs {
-		var pred, y float64
+		var peakUs, measuredUs float64
 		for i, k := range solved.Data.Config {
 			if k == int32(c) {
-				pred, y = pred+solved.Pred[i], y+solved.Data.Y[i]
+				peakUs += solved.Pred[i]
+				measuredUs += solved.Data.Y[i]
 			}
 		}
-		out.Utilisation = append(out.Utilisation, result.Utilisation{Config: key, Share: pred / y})
+		out.Utilisation = append(out.Utilisation, result.Utilisation{Config: key, Share: peakUs / measuredUs})
 	}
 	return out, nil
 }

@@ -1,8 +1,8 @@
 package fit
 
 // This file fits the overhead, the time that the API server takes before a request is queued. It is
-// known only within intervals, because vLLM stamps QUEUED between two steps only (spec#overhead,
-// spec#interval-fit).
+// known only within intervals, because vLLM stamps QUEUED between two steps only: a request that came
+// during a step may have waited for its end (spec#overhead, spec#interval-fit).
 
 import (
 	"fmt"
@@ -32,9 +32,11 @@ var spreads = []float64{3, 10, 30, overheadSpreadUs}
 
 // overheadOptions sets what the fit of the overhead has in addition to spec#interval-fit: the most
 // likely scatter about its prediction, a penalty toward the best constant overhead, and the choice
-// of lambda by the smallest score within folds (docs/decisions/0012).
+// of lambda by the smallest score within folds (docs/decisions/0012). fs are the features of the
+// model, b the intervals of the training rows.
 func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data, b ridge.Bounds) {
 	o.SmallestWithin = true
+	// A constant is known up to a factor: 1 for the constant feature, 0 for all others.
 	o.Anchor = make([]float64, len(fs))
 	for j, f := range fs {
 		if f.Kind == features.Constant {
@@ -58,7 +60,8 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	return f.solveIntervals(a, f.gamma, list)
 }
 
-// solveIntervals returns the fit of the given rows at a gamma and its lambda.
+// solveIntervals fits the given rows of the pool at a gamma and its lambda, as a whole and by
+// deployment. It sets the fields of a and of a.s that Solved.SolveRelative sets for other targets.
 func (f *fitter) solveIntervals(a *alphaFit, gamma int, list []int32) error {
 	s := a.s
 	s.Variant = gamma
@@ -75,7 +78,7 @@ func (f *fitter) solveIntervals(a *alphaFit, gamma int, list []int32) error {
 	s.Censored = &fit
 	a.passes = fit.Passes
 	s.Pred = clipped(ridge.Predict(s.Data, s.Fit.Beta))
-	return f.overheadOn(a)
+	return f.fitOverheadByDeployment(a)
 }
 
 // nestOverhead adds to the selection at the chosen gamma the fits with two configurations held out at a
@@ -116,11 +119,11 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 	}
 }
 
-// overheadOn fits every deployment of a pooled fit again on its own rows. The penalty pulls to the
+// fitOverheadByDeployment fits every deployment of a pooled fit again on its own rows. The penalty pulls to the
 // best multiple of the common coefficients (partial pooling). What an API server does before the
 // engine gets a request hardly depends on the engine, so features of the step do not predict it from
 // one model to another.
-func (f *fitter) overheadOn(a *alphaFit) error {
+func (f *fitter) fitOverheadByDeployment(a *alphaFit) error {
 	s := a.s
 	names := f.namesOf(s, (*deploy.Deployment).Label)
 	labels := slices.Compact(slices.Sorted(slices.Values(names)))
@@ -129,7 +132,7 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 	}
 	common := slices.Clone(s.Fit.Beta)
 	for _, label := range labels {
-		own, err := a.deployment(label, names, common)
+		own, err := a.fitOverheadOf(label, names, common)
 		if err != nil {
 			return fmt.Errorf("%s: %w", label, err)
 		}
@@ -143,9 +146,9 @@ func (f *fitter) overheadOn(a *alphaFit) error {
 	return nil
 }
 
-// deployment returns the coefficients of a fit to the training rows of one deployment. If they are
+// fitOverheadOf returns the coefficients of a fit to the training rows of one deployment. If they are
 // too few for the folds, they are the common ones.
-func (a *alphaFit) deployment(label string, names []string, common []float64) (*result.DeploymentCoefficients, error) {
+func (a *alphaFit) fitOverheadOf(label string, names []string, common []float64) (*result.DeploymentCoefficients, error) {
 	s := a.s
 	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })
 	out := &result.DeploymentCoefficients{Deployment: label, Values: common, Rows: len(mine)}

@@ -1,5 +1,7 @@
 package fit
 
+// This file joins the rows of all runs for package ridge, and keeps what its labels mean.
+
 import (
 	"math"
 	"slices"
@@ -11,15 +13,16 @@ import (
 
 // Pool is the rows of all runs as one ridge.Data, together with the tables that they come from.
 // Runs are sorted by id, and the rows of a run by time. The tables share their features, targets
-// and weights with the pool.
+// and weights with the pool. Package ridge knows runs and configurations by labels, their positions in
+// Runs and Configs.
 type Pool struct {
-	Tables  []*rows.Table // per used run
+	Tables  []*rows.Table // of each run that has rows
 	Runs    []string      // label -> run id
 	Configs []string      // label -> configuration key
-	Gammas  []float64     // of the variants of data, or the tables' own
+	Gammas  []float64     // of the variants of Data, or the default one
 	Data    *ridge.Data
-	Train   []int32 // rows outside the hold-out
-	Hold    []int32 // hold-out rows
+	Train   []int32 // positions in Data of the rows outside the hold-out, ascending
+	Hold    []int32 // and of those of the hold-out
 }
 
 // Pooled returns one table for each run joined into one. gammas are the smoothing factors to choose
@@ -100,6 +103,7 @@ func (p *Pool) config(key string) int32 {
 // variants adds to the data, for every gamma, the values of the columns that depend on it: the
 // features of the preemption average.
 func (p *Pool) variants(gammas []float64) {
+	// The runs may have different such columns: one without preemptions has none.
 	var cols []int
 	for _, t := range p.Tables {
 		for _, v := range t.Variants {
@@ -119,7 +123,8 @@ func (p *Pool) variants(gammas []float64) {
 	}
 }
 
-// saturated reports whether only a run's rows near preemptions take part (spec#saturation).
+// saturated reports whether only a run's rows near preemptions take part (spec#saturation): rows were
+// dropped as saturated, and as those that stay never belong to the hold-out, there is none.
 func (p *Pool) saturated(run int32) bool {
 	t := p.Tables[run]
 	return t.DroppedFor(rows.Saturated) > 0 && !slices.Contains(t.HoldOut, true)
@@ -138,14 +143,14 @@ func (p *Pool) saturatedConfig(key string) bool {
 // rowOf returns the table of row i of the pool, and the position of the row in it.
 func (p *Pool) rowOf(i int32) (t *rows.Table, row int) {
 	k := p.Data.Run[i]
-	first, _ := slices.BinarySearch(p.Data.Run, k)
+	first, _ := slices.BinarySearch(p.Data.Run, k) // labels ascend with the rows
 	return p.Tables[k], int(i) - first
 }
 
 // TrainData returns the rows outside the hold-out.
 func (p *Pool) TrainData() *ridge.Data { return p.Data.Subset(p.Train) }
 
-// Bounds returns the intervals of the given rows.
+// Bounds returns the intervals that contain the overheads of the given rows.
 func (p *Pool) Bounds(list []int32) ridge.Bounds {
 	var b ridge.Bounds
 	for _, i := range list {
@@ -157,7 +162,8 @@ func (p *Pool) Bounds(list []int32) ridge.Bounds {
 }
 
 // embargo returns how many rows before a validation block are excluded from training, for every gamma:
-// as many as the preemption average with the longest memory extends over (spec#folds).
+// as many as the preemption average with the longest memory extends over (spec#folds). Otherwise the
+// features of a validation row would still contain preemptions of training rows.
 func embargo(rowsPerStep float64) int {
 	return int(math.Ceil(features.MemorySteps * rowsPerStep))
 }

@@ -1,5 +1,8 @@
 package fit
 
+// This file draws the step-time coefficients to a prior, the mean and covariance of coefficient sets
+// (--prior library or a file), and describes what prior and data each contribute.
+
 import (
 	"errors"
 	"fmt"
@@ -67,7 +70,7 @@ func (f *fitter) setPrior(s *Solved) error {
 		if err != nil {
 			return fmt.Errorf("--prior %s: %w", f.o.Prior, err)
 		}
-		known := len(set.Covariance) // terms of the set; those that are tried out come after them
+		known := len(set.Covariance) // terms of the set; of a set of 1.2, later versions have more after them
 		if !priorFits(set, f.o.Spec, p) {
 			return trace.Errorf(rows.BadOption, "--prior %s: got a set of version %s with %d rows of covariance, want version %s with %d",
 				f.o.Prior, set.SpecVersion, known, f.o.Spec, p)
@@ -86,7 +89,7 @@ func (f *fitter) setPrior(s *Solved) error {
 			}
 		}
 	}
-	for _, m := range means { // the sets of the configurations differ
+	for _, m := range means { // the covariance between the sets of the configurations
 		for j := range p {
 			for k := range p {
 				prior.cov[j*p+k] += (m[j] - prior.mean[j]) * (m[k] - prior.mean[k]) / n
@@ -103,8 +106,8 @@ func (f *fitter) setPrior(s *Solved) error {
 func (f *fitter) uncalibratedError(s *Solved) float64 {
 	train := s.Pool.TrainData().With(f.gamma)
 	weights := ridge.Weights(train, s.Opt)
-	squares := 0.0
-	sum := 0.0
+	squares := 0.0 // sum of w*(y - prediction)^2
+	sum := 0.0     // sum of w*y^2
 	for c, mean := range f.prior.means {
 		var list []int32
 		for i, config := range train.Config {
@@ -130,7 +133,8 @@ func priorFits(set *coeff.Set, v features.Version, terms int) bool {
 }
 
 // apply puts the prior into the options of the model: terms that no set has get a wide prior, the
-// covariance is inverted, and lambda follows from the noise of the rows.
+// covariance is inverted, and lambda follows from the noise of the rows. That is the only lambda, so
+// nothing is left to choose (spec#posterior).
 func (prior *libraryPrior) apply(s *Solved) error {
 	p := len(s.Terms)
 	for j, t := range s.Terms {
@@ -152,7 +156,7 @@ func (prior *libraryPrior) apply(s *Solved) error {
 		for k := range p {
 			scaled[j*p+k] = prior.cov[j*p+k] / (sd[j] * sd[k])
 		}
-		scaled[j*p+j] += 1e-6 // models span fewer directions than there are terms
+		scaled[j*p+j] += 1e-6 // a covariance of few sets and sources has fewer directions than there are terms
 	}
 	precision := stat.Inverse(scaled, p)
 	if precision == nil {
@@ -166,7 +170,7 @@ func (prior *libraryPrior) apply(s *Solved) error {
 	s.Opt.Prior = prior.mean
 	s.Opt.Precision = precision
 	s.Opt.Posterior = true
-	lambda, err := s.Pool.TrainData().With(0).NoiseLambda(s.Opt, prior.cov)
+	lambda, err := s.Pool.TrainData().With(0).NoiseLambda(s.Opt, prior.cov) // one lambda serves every gamma
 	s.Opt.Lambdas = []float64{lambda}
 	return err
 }
@@ -228,8 +232,10 @@ func (f *fitter) contradictions(s *Solved) []trace.Finding {
 			if s.Train.Config[i] != int32(c) {
 				continue
 			}
+			// The prior's prediction of the row, and its variance x' cov x.
 			x := s.Train.Row(i)
-			mean, variance := ridge.Dot(x, prior.mean), 0.0
+			mean := ridge.Dot(x, prior.mean)
+			variance := 0.0
 			for j, u := range x {
 				if u != 0 {
 					variance += u * ridge.Dot(x, prior.cov[j*p:(j+1)*p])

@@ -14,7 +14,7 @@ import (
 )
 
 // mostFromPrior is the largest error of the library's prior, as a multiple of the error without a
-// prior, at which the prior is kept.
+// prior, at which the prior is kept in any case.
 const mostFromPrior = 1.5
 
 // ChooseRecipe compares the step time under the options o, whose prior is the library's, with that
@@ -97,7 +97,8 @@ func scoreRecipe(ctx context.Context, sources []Source, o Options) (score result
 		HeldOut: part,
 		Parts:   len(errs),
 	}
-	// Of several configurations each is held out whole, which a fit of the others knows less of than of its own.
+	// The library's own error is compared with blocks of known configurations only: a configuration that was
+	// held out whole is predicted by a fit of others, which may well be worse than the library.
 	if f.prior != nil && part == result.HeldOutBlocks {
 		score.Uncalibrated = result.OrNull(f.uncalibratedError(s))
 	}
@@ -119,8 +120,9 @@ func heldOutScores(sel *ridge.Selection) (scores []float64, part string) {
 	return sel.Grid[sel.Index].FoldScores, result.HeldOutBlocks
 }
 
-// withRowsOf returns the sources with the stored rows that a recipe with this prior can use: rows are
-// stored for the library's.
+// withRowsOf returns the sources with the stored rows (Source.Rows) that a recipe with this prior can
+// use. Rows are stored for the library's; the recipe without a prior has another version of the
+// features, and makes its rows from the recordings.
 func withRowsOf(sources []Source, prior string) []Source {
 	out := make([]Source, len(sources))
 	for i, s := range sources {

@@ -1,5 +1,9 @@
 package fit
 
+// This file makes the rows of one run: it rebuilds the batches, excludes saturated spans, measures the
+// lag and makes a table for each target. A run that is too long for memory is made slice by slice, and
+// the tables of its slices are joined.
+
 import (
 	"fmt"
 	"math"
@@ -26,10 +30,10 @@ type Run struct {
 	Blocks   []result.CrossBlocks // of time, which fits leave out in turn
 	Coverage rows.Coverage        // of the steps; only with Options.BetaOnly
 
-	kept   int         // beta rows
-	noRows string      // Reason if the run has no beta rows: the most frequent drop
-	steps  *rows.Steps // for rows under other bases; rebuilt by Again
-	space  *features.Space
+	kept   int             // beta rows
+	noRows string          // Reason if the run has no beta rows: the most frequent drop
+	steps  *rows.Steps     // for rows under other bases; rebuilt by Again
+	space  *features.Space // features of the fit's version on the run's deployment
 }
 
 // Load returns one run with its batches rebuilt, its lag (steps from schedule() to the execution)
@@ -39,7 +43,8 @@ func Load(src Source, o Options) (*Run, *rows.Steps, *features.Space, error) {
 }
 
 // loadSlice does what Load does for one slice of a run. The lag and the audit are those of its
-// first slice, so that all rows of a run have one lag; before is nil for that one.
+// first slice, so that all rows of a run have one lag. before are the slices before this one, joined;
+// nil for the first.
 func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features.Space, error) {
 	run, err := src.Load()
 	if err != nil {
@@ -58,8 +63,8 @@ func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features
 	if src.Judge != nil {
 		p.excludeSaturated(run, o)
 	}
-	rate := src.Deployment.Tracing.JourneySampleRate
-	p.Covered = coveredBy(run, p.Spans, rate.OK && rate.V < 1)
+	tracedShare := src.Deployment.Tracing.JourneySampleRate
+	p.Covered = coveredBy(run, p.Spans, tracedShare.OK && tracedShare.V < 1)
 	p.Blocks = rows.Blocks(run, &src.Deployment)
 	steps, err := rows.Rebuild(run, &src.Deployment, o.Spec)
 	if err != nil {
@@ -93,7 +98,7 @@ func Make(src Source, o Options, gammas []float64) (*Run, error) {
 	})
 }
 
-// makePart returns a slice, or a whole run that is not sliced, with its tables.
+// makePart returns a slice, or a whole run that is not sliced, with its tables; before as in loadSlice.
 func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error) {
 	p, steps, space, err := loadSlice(src, o, before)
 	if err != nil {
@@ -131,7 +136,7 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 // joining it to the previous ones; done may remove the tables of the slice.
 func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
 	err = visitParts(src, o, func(src Source) error {
-		q, err := makePart(src, o, gammas, p)
+		q, err := makePart(src, o, gammas, p) // p: the slices before
 		if err == nil {
 			err = done(q)
 		}
@@ -148,7 +153,7 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 	if err != nil {
 		return nil, err
 	}
-	p.Src = src
+	p.Src = src // that of the whole run; the visit's is gone
 	if p.Reason == "" && p.kept == 0 {
 		p.Reason = p.noRows
 		p.Findings = append(p.Findings, trace.Findingf(CodeNoRows, "%s: %s", src.ID, p.Reason))
@@ -156,7 +161,7 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 	return p, nil
 }
 
-// join adds the next slice of the run.
+// join adds the next slice of the run. The run is saturated if every slice is.
 func (p *Run) join(q *Run) {
 	p.Saturated = p.Saturated && q.Saturated
 	p.Spans = append(p.Spans, q.Spans...)
@@ -258,8 +263,8 @@ func (p *Run) checkSupports10(steps *rows.Steps) error {
 
 // frozenTable makes the run's cadence rows with 1.0 features. It returns an error if
 // the steps lack an input of these.
-func (p *Run) frozenTable(as *rows.Steps, o Options) (*rows.Table, error) {
-	steps, err := as.As(features.V10)
+func (p *Run) frozenTable(ofSpec *rows.Steps, o Options) (*rows.Table, error) {
+	steps, err := ofSpec.As(features.V10)
 	if err != nil {
 		return nil, err
 	}
@@ -299,10 +304,11 @@ func (p *Run) excludeSaturated(run *trace.Run, o Options) {
 	p.Spans = spans
 }
 
-// excludeSaturatedSlice excludes a saturated slice, or the saturated spans of another.
+// excludeSaturatedSlice excludes a saturated slice, or the saturated spans of another. It gives the
+// slice no Reason: the run is fitted as long as another slice has rows.
 func (p *Run) excludeSaturatedSlice(run *trace.Run, o Options) {
 	slice := run.Slice
-	asked := *run // with the requests that arrived in the slice
+	asked := *run // only with the requests that arrived in the slice, not those around it
 	asked.Requests = nil
 	for i := range run.Requests {
 		if run.AsksFor(&run.Requests[i]) {

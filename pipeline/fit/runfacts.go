@@ -1,5 +1,8 @@
 package fit
 
+// This file has the facts of a run that are no rows, and describes runs and configurations with them
+// in fit.json.
+
 import (
 	"slices"
 	"time"
@@ -25,10 +28,11 @@ type runFacts struct {
 	Lengths    lengths              `json:"requests"`
 }
 
-// describeRuns fills the runs and configurations of the document; ids are those of the runs.
+// describeRuns fills the runs and configurations of the document; ids are those of the runs. A run
+// that the fit excludes is listed, and belongs to no configuration.
 func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
 	var latest int64
-	sums := map[string]*lengths{}
+	sums := map[string]*lengths{} // by key of the configuration
 	for i, r := range runs {
 		latest = max(latest, r.WallNs)
 		out.Runs = append(out.Runs, result.FitRun{
@@ -57,21 +61,21 @@ func describeRuns(out *result.Fit, ids []string, runs []*runFacts) {
 		sums[r.Config].add(r.Lengths)
 	}
 	out.TrainingDate = DateOf(latest)
-	named := map[string]int{}
+	withLabel := map[string]int{} // configurations by label
 	for _, c := range out.Configs {
-		named[c.Label]++
+		withLabel[c.Label]++
 	}
 	for k := range out.Configs {
 		c := &out.Configs[k]
-		if named[c.Label] > 1 {
+		if withLabel[c.Label] > 1 {
 			c.Label = c.Key // two configurations never have one label
 		}
 		c.MeanPromptTokens, c.MeanOutputTokens = sums[c.Key].means()
 	}
 }
 
-// lengths are the number of finished requests, and the sums of their prompt and of
-// their output tokens.
+// lengths are [0] the number of finished requests, [1] the sum of their prompt tokens and [2] of their
+// output tokens. Stored rows and Gram files have them as this array.
 type lengths [3]int64
 
 // add adds the counts of another part of the run.

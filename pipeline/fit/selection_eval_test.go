@@ -261,9 +261,9 @@ func heldOutErrors(t *testing.T, group string, sources []Source) *heldOut {
 		switch rule.factors {
 		case ofSums:
 			byRun := totalsByRun(s)
-			poolFactors(s, p.Configs, byRun, logsOfTotals(byRun), &result.Model{})
+			poolFactors(s, p.Configs, byRun, runFactorLogs(byRun), &result.Model{})
 		case ofBlocks:
-			Deployments(s, p.Configs, &result.Model{})
+			ApplyDeploymentFactors(s, p.Configs, &result.Model{})
 		}
 		var m result.Model
 		s.Judge(&m, false, 0)
@@ -356,7 +356,7 @@ func TestEvalRecipes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			Deployments(st.Model, st.Model.Pool.Configs, &result.Model{})
+			ApplyDeploymentFactors(st.Model, st.Model.Pool.Configs, &result.Model{})
 			var m result.Model
 			st.Model.Judge(&m, false, 0)
 			mape[k] = *m.Holdout.MAPE

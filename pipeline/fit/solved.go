@@ -1,5 +1,8 @@
 package fit
 
+// This file solves a linear model on a pool by either recipe: it chooses lambda by cross-validation and
+// fits the training rows with it.
+
 import (
 	"fmt"
 	"slices"
@@ -15,19 +18,19 @@ type Solved struct {
 	Terms    []Term
 	Pool     *Pool
 	Opt      ridge.Options
-	Variant  int
-	Sel      *ridge.Selection // nil for the frozen recipe and for fixed coefficients
-	Frozen   *ridge.FrozenFit // Frozen recipe
-	Fit      ridge.Fit        // what is published
-	Polish   *ridge.Polish
-	Censored *ridge.CensoredFit // interval targets
+	Variant  int                // position of the chosen gamma in Pool.Gammas
+	Sel      *ridge.Selection   // scores at that gamma; nil for the frozen recipe and for fixed coefficients
+	Frozen   *ridge.FrozenFit   // Frozen recipe; nil: relative
+	Fit      ridge.Fit          // what is published
+	Polish   *ridge.Polish      // the reweighting passes; nil: none
+	Censored *ridge.CensoredFit // interval targets (the overhead); nil: others
 	Weights  []float64          // of the training rows (spec#weights)
 	Data     *ridge.Data        // all rows at the chosen gamma
 	Train    *ridge.Data        // training rows at the chosen gamma
-	Pred     []float64          // of every row of data
-	on       [][]float64        // coefficients by configuration; nil: Fit.Beta for all
+	Pred     []float64          // us, of every row of Data
+	on       [][]float64        // coefficients by configuration, with factors (ScaleBy); nil: Fit.Beta for all
 	Findings []trace.Finding
-	forms    []form // in which the step time was fitted; nil: one
+	forms    []form // in which the step time was fitted (spec#forms); nil: one
 	form     int    // the chosen one
 }
 
@@ -40,7 +43,8 @@ func (s *Solved) Names() []string {
 	return names
 }
 
-// Selections are the cross-validation scores of one model for every gamma.
+// Selections are the cross-validation scores of one model for every gamma, by the recipe it is fitted
+// with; the other one is nil.
 type Selections struct {
 	Rel    []ridge.Selection // relative recipe
 	Frozen []ridge.FrozenFit // Frozen recipe
@@ -63,7 +67,8 @@ func (m Selections) scores(gammas []float64) []ridge.Selection {
 	return out
 }
 
-// Choose returns the scores of the grid, for every gamma, of a target whose value is known.
+// Choose returns the scores of the grid, for every gamma, of a target whose value is known (not within
+// an interval). name is that of the model, for errors.
 func (s *Solved) Choose(recipe, name string) (m Selections, err error) {
 	train := s.Pool.TrainData()
 	if recipe == Relative {
@@ -130,8 +135,8 @@ func (s *Solved) SolveAt(m Selections, gamma int, refitAll bool) error {
 }
 
 // SolveRelative fits the training rows (all rows with refitAll) at one gamma, the variant, with the
-// lambda that sel chose, and reweights them toward the absolute relative error. It sets Fit, and Pred
-// for all rows.
+// lambda that sel chose, and reweights them toward the absolute relative error. It sets the fields that
+// describe the answer, with Pred for all rows.
 func (s *Solved) SolveRelative(variant int, sel *ridge.Selection, refitAll bool) error {
 	s.Variant, s.Sel = variant, sel
 	s.Data = s.Pool.Data.With(variant)

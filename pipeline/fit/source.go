@@ -1,5 +1,7 @@
 package fit
 
+// This file has what a fit of steps starts from: one run, its recording and how much of it is fitted.
+
 import (
 	"errors"
 	"slices"
@@ -17,7 +19,7 @@ type Source struct {
 	// Slices visits, slice by slice, a recording that is too long for Load. A slice is valid only during
 	// its visit. nil: Load returns the whole recording.
 	Slices func(visit func(*trace.Run) error) error
-	// Most is an upper bound of the run's rows of a target; 0: unknown, and not counted in MaxRows.
+	// Most is an upper bound of the run's rows of a target; 0: unknown, and Options.MaxRows ignores the run.
 	Most int64
 	// Stride: every Stride-th row is fitted, because of Options.MaxRows; up to 1: all rows.
 	Stride int
@@ -70,5 +72,5 @@ func visitParts(src Source, o Options, visit func(Source) error) error {
 	})
 }
 
-// errEnough stops a visit after the first slice.
+// errEnough is what MeasureLag returns from its visit to stop it after the first slice.
 var errEnough = errors.New("enough")

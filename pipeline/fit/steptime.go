@@ -18,10 +18,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// componentShare is the share of the columns' variance that a fit in components keeps.
+// componentShare is the share of the columns' variance that a fit in principal components keeps.
 const componentShare = 0.999
 
-// selectBeta scores the grid of the step-time model, chooses gamma and returns the solution.
+// selectBeta makes the pool of step-time rows, scores the grid of lambda at every gamma and sets
+// f.gamma. The model that it returns is not solved yet.
 func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Beta })
 	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
@@ -32,6 +33,8 @@ func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	f.beta = p
 	s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
 	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
+	// With a stride only every so many-th row is fitted, so that fewer rows cover the memory of the
+	// preemption average. The smallest stride is safe for every run.
 	s.Opt.EmbargoRows = embargo(1 / float64(f.leastStride()))
 	f.o.setSelection(&s.Opt)
 	if f.o.FromSets() {
@@ -87,6 +90,7 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 			out.PipelineLag[p.Src.ID] = p.Lag
 		}
 	}
+	// locoBeta applies the factors of deployments, so the predictions are judged after it.
 	if err := f.locoBeta(s, m, out); err != nil {
 		return nil, err
 	}
@@ -105,6 +109,8 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	}
 	DriftFindings(out, drift, f.isMeasured)
 	OrderFinding(out)
+	// A mean context serves for the sums of contexts, but it does not vary as they do: the terms of contexts
+	// are not determined, whatever their intervals are.
 	if f.contextsMerged() {
 		out.Warnings = append(out.Warnings, trace.Finding{Code: logged.ContextsMerged, Message: report.ContextsMerged()})
 		for i := range out.Coefficients {
@@ -140,7 +146,7 @@ func (f *fitter) driftOfForms(s *Solved, out *result.Model) ([]result.DriftBlock
 			return nil, err
 		}
 		keepSmallest(other.Drift())
-		Deployments(&other, f.namesOf(s, (*deploy.Deployment).Label), &result.Model{})
+		ApplyDeploymentFactors(&other, f.namesOf(s, (*deploy.Deployment).Label), &result.Model{})
 		keepSmallest(other.Drift())
 	}
 	return drift, nil
@@ -157,7 +163,8 @@ func (f *fitter) isMeasured(run string) bool {
 	return true
 }
 
-// contextsMerged reports whether all runs have only the mean context of all decodes.
+// contextsMerged reports whether all runs have only the mean context of all decodes (the tokens of a
+// request in the KV cache): logs with neither clients' records nor a fine enough KV usage.
 func (f *fitter) contextsMerged() bool {
 	for _, p := range f.prepared {
 		if p.Reason == "" && p.Contexts != trace.ContextsMean {

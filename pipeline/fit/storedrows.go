@@ -43,11 +43,12 @@ const (
 // if [Source.Rows] names dir.
 func StoreRows(src Source, o Options, dir string) error {
 	var names []string
-	w := tableWriters{dir, map[string]*rows.TableWriter{}}
+	w := tableWriters{dir: dir, files: map[string]*rows.TableWriter{}}
 	err := w.add(storedRows)
 	if err != nil {
 		return err
 	}
+	// The tables of each slice are written and dropped, so that one slice at a time is in memory.
 	p, err := makeParts(src, o, features.Gammas(), func(q *Run) error {
 		add := func(name string, t *rows.Table) {
 			if t != nil && err == nil {
@@ -72,7 +73,14 @@ func StoreRows(src Source, o Options, dir string) error {
 	if err = errors.Join(err, w.close()); err != nil {
 		return err
 	}
-	return files.WriteJSON(filepath.Join(dir, storedRun), stored{p.runFacts, p.Contexts, p.Spans, p.Covered, p.Blocks, names})
+	return files.WriteJSON(filepath.Join(dir, storedRun), stored{
+		runFacts: p.runFacts,
+		Contexts: p.Contexts,
+		Spans:    p.Spans,
+		Covered:  p.Covered,
+		Blocks:   p.Blocks,
+		Tables:   names,
+	})
 }
 
 // tableWriters append tables to files of a folder.
@@ -133,7 +141,7 @@ func restore(src Source) (*Run, error) {
 		Blocks:   s.Blocks,
 		Alpha:    map[string]*rows.Table{},
 	}
-	p.Deployment = src.Deployment
+	p.Deployment = src.Deployment // complete; run.json has only what JSON keeps of it
 	n, err := rows.RestoreTables(filepath.Join(src.Rows, storedRows), func(i int, t *rows.Table) {
 		if i >= len(s.Tables) {
 			return

@@ -1,5 +1,7 @@
 package fit
 
+// This file describes the columns of a linear model and makes package ridge's options of them.
+
 import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -17,9 +19,9 @@ const RooflinePrior = 1e6
 
 // Term is one column of a linear model.
 type Term struct {
-	Name, Unit string
-	penalty    float64
-	free       bool
+	Name, Unit string  // Unit is that of the coefficient
+	penalty    float64 // d_j of the objective (ridge.Options.Penalty)
+	free       bool    // the coefficient may be negative
 	IsTime     bool    // the feature is seconds of work at peak, so 1e6/coefficient is a utilisation
 	PerUs      bool    // the feature is us of work at peak, so 1/coefficient is a utilisation
 	Prompt     bool    // mostly work on prompt tokens
@@ -27,7 +29,9 @@ type Term struct {
 	prior      float64 // prior value of the coefficient
 }
 
-// FeatureTerms returns the terms of a physics model over the given number of configurations.
+// FeatureTerms returns the terms of a physics model over the given number of configurations, on which
+// the penalty of constants depends. With PriorRoofline the prior of time-like terms is the hardware's
+// peak, otherwise 0.
 func FeatureTerms(fs []features.Feature, configs int, prior string) []Term {
 	out := make([]Term, len(fs))
 	for j := range fs {
