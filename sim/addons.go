@@ -52,7 +52,8 @@ type exchanging struct {
 }
 
 // WithExchange returns a model that adds the time in which data-parallel ranks of a
-// mixture-of-experts model send tokens to each other. It returns m itself for other deployments.
+// mixture-of-experts model send tokens to each other. It returns m itself for other deployments,
+// which are those where the exchange of even one token would take no time.
 func WithExchange(m Model, d *deploy.Deployment) Model {
 	if d.ExchangeUs(1) == 0 {
 		return m

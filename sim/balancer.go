@@ -16,18 +16,23 @@ type balancer struct {
 	rules       vllm.Rules
 	ranks       int // number of ranks behind one server
 	servers     []apiServer
-	nextServer  int
-	publishedUs int64
-	slots       []int32 // for each request: server * ranks + the rank behind that server
+	nextServer  int     // gets the next request
+	publishedUs int64   // time of the last publication; -1 before the first
+	slots       []int32 // for each request: server * ranks + place of its rank behind that server
+}
+
+// splitSlot returns the server of an entry of slots, and the place of its rank behind the server.
+func (b *balancer) splitSlot(slot int32) (server *apiServer, place int) {
+	return &b.servers[int(slot)/b.ranks], int(slot) % b.ranks
 }
 
 // apiServer is one API server's view of its ranks.
 type apiServer struct {
-	first    int   // its first rank
-	clients  int64 // number of API servers of the same ranks
-	start    int   // rank at which the search begins, so that ties do not favour one rank
-	counts   []rankCounts
-	inFlight []int64 // by rank: requests that it has sent and that have not left
+	first    int          // its first rank; counts, inFlight and start count ranks from there
+	clients  int64        // number of API servers of the same ranks
+	start    int          // rank at which the search begins, so that ties do not favour one rank
+	counts   []rankCounts // by rank, as last published
+	inFlight []int64      // by rank: requests that it has sent and that have not left
 }
 
 // rankCounts is the load of a rank as published by the coordinator.
@@ -93,7 +98,7 @@ func (b *balancer) pickRank(i int) int {
 			best, least = rank, load
 		}
 	}
-	s.counts[best].waiting += s.clients
+	s.counts[best].waiting += s.clients // until the next publication; the other servers send as many
 	s.inFlight[best]++
 	if b.rules.BalancerRotates { // since 0.26
 		s.start = (s.start + 1) % b.ranks
@@ -105,9 +110,10 @@ func (b *balancer) pickRank(i int) int {
 	return s.first + best
 }
 
-// loadOf returns the load of a rank, as vLLM scores it: 4 for each waiting request and 1 for each
-// running one. The lowest gets the next request. Since 0.28 (inFlight) it is at least the number of
-// requests in flight, plus a term for KV usage above one half if requests wait.
+// loadOf returns the load of a rank, with the weights of vLLM's score: 4 for each waiting request and
+// 1 for each running one. The lowest gets the next request. Since 0.28 (inFlight) it is the number of
+// waiting and running requests, at least that of requests in flight from all servers, plus 6 for each
+// waiting one times the part of the KV usage above one half.
 func (s *apiServer) loadOf(rank int, inFlight bool) float64 {
 	c := &s.counts[rank]
 	if !inFlight {
@@ -120,7 +126,7 @@ func (s *apiServer) loadOf(rank int, inFlight bool) float64 {
 // forget removes request i, which has left its engine, from the server's requests in flight.
 func (b *balancer) forget(i int) {
 	if i < len(b.slots) {
-		slot := int(b.slots[i])
-		b.servers[slot/b.ranks].inFlight[slot%b.ranks]--
+		server, place := b.splitSlot(b.slots[i])
+		server.inFlight[place]--
 	}
 }

@@ -19,7 +19,7 @@ type Batch struct {
 	DecodeReqs      int64           // requests
 	CausalWork      int64           // token pairs: sum over prefill of n*c + n(n+1)/2
 	PrefillAttnWork int64           // sum over prefill of (c+n)*n, the form of feature version 1.0
-	PromptAttnTwice int64           // twice the sum over c < p of n*(p + n/2), the form of BLIS's trained physics
+	PromptAttnTwice int64           // twice (to stay whole) the sum over c < p of n*(p + n/2), the form of BLIS's trained physics
 	PromptTokens    int64           // tokens of chunks with c < p
 	DecodeContext   int64           // tokens: sum over decodes of c+1, over each draft of one more
 	PastPrompt      int64           // tokens: sum over chunks with c >= p of c
@@ -29,8 +29,8 @@ type Batch struct {
 	Waiting         int64           // requests waiting after admission
 	Preempted       int64           // requests preempted in this step
 	PreemptionEMA   float64         // share of preempted requests, averaged; this step included
-	StoreBlocks     int64           // blocks copied GPU->CPU with this step
-	LoadBlocks      int64           // blocks copied CPU->GPU with this step
+	StoreBlocks     int64           // blocks whose copy GPU->CPU begins with this step
+	LoadBlocks      int64           // blocks whose copy CPU->GPU begins with this step
 	Among           *features.Group // the ranks that run the step in lockstep; nil for an engine alone
 	DraftTokens     int64           // the part of DecodeTokens that verifies drafts
 	PrefillContext  int64           // tokens: sum over prefill of c
@@ -173,7 +173,8 @@ type Queue struct {
 	OutputTokens  int64 // produced (egress only)
 }
 
-// BasisStep returns the batch as the input of BLIS's latency models.
+// BasisStep returns the batch as the input of BLIS's latency models, which count the tokens of a chunk
+// as prefill only if it begins inside the prompt.
 func (b *Batch) BasisStep() features.Step {
 	return features.Step{
 		PrefillTokens: float64(b.PromptTokens),

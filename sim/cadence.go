@@ -1,6 +1,7 @@
 package sim
 
-// This file delays prefills while other requests decode, where a flag of vLLM asks for it.
+// This file delays prefills while other requests decode, where a flag of vLLM asks for it, and limits
+// the prompt tokens of one request in a step.
 
 // cadence implements prefill_schedule_interval, which delays prefills while other requests decode.
 // An engine alone begins no prefill until interval steps have executed since the last one with a
@@ -8,7 +9,7 @@ package sim
 // only in every interval-th iteration of a wave (engine/core.py: _should_throttle_prefills(), since
 // 0.24).
 type cadence struct {
-	interval    int64
+	interval    int64 // steps, or iterations of a wave; 0 and 1: no delays
 	shared      bool  // among ranks in lockstep
 	executed    int64 // steps with tokens so far: num_executed_steps
 	lastPrefill int64 // the last of them with a prefill: last_prefill_step
@@ -35,7 +36,7 @@ func (c *cadence) begin(running []*seq, iteration int64) {
 		return
 	}
 	for _, s := range running {
-		if !s.chunk {
+		if !s.chunk { // it decodes
 			c.hold = true
 			return
 		}

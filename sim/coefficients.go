@@ -13,10 +13,10 @@ import (
 // physics is the step-time model of a coefficient set: the trainer's features of the set's
 // version times its coefficients. It is not safe for concurrent use; make one per run.
 type physics struct {
-	space   *features.Space
-	predict *features.Predictor
-	in      features.StepInput
-	x       []float64
+	space   *features.Space     // the features of the deployment
+	predict *features.Predictor // the coefficients, with the ranges in which they were trained
+	in      features.StepInput  // memory for the input of a step's features
+	x       []float64           // features of the last step
 }
 
 // NewPhysics returns the step-time model of a coefficient set for a deployment.
@@ -72,7 +72,7 @@ func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 		TransferBlocks:        float64(b.StoreBlocks),
 		CPUResidentReadBlocks: float64(b.LoadBlocks),
 	}
-	if v == features.V10 {
+	if v == features.V10 { // has its own measures of attention and of KV reads
 		in.SumPrefillAttnWork = float64(b.PrefillAttnWork)
 		in.SumDecodeKVBlocks = float64(b.DecodeBlocks)
 		return
@@ -88,9 +88,9 @@ func FillStepInput(v features.Version, b *Batch, in *features.StepInput) {
 type alphaDelay struct {
 	space     *features.Space
 	predict   *features.Predictor
-	in        features.QueueInput
-	x         []float64
-	blockSize int64
+	in        features.QueueInput // memory for the input of a request's features
+	x         []float64           // features of the last request
+	blockSize int64               // tokens
 }
 
 // NewAlphaDelay returns the delay model of a target, coeff.Overhead or coeff.Egress. A target that

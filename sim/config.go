@@ -16,8 +16,8 @@ import (
 type Config struct {
 	Deployment *deploy.Deployment
 	Latency    Model
-	Overhead   Delay // before the engine's input queue; nil = 0
-	Egress     Delay // from the last token to the client; nil = 0
+	Overhead   Delay // from the arrival at the API to the engine's input queue; nil = 0
+	Egress     Delay // from the last token in the engine to the client; nil = 0
 	Async      bool  // asynchronous scheduling
 
 	Noise *Noise       // nil = none

@@ -76,28 +76,29 @@ type offloadState struct {
 // hash, and the copies between CPU and GPU. Copies in one direction run one after another at PCIe speed.
 type cpuTier struct {
 	e           *Engine
-	set         vllm.Offload
-	capacity    int // chunks
+	set         vllm.Offload // the deployment's settings of the connector
+	capacity    int          // chunks
 	chunkTokens int64
 	blockUs     float64 // time to copy one block: every GPU of the group copies its share at the same time
 	tokenBytes  float64 // KV bytes of a token on one GPU
 
-	index    map[uint64]*tierChunk
-	t1, t2   chunkList // chunks stored, and (policy arc) chunks found again
-	b1, b2   chunkList // hashes evicted from t1 and t2, which arc remembers
-	target   float64   // length of t1 at which arc aims
-	lastRank int64     // rank of the chunk used last
-	offers   int64     // number of offers, by which chunks of the present offer are recognised
+	index    map[uint64]*tierChunk // chunks in t1, t2, b1 and b2, by content hash
+	t1, t2   chunkList             // chunks stored, and (policy arc) chunks found again
+	b1, b2   chunkList             // hashes evicted from t1 and t2, which arc remembers
+	target   float64               // length of t1 at which arc aims
+	lastRank int64                 // rank of the chunk used last
+	offers   int64                 // number of offers, by which chunks of the present offer are recognised
 
-	beingLoaded map[uint64]bool
-	flying      []*transfer // copies under way
-	done        []*transfer // memory that takeDone reuses
-	busyUntil   [2]int64    // end of the last store and of the last load, us
-	transfers   int64       // so far
-	syncUs      int64       // duration of the loads inside the step being formed, us
-	waitedFor   []*transfer // copies that the step being formed waits for
-	preempted   []*seq      // requests preempted in the step being formed
-	landed      int64       // the last step whose result has been processed
+	beingLoaded map[uint64]bool // hashes of chunks that a load outside a step reads
+	flying      []*transfer     // copies under way
+	done        []*transfer     // memory that takeDone reuses
+	storesEndUs int64           // end of the last store
+	loadsEndUs  int64           // end of the last load outside a step
+	transfers   int64           // number of copies so far
+	syncUs      int64           // duration of the loads inside the step being formed, us
+	waitedFor   []*transfer     // copies that the step being formed waits for
+	preempted   []*seq          // requests preempted in the step being formed
+	landed      int64           // the last step whose result has been processed
 
 	isDone func(t *transfer) bool // set by tests to decide when a copy is done
 }
@@ -107,16 +108,17 @@ type transfer struct {
 	s         *seq
 	state     *offloadState // state of s; s itself may be reused for another request before the copy ends
 	idx       int           // index of the request
-	load      bool          // CPU to GPU
+	load      bool          // CPU to GPU; false: a store, GPU to CPU
 	sync      bool          // it runs inside its step
 	waitStep  int64         // the step that waits for it; 0 for none
 	hashes    []uint64      // the chunks that it copies
 	pins      []uint64      // LMCache: chunks that may not be evicted before the copy is done
-	gpuBlocks int64
-	source    int64   // number of blocks or chunks on the side from which it copies
-	blocks    []int32 // GPU blocks that a store reads and that may come free before it is done
-	doneUs    int64
-	id, step  int64
+	gpuBlocks int64         // number of GPU blocks that it reads or writes
+	source    int64         // number of blocks (store) or chunks (load) on the side from which it copies
+	blocks    []int32       // GPU blocks that a store reads and that may come free before it is done
+	doneUs    int64         // when it is done; 0 if it runs inside its step
+	id        int64         // number of the copy, from 1 on
+	step      int64         // the step with which it began
 }
 
 // newCPUTier returns an empty tier for engine e. The capacity is set by the connectors.
@@ -131,10 +133,12 @@ func newCPUTier(e *Engine) cpuTier {
 	}
 	c.chunkTokens = c.set.Blocks * e.blockSize
 	tp := max(1, d.TP)
-	valuesPerToken := d.Model.NumLayers * max(d.Model.NumKVHeads, d.TP) * d.Model.HeadDim
-	c.tokenBytes = 2 * float64(valuesPerToken) * d.Model.BytesPerKV / float64(tp)
-	if rate := d.Hardware.PCIeBandwidthGBs * 1e3 * d.Hardware.PCIeEfficiency; rate > 0 {
-		c.blockUs = float64(e.blockSize) * c.tokenBytes / rate
+	// Each GPU has at least one KV head, so heads are duplicated if there are more GPUs than heads.
+	keysPerToken := d.Model.NumLayers * max(d.Model.NumKVHeads, d.TP) * d.Model.HeadDim
+	const keysAndValues = 2
+	c.tokenBytes = keysAndValues * float64(keysPerToken) * d.Model.BytesPerKV / float64(tp)
+	if bytesPerUs := d.Hardware.PCIeBandwidthGBs * 1e3 * d.Hardware.PCIeEfficiency; bytesPerUs > 0 {
+		c.blockUs = float64(e.blockSize) * c.tokenBytes / bytesPerUs
 	}
 	return c
 }
@@ -183,15 +187,15 @@ func (c *cpuTier) startCopy(t *transfer) {
 	t.id = c.transfers
 	t.step = c.e.step
 	took := min(ToUs(math.Floor(c.blockUs*float64(t.gpuBlocks))), LatestUs)
-	busy := &c.busyUntil[0]
+	lastEndUs := &c.storesEndUs
 	if t.load {
-		busy = &c.busyUntil[1]
+		lastEndUs = &c.loadsEndUs
 	}
 	if t.sync {
 		c.syncUs += took
 	} else {
-		t.doneUs = max(*busy, c.e.now) + took
-		*busy = t.doneUs
+		t.doneUs = max(*lastEndUs, c.e.now) + took
+		*lastEndUs = t.doneUs
 	}
 	c.flying = append(c.flying, t)
 	c.event(KVEvent{Kind: transferInitiated, Request: t.idx, Step: t.step, ToCPU: !t.load, Blocks: t.source,
@@ -212,7 +216,7 @@ func (c *cpuTier) waitForCopiesOf(state *offloadState) {
 // and by the loads inside the step.
 func (c *cpuTier) delayStep(startUs int64) int64 {
 	for _, t := range c.waitedFor {
-		t.waitStep = cmp.Or(t.waitStep, c.e.step)
+		t.waitStep = cmp.Or(t.waitStep, c.e.step) // the first step that waits for it
 		startUs = max(startUs, t.doneUs)
 	}
 	c.waitedFor = c.waitedFor[:0]
@@ -252,7 +256,7 @@ func (c *cpuTier) completeLoad(t *transfer) {
 			delete(c.beingLoaded, h)
 		}
 	}
-	if t.s.offload == t.state {
+	if t.s.offload == t.state { // otherwise the request has left, and its record is another one's
 		t.s.remote.readyUs = 0
 	}
 }
@@ -261,7 +265,7 @@ func (c *cpuTier) completeLoad(t *transfer) {
 func (c *cpuTier) completeStore(hashes []uint64) {
 	var ready []uint64
 	for _, h := range hashes {
-		if x := c.get(h); x != nil && x.refs < 0 {
+		if x := c.get(h); x != nil && x.refs < 0 { // still being written; a preemption may have completed it before
 			x.refs = 0
 			c.noteUnused(x)
 			ready = append(ready, h)

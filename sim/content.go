@@ -43,7 +43,8 @@ func (c *Content) Clone() *Content {
 	return &own
 }
 
-// mix returns a hash of two words (splitmix64).
+// mix returns a hash of two words: a step and the output function of splitmix64. It is also the
+// source of ids and shifts that must be the same in every run.
 func mix(a, b uint64) uint64 {
 	x := a*0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
@@ -61,9 +62,9 @@ const (
 // Block returns the hash of block b, which includes all blocks before it, and whether the content
 // is the request's own, so that no other request can have it.
 func (c *Content) Block(b, blockSize int64) (hash uint64, own bool) {
-	end := (b+1)*blockSize + c.Ahead
+	end := (b+1)*blockSize + c.Ahead // tokens that the hash covers
 	switch {
-	case end > max(c.PromptTokens, c.HashedTokens):
+	case end > max(c.PromptTokens, c.HashedTokens): // the request states nothing about them
 	case len(c.Hashes) > 0 && end <= int64(len(c.Hashes))*c.HashTokens:
 		span := (end - 1) / c.HashTokens
 		return mix(mix(domainSpan, c.spanChain(span)), uint64(b)), false

@@ -24,12 +24,12 @@ type Dump struct {
 	out  *bufio.Writer
 	kv   *kvWriter // nil = no KV events
 
-	journeyCoin, stepCoin, richCoin *rand.Rand
-	live                            map[int]*journey
-	step                            stepSpan
-	core, api, steps                []span   // ended spans of the line that is collected, by tracer
-	spare                           []buffer // memory for the events of step spans
-	lastLine                        int64    // wall-clock time of the last line, ns
+	journeyCoin, stepCoin, richCoin *rand.Rand       // decide what is sampled: DumpOptions.JourneyRate, ...
+	live                            map[int]*journey // sampled requests that have not left, by index
+	step                            stepSpan         // the open step span
+	core, api, steps                []span           // ended spans of the line that is collected, by tracer
+	spare                           []buffer         // memory for the events of step spans
+	lastLine                        int64            // wall-clock time of the last line, ns
 
 	at    int64 // simulated time of the last event, us
 	order int64 // number of events within that microsecond
@@ -37,12 +37,12 @@ type Dump struct {
 
 // journey is one sampled request: its API span and its core span.
 type journey struct {
-	apiID, coreID, traceID, apiSpan, coreSpan string
-	arrivedWall, queuedWall                   int64
-	apiEvents                                 buffer
-	events                                    []buffer
-	dropped                                   int64
-	finishedWall                              int64
+	apiID, coreID                         string   // ids of the request in the API and in the engine
+	traceID, apiSpan, coreSpan            string   // OTLP ids, hexadecimal
+	arrivedWall, queuedWall, finishedWall int64    // wall-clock ns
+	apiEvents                             buffer   // events of the API span, separated by commas
+	events                                []buffer // of the core span, at most DumpOptions.EventLimit
+	dropped                               int64    // number of older events of the core span
 }
 
 // NewDump returns a dump of a run of reqs that writes spans to w, and KV events to kv unless it is
@@ -63,7 +63,9 @@ func NewDump(w, kv io.Writer, d *deploy.Deployment, reqs []Request, opt DumpOpti
 	return p, nil
 }
 
-// CoreID returns the engine's id of request i, which core spans, snapshots and KV events contain.
+// CoreID returns the engine's id of request i, which core spans, snapshots and KV events contain: the
+// API's id, for completions the index of the prompt in the call (0), and eight random digits, which
+// vLLM adds so that ids are unique (input_processor.py: assign_request_id()).
 func (p *Dump) CoreID(i int) string {
 	suffix := "-" + fmt.Sprintf("%08x", uint32(mix(uint64(p.opt.Seed)^0xc0, uint64(i))))
 	if !p.opt.Chat {
@@ -99,7 +101,7 @@ func (p *Dump) stamp(us int64, kind eventKind) int64 {
 	}
 	p.order++
 	base := p.opt.MonotonicNs + us*1000
-	within := min(p.order, 390)
+	within := min(p.order, 390) // less than the distance of two places, so that their order is kept
 	switch kind {
 	case FirstToken, Finished:
 		return base + placeToken + within
@@ -194,7 +196,8 @@ func (p *Dump) journeyEvent(j *journey, e *Event) {
 		j.queuedWall = p.wall(ns)
 	case FirstToken:
 		if p.opt.Chat {
-			p.apiEvent(j, ns+60_000, "api.FIRST_RESPONSE_FROM_CORE", "")
+			const toAPINs = 60_000 // assumed: the simulator has no time for this way
+			p.apiEvent(j, ns+toAPINs, "api.FIRST_RESPONSE_FROM_CORE", "")
 		}
 	}
 	b.end()
@@ -293,8 +296,9 @@ const (
 	lineSpans = 512
 )
 
-// writeLine writes the ended spans as one line if a line is due at wall-clock time wall, or if
+// writeLine writes the ended spans as one line if a line is due at wall-clock time wall (ns), or if
 // forced. The engine and the API server are two processes and therefore two resources of the line.
+// Each resource is closed here, because p.resource only opens it.
 func (p *Dump) writeLine(wall int64, force bool) {
 	n := len(p.core) + len(p.api) + len(p.steps)
 	if n == 0 || !force && n < lineSpans && wall-p.lastLine < lineNs {
@@ -330,11 +334,10 @@ func (p *Dump) writeLine(wall int64, force bool) {
 }
 
 // write writes text to the dump. The buffered writer keeps its first error until Close.
-func (p *Dump) write(s string) {
-	p.out.WriteString(s) // the writer keeps its first error until Close
-}
+func (p *Dump) write(s string) { p.out.WriteString(s) }
 
-// resource writes the attributes of the process that produced the spans.
+// resource begins a resource with the attributes of the process that produced the spans. Scopes and
+// "]}" must follow.
 func (p *Dump) resource() {
 	var b buffer
 	b.raw(`{"resource":{"attributes":[`)

@@ -14,7 +14,7 @@ import (
 type kvWriter struct {
 	p    *Dump
 	out  *bufio.Writer
-	line buffer
+	line buffer // the events of the current line, separated by commas
 }
 
 // KV implements KVObserver: it writes a KV event if KV events were asked for.
@@ -33,12 +33,13 @@ func (k *kvWriter) addEvent(e *KVEvent) {
 		if len(*b) == 0 {
 			return
 		}
-		wall := float64(k.p.opt.WallNs+e.AtUs*1000) / 1e9
-		head := strconv.AppendFloat([]byte("["), wall, 'f', 6, 64)
-		head = append(head, ",["...)
-		head = append(head, *b...)
-		head = append(head, "],0,null]\n"...)
-		k.out.Write(head)
+		wallSeconds := float64(k.p.opt.WallNs+e.AtUs*1000) / 1e9
+		line := strconv.AppendFloat([]byte("["), wallSeconds, 'f', 6, 64)
+		line = append(line, ",["...)
+		line = append(line, *b...)
+		const rankAndStep = "0,null"
+		line = append(line, "],"+rankAndStep+"]\n"...)
+		k.out.Write(line)
 		*b = (*b)[:0]
 		return
 	}
@@ -116,7 +117,7 @@ func (k *kvWriter) hashes(b *buffer, e *KVEvent) {
 			*b = strconv.AppendUint(*b, h, 10)
 			continue
 		}
-		var raw [32]byte
+		var raw [32]byte // a hash of vLLM is SHA-256; the simulator's has 8 bytes
 		for w := range uint64(4) {
 			binary.BigEndian.PutUint64(raw[8*w:], mix(h, w))
 		}
@@ -134,7 +135,8 @@ func (k *kvWriter) tokens(b *buffer, e *KVEvent) {
 			if i > 0 {
 				b.raw(",")
 			}
-			b.num(int64(mix(e.Hashes[i/k.p.dep.Engine.BlockSize], uint64(i)) % 30000))
+			const vocabulary = 30000
+			b.num(int64(mix(e.Hashes[i/k.p.dep.Engine.BlockSize], uint64(i)) % vocabulary))
 		}
 	}
 	b.raw("]")

@@ -19,8 +19,9 @@ type DumpOptions struct {
 	MonotonicNs     int64 // CLOCK_MONOTONIC at simulated time 0
 	WallNs          int64 // wall clock at simulated time 0
 	ServiceName     string
-	ScheduleNs      int64 // CPU time of schedule() with an empty queue
-	ScheduleSeqNs   int64 // additional CPU time of schedule() for each running request
+	// The CPU time of schedule(), which is only the length of the recorded interval
+	// [step.ts_start_ns, step.ts_end_ns]: that of an empty queue, and more for each running request.
+	ScheduleNs, ScheduleSeqNs int64
 }
 
 // DefaultDumpOptions returns the tracing settings of the deployment. Settings that it does not
@@ -37,9 +38,6 @@ func DefaultDumpOptions(d *deploy.Deployment) DumpOptions {
 }
 
 // Check returns an error for values out of range.
-//
-// buffer is OTLP JSON being written. As OTLP requires, 64-bit integers and wall-clock stamps are
-// strings, and doubles are numbers.
 func (o *DumpOptions) Check() error {
 	for _, r := range []float64{o.JourneyRate, o.StepRate, o.RichRate} {
 		if !(r >= 0 && r <= 1) {

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// buffer is OTLP JSON being written. 64-bit integers and wall stamps are strings, doubles are
-// numbers.
+// buffer is OTLP JSON being written. As OTLP requires, 64-bit integers and wall-clock stamps are
+// strings, and doubles are numbers.
 type buffer []byte
 
 // raw appends text as it is.
@@ -97,7 +97,7 @@ type span struct{ head, events, tail buffer }
 // Flags of a span in OTLP (SpanFlags of trace.proto). OpenTelemetry's SDK always states whether the parent is
 // in another process.
 const (
-	hasIsRemote  = 0x100
+	hasIsRemote  = 0x100 // parentRemote is meaningful
 	parentRemote = 0x200 // the parent is in another process
 )
 

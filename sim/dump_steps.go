@@ -9,13 +9,14 @@ import (
 
 // stepSpan is the step span that is open: its number, its first step and its events so far.
 type stepSpan struct {
-	sequence, first int64
-	openedWall      int64
-	events          buffer // the events, separated by commas
-	starts          []int  // offset in events of each event
-	dropped         int64
-	calls           int64 // schedule() calls since the last closure
-	emitted         bool
+	sequence   int64  // number of the span, from 1 on
+	first      int64  // its first step
+	openedWall int64  // ns
+	events     buffer // the events, separated by commas
+	starts     []int  // offset in events of each event
+	dropped    int64  // number of events at the beginning that closeStepSpan leaves out
+	calls      int64  // schedule() calls since the last closure
+	emitted    bool   // some step in it was sampled; a span without one is not closed
 }
 
 // openStepSpan opens a step span whose first step has the number first.
@@ -31,6 +32,7 @@ func (p *Dump) openStepSpan(first int64) {
 // sampled, and ends the step span if its interval is over.
 func (p *Dump) Step(v *StepView) {
 	ts := p.opt.MonotonicNs + v.StartUs*1000 + placeStart
+	// schedule() takes at most half of the step's time (500 of 1000 ns), but at least 1 us.
 	cpu := min(p.opt.ScheduleNs+p.opt.ScheduleSeqNs*v.Running, max(1000, (v.EndUs-v.StartUs)*500))
 	sampled := p.stepCoin.Float64() < p.opt.StepRate
 	if sampled {
@@ -97,7 +99,7 @@ func (p *Dump) snapshots(v *StepView, at int64) {
 			phase = "PREFILL"
 		}
 		b := p.nextEvent()
-		b.event(p.wall(at)+int64(i)*1000, "step.REQUEST_SNAPSHOT")
+		b.event(p.wall(at)+int64(i)*1000, "step.REQUEST_SNAPSHOT") // one a microsecond, in order
 		b.int("step.id", v.StepID)
 		b.text("request.id", p.CoreID(m.Request))
 		b.text("request.phase", phase)
@@ -108,7 +110,7 @@ func (p *Dump) snapshots(v *StepView, at int64) {
 		b.int("request.scheduled_tokens_this_step", m.New)
 		b.int("kv.blocks_allocated_gpu", m.Blocks)
 		b.int("kv.blocks_cached_gpu", m.Registered)
-		if m.CachedTokens < m.Prompt {
+		if m.CachedTokens < m.Prompt { // absent on a full hit (spec#wire-snapshot)
 			b.int("request.effective_prompt_len", m.Prompt-m.CachedTokens)
 		}
 		b.end()
@@ -135,6 +137,6 @@ func (p *Dump) closeStepSpan(last, endWall int64) {
 	tail.raw(`]`)
 	spanTail(&tail, s.dropped)
 	kept := s.events[s.starts[s.dropped]:] // without the oldest events, beyond the limit
-	p.steps = append(p.steps, span{b, kept, tail})
+	p.steps = append(p.steps, span{head: b, events: kept, tail: tail})
 	p.writeLine(endWall, false)
 }

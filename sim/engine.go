@@ -45,12 +45,12 @@ type Engine struct {
 	cadence  cadence
 
 	// The step being formed.
-	cur       []item
-	batch     Batch
-	reached   features.Reached
-	view      StepView
-	skipped   []*seq // waiting requests passed over in this step
-	threshold int64  // long_prefill_token_threshold of this step; 0 for none
+	cur       []item           // its sequences: running ones in their order, then those it admits
+	batch     Batch            // sums over cur, the input of the latency model
+	reached   features.Reached // memory for the sums of batch within attention windows
+	view      StepView         // memory for what an observer is shown of the step
+	skipped   []*seq           // waiting requests passed over in this step
+	threshold int64            // long_prefill_token_threshold of this step; 0 for none
 
 	flight    []flight // steps scheduled and not yet updated, oldest first
 	executed  bool     // the current iteration scheduled tokens
@@ -64,15 +64,15 @@ type Engine struct {
 	drift    driftCursor
 	timeline timeline // recorded step times of a teacher-forced run; nil for none
 	meets    Queue    // memory for the input of delay models
-	failed   error    // error of a delay model inside a step
+	failed   error    // error of a delay model in finish, which RunTo returns at the end of the step
 
 	// Optional parts.
 	connector connector // nil: none
 	transfers transfers // loads from, and blocks for, other servers and the connector's tier
 	frees     deferredFrees
-	spec      *speculation // nil: none
-	rank      *rank        // nil: an engine alone
-	api       *apiLimits   // nil: none
+	spec      *speculation // nil: no speculative decoding
+	rank      *rank        // nil: not in lockstep with other data-parallel ranks
+	api       *apiLimits   // nil: the API server accepts any number of requests
 	grad      *clocks      // nil without Config.Gradient
 	gaps      *gapLog      // nil without Config.TokenGaps
 	kvLog     *kvLog       // nil: no observer of KV events
@@ -81,7 +81,7 @@ type Engine struct {
 	plain     bool // without drafts and pipeline stages: a decode is always one token
 	quick     bool // steady steps (steady.go) are possible: synchronous, unobserved, no connector
 	memo      bool // a request that found no free blocks need not be tried before some come free
-	forced    bool // some request has a PickUpStep
+	forced    bool // some request has a PickUpStep, so an idle engine may have to jump to it
 	allDecode bool // every running request decodes
 
 	reuse memory
@@ -134,15 +134,15 @@ const (
 	idle     phase = iota // nothing to do until a request reaches the input queue
 	ready                 // the next iteration starts now
 	busy                  // the oldest step in flight ends
-	dummying              // the dummy pass of the rank ends
-	gathered              // all ranks reach the sync
+	dummying              // a rank in lockstep: its dummy pass ends
+	gathered              // a rank in lockstep: all ranks reach the sync
 )
 
 // item is one sequence of a scheduled step.
 type item struct {
 	s      *seq
 	n      int64 // tokens that the step computes of it
-	idx    int32
+	idx    int32 // s.idx at that time; it differs once s has been reused for another request
 	drafts int32 // of n, those that verify drafts
 	yields bool  // the step computes its last known token, so it samples a new one
 	fresh  bool  // admitted in this step, so its drafts are only padding
@@ -152,11 +152,11 @@ type item struct {
 type flight struct {
 	items  []item
 	step   int64
-	start  int64 // start of schedule(), us
-	end    int64
-	tokens int64
-	steady bool // formed by scheduleSteady, without items: every running request decodes
-	grad   Derivative
+	start  int64      // start of schedule(), us
+	end    int64      // when its result is ready, us; pendingUs while not all ranks have reached the pass
+	tokens int64      // scheduled; 0 for an empty step
+	steady bool       // formed by scheduleSteady, without items: every running request decodes
+	grad   Derivative // of end
 }
 
 // NewEngine returns an idle engine at time 0. obs may be nil.
@@ -169,7 +169,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	if err := e.setLimits(); err != nil {
 		return nil, err
 	}
-	e.source.Seed(uint64(cfg.Seed), 0x51b5)
+	e.source.Seed(uint64(cfg.Seed), 0x51b5) // the second word makes it another sequence than speculation's
 	e.rng = rand.New(&e.source)
 	e.waiting.byPriority = e.byPriority
 	e.front.byPriority = e.byPriority
@@ -185,13 +185,15 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		return nil, err
 	}
 	if cfg.Deployment.Model.Layered != nil {
+		// Layers of several kinds: a block below is a unit of the model (model.KVUnits), which takes
+		// one block of every group of layers with full attention.
 		e.blockSize = e.groups.Block
 		blocks = max(1, blocks/e.groups.Blocks)
 	}
 	d := &cfg.Deployment.Engine
 	e.pool = newPool(blocks, d.PrefixCaching)
 	e.pool.UnhashedFirst = e.rules.UnhashedBlocksFirst
-	e.watermark = int64(e.rules.Watermark * float64(blocks+1))
+	e.watermark = int64(e.rules.Watermark * float64(blocks+1)) // vLLM counts the null block too
 	if watcher, ok := obs.(KVObserver); ok && obs != nil {
 		e.kvLog = &kvLog{obs: watcher}
 		e.pool.Removed = e.kvLog.removed
@@ -203,6 +205,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	// Short cuts of the hot path, where no optional part of the engine can change their result.
 	e.quick = e.depth == 1 && obs == nil && e.connector == nil && e.spec == nil && e.cadence.interval <= 1
 	e.plain = e.spec == nil && e.pp == 1
+	// The parts excluded here let an attempt to admit a request depend on more than the free blocks
+	// and the token budget, which are what the engine remembers of a failed attempt.
 	e.memo = e.connector == nil && e.spec == nil && e.longPrefill == 0 && e.watermark == 0 &&
 		d.Extra["kv_transfer_config"] == nil
 	if cfg.TokenGaps {
@@ -400,7 +404,7 @@ func (e *Engine) landStep() {
 	}
 	e.now = max(e.now, f.end)
 	e.phase = ready
-	if f.tokens > 0 || e.depth > 1 {
+	if f.tokens > 0 || e.depth > 1 { // an empty step of a synchronous engine has no result
 		running := len(e.running)
 		if f.tokens > 0 && e.hooks.Step != nil {
 			e.hooks.Step()
@@ -414,7 +418,7 @@ func (e *Engine) landStep() {
 		}
 		e.skipTo(e.now + e.cfg.StepGapUs)
 	} else if e.connector != nil || e.transfers.areUnderWay() {
-		e.update(&f)
+		e.update(&f) // copies may have ended during it
 	}
 	if !f.steady {
 		e.reuse.items = append(e.reuse.items, f.items[:0])
@@ -480,7 +484,8 @@ func (e *Engine) Close() *Result {
 		e.gaps.flush()
 	}
 	if e.connector != nil {
-		e.step++ // complete copies for which no step waits
+		// Complete the copies under way, whose events then name a step after the last one.
+		e.step++
 		e.connector.completeTransfers(math.MaxInt64, e.step)
 		e.step--
 	}

@@ -13,8 +13,8 @@ import (
 //	<us> <EVENT> <request> ...
 //	<us> step <id>: <what ran> ...
 type Log struct {
-	W        *bufio.Writer
-	Requests []Request
+	W        *bufio.Writer // keeps its first error until Flush
+	Requests []Request     // the workload, for the ids of its requests
 }
 
 // name returns the id of request i, or # and its index if it has none.

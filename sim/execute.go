@@ -31,7 +31,7 @@ func (e *Engine) execute() (int64, error) {
 	}
 	start := e.now
 	waitsForGPU := false
-	if e.depth > 1 && hasTokens {
+	if e.depth > 1 && hasTokens { // an asynchronous step, see above
 		start += e.cfg.ScheduleUs
 		if e.stageFree[0] > start {
 			start = e.stageFree[0]
@@ -45,7 +45,7 @@ func (e *Engine) execute() (int64, error) {
 	if e.pp > 1 && hasTokens {
 		end = e.throughStages(start, us)
 	}
-	if e.timeline != nil {
+	if e.timeline != nil { // the recorded end, if there is one, instead of all that
 		if at, ok := e.timeline.EndUs(e.step, e.now); ok {
 			end = max(at, e.now)
 		}
@@ -58,20 +58,21 @@ func (e *Engine) execute() (int64, error) {
 		}
 	}
 	if hasTokens {
-		e.stageFree[e.pp-1] = end
+		e.stageFree[e.pp-1] = end // also where the end was recorded, or there is one stage
 	}
 	return end, nil
 }
 
 // throughStages returns when a step has passed the pipeline stages if it is ready at start and
-// takes us microseconds in all. Each stage takes an equal part and runs one step at a time, in
-// order.
+// takes us microseconds in all. Each stage takes an equal part, whole us, and the rest of the
+// division comes at the end. A stage runs one step at a time, in order.
 func (e *Engine) throughStages(start, us int64) int64 {
+	at := start
 	for i := range e.stageFree {
-		start = max(start, e.stageFree[i]) + us/e.pp
-		e.stageFree[i] = start
+		at = max(at, e.stageFree[i]) + us/e.pp
+		e.stageFree[i] = at
 	}
-	return start + us%e.pp
+	return at + us%e.pp
 }
 
 // stepUs returns the predicted execution time of a step in whole us, with drift and noise, at least
@@ -81,7 +82,7 @@ func (e *Engine) stepUs(b *Batch) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !(math.Abs(plain)+float64(e.now) <= mostUs) {
+	if !(math.Abs(plain)+float64(e.now) <= mostUs) { // also for NaN
 		return 0, trace.Errorf(CodeBadPrediction, "step %d: got %g us, want less than the clock has", b.StepID, plain)
 	}
 	if plain < 1 {

@@ -291,19 +291,10 @@ func TestRooflineOfAMixture(t *testing.T) {
 		}
 		decodes := math.Min(1, float64(b.DecodeContext)/float64(b.KVRead))
 		read := x["kv_cache_read"]
-		want := 0.0
-		for i, k := range m.f {
-			v := m.x[k]
-			switch i {
-			case 2:
-				v = math.Max(v, read*(1-decodes))
-			case 3:
-				v = math.Max(v, read*decodes)
-			case 4:
-				v = 0
-			}
-			want += v * 1e6
-		}
+		seconds := x["prefill_linear_compute"] + x["decode_weight_load"] + x["tp_communication"] + x["fixed_step_overhead"]
+		seconds += math.Max(x["prefill_attention"], read*(1-decodes))
+		seconds += math.Max(x["decode_attention"], read*decodes)
+		want := seconds * 1e6
 		if !(read > 0) || math.Abs(got-want) > 1e-9*want {
 			t.Errorf("%s: got %g us, want %g", fmt.Sprint(b.KVRead), got, want)
 		}

@@ -19,8 +19,8 @@ type gapLog struct {
 	spare     [][]int32       // memory of requests that have left, for reuse
 }
 
-// add records a gap of us microseconds between two tokens of s. A series of equal gaps is added to
-// the histogram at once.
+// add records a gap of us microseconds between two tokens of s. A series of equal gaps, of which each
+// step of decodes gives one, is added to the histogram at once.
 func (g *gapLog) add(s *seq, us int64) {
 	if us != g.runUs {
 		g.flush()
@@ -68,8 +68,9 @@ func (g *gapLog) quantiles(s *seq) (p50, p99 trace.Opt[float64]) {
 	if n == 0 {
 		return p50, p99
 	}
-	median, high := (n-1)/2, (n*99+99)/100-1
-	selectNth(s.gaps, median)
+	median := (n - 1) / 2     // the ranks of the two quantiles, from 0
+	high := (n*99+99)/100 - 1 // ceil(0.99 n) - 1
+	selectNth(s.gaps, median) // the larger gaps are after it now
 	highUs := slices.Max(s.gaps[median:])
 	if high < n-1 {
 		selectNth(s.gaps[median:], high-median)
@@ -93,7 +94,7 @@ func selectNth(v []int32, k int) {
 		case k < less:
 			v = v[:less]
 			continue
-		case less == 0: // the pivot is the smallest
+		case less == 0: // the pivot is the smallest value, so all equal to it go to the front
 			if less = partitionBelow(v, int64(pivot)+1); k < less {
 				return
 			}

@@ -60,6 +60,7 @@ func (d *Derivative) minus(to, from *Derivative, tokens, tokenUs float64) {
 type gradient struct {
 	TTFT, Span, E2E Derivative // Span: first to last token
 
+	// The times of its events: at the API, in the engine's input queue, first and last token, answer.
 	arrive, enqueue, first, last, left Derivative
 
 	origin Derivative // what the last restart before the request added to the engine's clock
@@ -68,19 +69,19 @@ type gradient struct {
 // clocks are the clocks of an engine as derivatives; nil without Config.Gradient.
 type clocks struct {
 	Columns
-	step     linear
-	overhead linearDelay // nil: none
-	egress   linearDelay // nil: none
-	now      Derivative  // the engine's clock
-	gpu      Derivative  // the time at which the GPU is free
-	end      Derivative  // the end of the step just scheduled
-	stepUs   float64     // the predicted time of that step
-	factor   float64     // factor of its features, from noise and drift; 0 if the time was clipped
-	restarts bool        // Config.Restarts
-	ended    Derivative  // the duration of the last step (with restarts)
-	origin   Derivative  // what the last restart added to the clock (with restarts)
-	flights  []Derivative
-	free     []*gradient
+	step     linear       // the model of step times
+	overhead linearDelay  // nil: none
+	egress   linearDelay  // nil: none
+	now      Derivative   // the engine's clock
+	gpu      Derivative   // the time at which the GPU is free
+	end      Derivative   // the end of the step just scheduled
+	stepUs   float64      // the predicted time of that step
+	factor   float64      // factor of its features, from noise and drift; 0 if the time was clipped
+	restarts bool         // Config.Restarts
+	ended    Derivative   // the duration of the last step (with restarts)
+	origin   Derivative   // what the last restart added to the clock (with restarts)
+	flights  []Derivative // memory that endOfStep reuses
+	free     []*gradient  // memory that newGradient reuses
 }
 
 // newClocks returns the clocks of an engine with configuration cfg, at time 0. Latency models that
@@ -92,11 +93,15 @@ func newClocks(cfg *Config) (*clocks, error) {
 		return nil, trace.Errorf(CodeBadConfig, "gradient: got a step time that is not linear, want one with features")
 	}
 	c.Columns.Step = len(c.step.Features())
-	for _, delay := range []struct {
+	delays := []struct {
 		given   Delay
 		to      *linearDelay
 		columns *int
-	}{{cfg.Overhead, &c.overhead, &c.Columns.Overhead}, {cfg.Egress, &c.egress, &c.Columns.Egress}} {
+	}{
+		{given: cfg.Overhead, to: &c.overhead, columns: &c.Columns.Overhead},
+		{given: cfg.Egress, to: &c.egress, columns: &c.Columns.Egress},
+	}
+	for _, delay := range delays {
 		if delay.given == nil {
 			continue
 		}
@@ -210,8 +215,10 @@ func (c *clocks) endOfStep() Derivative {
 }
 
 // pickedUp records that the engine picks up the request with derivatives g. With Config.Restarts a
-// request that finds the queue empty restarts the clock: it has waited for a part of the step that
-// just ended, and is assumed to wait for the same part of a longer step.
+// request that finds the queue empty restarts the clock: from then on a derivative of the clock counts
+// from the request's arrival in the engine, not from the start of the busy period. The request has
+// waited for a part of the step that just ended, and is assumed to wait for the same part of a longer
+// step. The clock itself goes on; c.origin is the difference, which finish adds.
 func (c *clocks) pickedUp(g *gradient, queueIsEmpty bool) {
 	if c.restarts && queueIsEmpty {
 		share := 0.0
@@ -259,7 +266,7 @@ func (c *clocks) finish(g *gradient, delayUs float64, outputs int64, tokenUs flo
 	g.TTFT.minus(&g.first, &g.arrive, 1, tokenUs)
 	g.Span.minus(&g.last, &g.first, float64(outputs-1), tokenUs)
 	g.E2E.minus(&g.left, &g.arrive, float64(outputs), tokenUs)
-	for j, v := range g.origin.By {
+	for j, v := range g.origin.By { // in a span it would be added to both ends
 		g.TTFT.By[j] += v
 		g.E2E.By[j] += v
 	}

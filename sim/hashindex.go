@@ -1,7 +1,8 @@
 package sim
 
 // index finds a block by its content hash. It is a hash table of block numbers with linear probing, at
-// most half full. The low bits of a content hash are well mixed, so they are used as the place.
+// most half full. The low bits of a content hash are well mixed, so they are used as the place. It
+// stores no hashes: its methods get the contents of all blocks (known), by the block's number.
 type index []int32
 
 // newIndex returns an empty index with room for a number of blocks.
@@ -40,7 +41,7 @@ func (x index) withRoom(known []content) index {
 func (x index) mask() uint64 { return uint64(len(x) - 1) }
 
 // place returns the position in x of the block with the hash, or the free position at which it would
-// be inserted. known has the content of each block, by the block's number.
+// be inserted.
 func (x index) place(known []content, hash uint64) uint64 {
 	i := hash & x.mask()
 	for x[i] != none && known[x[i]].hash != hash {

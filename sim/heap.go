@@ -1,7 +1,8 @@
 package sim
 
-// Heap is a binary heap that returns its items in the order of Before, which must not treat any two
-// of them as equal.
+// Heap is a binary heap that returns its items in the order of Before. Of any two items one must be
+// before the other, so that the order does not depend on how they were added. It holds the items in
+// a slice without the boxing of container/heap, because each event of a simulation passes one.
 type Heap[T interface{ Before(T) bool }] []T
 
 // Push adds an item.

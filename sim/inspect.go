@@ -16,7 +16,7 @@ type inside struct {
 // before.
 func (e *Engine) Inside() inside {
 	start := int64(-1)
-	if len(e.flight) > 0 && e.flight[0].tokens > 0 {
+	if len(e.flight) > 0 && e.flight[0].tokens > 0 { // the oldest step in flight executes
 		start = e.flight[0].start
 	}
 	return inside{

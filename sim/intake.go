@@ -22,10 +22,10 @@ const (
 
 // outsideEvent is an event of a request outside the engine.
 type outsideEvent struct {
-	at   int64
-	seq  int64
+	at   int64 // us
+	seq  int64 // number of the event in the order of scheduling
 	kind outsideKind
-	req  int32
+	req  int32 // index of the request
 }
 
 // Before orders events by time, then the order in which they were scheduled.
@@ -36,7 +36,7 @@ func (a outsideEvent) Before(b outsideEvent) bool {
 // outsideQueue is the future events outside the engine, in the order of time.
 type outsideQueue struct {
 	heap Heap[outsideEvent]
-	seq  int64
+	seq  int64 // number of events scheduled so far
 }
 
 // before reports whether an event happens at or before the time `at`.
@@ -45,13 +45,13 @@ func (q *outsideQueue) before(at int64) bool { return len(q.heap) > 0 && q.heap[
 // push schedules an event of a request at the time `at`.
 func (q *outsideQueue) push(at int64, kind outsideKind, req int) {
 	q.seq++
-	q.heap.Push(outsideEvent{at, q.seq, kind, int32(req)})
+	q.heap.Push(outsideEvent{at: at, seq: q.seq, kind: kind, req: int32(req)})
 }
 
 // handle processes an event outside the engine.
 func (e *Engine) handle(ev outsideEvent) {
 	if e.phase == idle {
-		e.last = ev.at
+		e.last = ev.at // the engine's clock stays behind, but the run lasts until this event
 	}
 	switch ev.kind {
 	case outsideEnqueue:
@@ -93,7 +93,7 @@ func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 		e.api.tokens += r.PromptTokens
 	}
 	e.outside.push(atUs+delay, outsideEnqueue, i)
-	if r.AbortAtUs.OK {
+	if r.AbortAtUs.OK { // an abort cannot overtake its request
 		e.outside.push(max(r.AbortAtUs.V, atUs+delay), outsideAbort, i)
 	}
 	if r.AbortAfterUs.OK {
@@ -103,9 +103,10 @@ func (e *Engine) arrive(i int, r *Request, atUs int64, from *Derivative) error {
 }
 
 // overhead returns the time that the request takes from the API to the engine's input queue, us: as
-// recorded, or as Config.Overhead predicts.
+// recorded, or as Config.Overhead predicts. It also stores the derivatives of that time in the visit.
 func (e *Engine) overhead(v *visit, atUs int64) (us int64, err error) {
-	exact, r := 0.0, v.req
+	exact := 0.0 // the delay before rounding
+	r := v.req
 	switch {
 	case r.EnqueueUs.OK:
 		us = r.EnqueueUs.V - r.ArrivalUs
@@ -142,12 +143,13 @@ func (e *Engine) newVisit(i int, r *Request) *visit {
 }
 
 // refuse returns the reason for which the API server rejects a request at once; "" if it accepts
-// it.
+// it. vLLM needs no check of the second kind, a prompt of more blocks than the pool has, because it
+// starts only if max_model_len tokens fit.
 func (e *Engine) refuse(r *Request) trace.Code {
 	switch {
 	case r.PromptTokens >= e.maxLen:
 		return codePromptTooLong
-	case ceilDiv(r.PromptTokens, e.blockSize)+e.groups.Side(r.PromptTokens) > e.pool.Total:
+	case ceilDiv(r.PromptTokens, e.blockSize)+e.groups.Side(r.PromptTokens) > e.pool.Total: // more than all blocks
 		return codeNeverFits
 	case e.api != nil && (e.api.mostReqs > 0 && e.api.reqs >= e.api.mostReqs ||
 		e.api.mostTokens > 0 && e.api.tokens >= e.api.mostTokens):
@@ -168,8 +170,8 @@ type apiLimits struct {
 func (e *Engine) queueAt(at int64, r *Request) Queue {
 	q := e.queueState(r.PromptTokens)
 	q.NowUs = at
-	if _, constant := e.cfg.Overhead.(Const); e.pool.Caching && !constant {
-		content := r.content(-1)
+	if _, constant := e.cfg.Overhead.(Const); e.pool.Caching && !constant { // a constant needs no lookup
+		content := r.content(-1) // -1: its own content is not looked up
 		s := seq{req: r, idx: -1, prompt: r.PromptTokens, content: &content}
 		q.CachedBlocks = int64(len(e.findHits(&s)))
 	}
@@ -197,7 +199,7 @@ func (e *Engine) enqueue(i int, at int64) {
 	e.inbox = append(e.inbox, v.s)
 	if e.phase == idle {
 		e.phase = ready
-		if e.grad != nil && at > e.now {
+		if e.grad != nil && at > e.now { // the clock moves, see below
 			e.grad.woken(v.grad)
 		}
 		e.now = max(e.now, at)
@@ -208,8 +210,8 @@ func (e *Engine) enqueue(i int, at int64) {
 	e.emit(Event{Kind: enqueued, AtUs: at, Request: i})
 }
 
-// newSeq returns the engine's record of a request. It reuses that of a request which left so long
-// ago that no step in flight refers to it.
+// newSeq returns the engine's record of a request. It reuses that of a request which left more than
+// two steps ago: no step in flight refers to it, or the step's item sees the reuse (item.idx).
 func (e *Engine) newSeq(i int, v *visit) *seq {
 	s := e.reuse.seqs.take(e.step - 2)
 	if s == nil {
@@ -235,7 +237,7 @@ func (e *Engine) newSeq(i int, v *visit) *seq {
 	s.target = min(r.OutputTokens, maxTokens, e.maxLen-r.PromptTokens)
 	s.side = e.groups.Side(r.PromptTokens + s.target)
 	if e.connector != nil {
-		s.offload = &offloadState{}
+		s.offload = &offloadState{} // never reused, because copies may outlive the request
 	}
 	return s
 }
@@ -250,7 +252,7 @@ func (e *Engine) describe(s *seq) {
 		s.content = &Content{}
 	}
 	s.content.Reset(s.req.content(s.idx))
-	if e.spec != nil && e.spec.hashAhead {
+	if e.spec != nil && e.spec.hashAhead { // a block's hash includes the token after it
 		s.content.Ahead = 1
 	}
 	s.shared = s.content.Shared(e.blockSize)
@@ -319,7 +321,7 @@ func (e *Engine) rejectStuck(s *seq) {
 func (e *Engine) reject(i int, code trace.Code, at int64) {
 	v := e.visits[i]
 	res := &v.res
-	if v.grad != nil {
+	if v.grad != nil { // it leaves at its arrival, which requests that follow it use
 		v.grad.left.set(&v.grad.arrive)
 	}
 	res.Outcome = OutcomeRejected

@@ -6,9 +6,9 @@ package sim
 // them belong to one update.
 type kvLog struct {
 	obs     KVObserver
-	pending bool
-	ev      KVEvent
-	hashes  []uint64
+	pending bool     // events were sent since the last publish
+	ev      KVEvent  // memory for the event being sent
+	hashes  []uint64 // memory for its hashes
 }
 
 // send passes event ev to the observer.

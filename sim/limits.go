@@ -22,8 +22,8 @@ type limits struct {
 	chunked     bool  // chunked prefill
 	byPriority  bool  // scheduling policy priority; else fcfs
 
-	rules   vllm.Rules
-	groups  model.KVUnits
+	rules   vllm.Rules    // behaviours that differ between releases of vLLM
+	groups  model.KVUnits // for a model with layers of several kinds: in what the pool is counted
 	reaches []model.Reach // windows of the model's attention layers without full attention
 }
 
@@ -32,7 +32,7 @@ type limits struct {
 func (e *Engine) setLimits() error {
 	d := e.cfg.Deployment
 	e.blockSize = d.Engine.BlockSize
-	e.maxLen = d.MaxModelLen().Or(math.MaxInt64 / 4)
+	e.maxLen = d.MaxModelLen().Or(math.MaxInt64 / 4) // no limit; sums with it still fit into an int64
 	e.maxSeqs = d.Engine.MaxNumSeqs
 	e.budget = d.Engine.MaxNumBatchedTokens
 	e.longPrefill = d.Engine.LongPrefillThreshold
@@ -60,7 +60,7 @@ func (e *Engine) setLimits() error {
 		e.api = &apiLimits{mostReqs: r.MaxNumQueuedReqs, mostTokens: servers * r.MaxNumQueuedTokens}
 	}
 	e.setDepth()
-	e.cadence = cadence{interval: r.PrefillInterval, lastPrefill: -r.PrefillInterval}
+	e.cadence = cadence{interval: r.PrefillInterval, lastPrefill: -r.PrefillInterval} // the first may come at once
 	if spec != nil {
 		e.spec = newSpeculation(e, spec)
 	}
@@ -78,6 +78,7 @@ func (e *Engine) setDepth() {
 	case e.cfg.Async && e.pp == 1:
 		e.depth = 2
 	}
+	// Only a connector that writes into blocks (a consumer) could damage one that a step still uses.
 	d := &e.cfg.Deployment.Engine
 	config, given := d.Extra["kv_transfer_config"].(map[string]any)
 	hasConsumer := (d.CPUOffloading || given) && config["kv_role"] != "kv_producer"

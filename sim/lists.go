@@ -16,8 +16,8 @@ import (
 // gamma * KV tokens read. KV tokens read are the context of every sequence, its new tokens
 // included.
 type linear3 struct {
-	AlphaUs, BetaUs, GammaUs float64 // us, us/token, us/token
-	x                        [3]float64
+	AlphaUs, BetaUs, GammaUs float64    // us, us/token, us/token
+	x                        [3]float64 // features of the last step, in the order of the coefficients
 }
 
 // NewLinear3 returns the model of three coefficients, in the order of the fields.
@@ -55,11 +55,11 @@ func checkThree(what string, v []float64) error {
 // trainedPhysics is the trained-physics model of BLIS: 3 alpha coefficients (delays) and 7 to 11
 // beta coefficients (step time). Step times are truncated to whole us, as BLIS does.
 type trainedPhysics struct {
-	Alpha []float64
-	Beta  []float64
+	Alpha []float64 // us, what Parts describes
+	Beta  []float64 // in the order and the units of features.TrainedPhysicsBeta
 	basis *features.TrainedPhysics
-	x     []float64
-	terms []float64
+	x     []float64 // the last step's values of all basis functions
+	terms []float64 // memory for Features: x as far as there are coefficients
 }
 
 // NewTrainedPhysics returns the model for a deployment.
@@ -78,7 +78,7 @@ func NewTrainedPhysics(alpha, beta []float64, d *deploy.Deployment) (*trainedPhy
 		terms: make([]float64, len(beta))}, nil
 }
 
-// StepUs returns the predicted time of the step in whole us, at least 1.
+// StepUs returns the predicted time of the step in whole us, at least 1. It fills m.x, for Features.
 func (m *trainedPhysics) StepUs(b *Batch) (float64, error) {
 	s := b.BasisStep()
 	return math.Max(1, math.Trunc(m.basis.StepUs(&s, m.Beta, m.x))), nil
@@ -100,8 +100,8 @@ func (m *trainedPhysics) Parts() Parts {
 // The delay before the queue is a0 + a1 * prompt tokens, and after the engine a2 for each output
 // token.
 type Blackbox struct {
-	Alpha, Beta []float64
-	x           [3]float64
+	Alpha, Beta []float64  // a0, a1, a2 and b0, b1, b2: us and us/token
+	x           [3]float64 // features of the last step: 1, prefill tokens, decode tokens
 }
 
 // NewBlackbox returns the model of three alpha and three beta coefficients.

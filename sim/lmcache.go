@@ -72,7 +72,7 @@ func (c *lmcache) match(s *seq, local int64) (tokens int64, sync, busy bool) {
 	if state.hitChunks*c.chunkTokens == s.tokens() {
 		tokens-- // the last token is computed
 	}
-	if tokens < max(1, c.set.Fewest) {
+	if tokens < max(1, c.set.Fewest) { // also if the GPU has as many tokens
 		tokens = 0
 	}
 	return tokens, !c.set.Parks, false
@@ -106,19 +106,19 @@ func (c *lmcache) rankFound(x *tierChunk) {
 }
 
 // lfuRank returns the next rank of chunk x under the policy lfu: its high bits count how often the
-// chunk was found, its low bits order equals by age.
+// chunk was found, its low bits order equals by age. rank is from nextRank, so rank>>32 counts calls.
 func lfuRank(x *tierChunk, rank int64) int64 { return (x.rank>>40+1)<<40 + rank>>32 }
 
 // startLoad implements connector: it loads the found chunks that reach further than the local
 // tokens.
 func (c *lmcache) startLoad(s *seq, local, _ int64, sync bool) {
-	l := s.offload
+	state := s.offload
 	first := local / c.chunkTokens
-	t := &transfer{s: s, state: l, idx: s.idx, load: true, sync: sync, pins: c.keys(s, 0, l.hitChunks)}
-	t.gpuBlocks = (l.hitChunks - first) * c.set.Blocks
-	l.nextStore = l.hitChunks
-	l.isLoaded = true
-	c.addLoad(t, s, first, l.hitChunks)
+	t := &transfer{s: s, state: state, idx: s.idx, load: true, sync: sync, pins: c.keys(s, 0, state.hitChunks)}
+	t.gpuBlocks = (state.hitChunks - first) * c.set.Blocks
+	state.nextStore = state.hitChunks
+	state.isLoaded = true
+	c.addLoad(t, s, first, state.hitChunks)
 	c.event(KVEvent{Kind: cacheLoadCommitted, Request: s.idx, Step: c.e.step - 1, Blocks: t.source, CPU: true})
 	c.startCopy(t)
 }
@@ -127,15 +127,15 @@ func (c *lmcache) startLoad(s *seq, local, _ int64, sync bool) {
 // new requests, then running ones, then resumed ones. Model runner V2 treats resumed requests as
 // new and running ones last.
 func (c *lmcache) planStores(items []item) {
-	for pass := range 3 {
+	for pass := range turns {
 		for i := range items {
 			it := &items[i]
-			turn := 1
+			turn := turnOfRunning
 			if it.fresh {
-				turn = newOrResumed(it.s)
+				turn = turnOfAdmitted(it.s)
 			}
 			if c.e.rules.ModelRunnerV2 {
-				turn = (3 - turn) % 3
+				turn = (turns - turn) % turns // new, resumed, running
 			}
 			if turn == pass {
 				c.planSave(it)
@@ -151,15 +151,19 @@ func (c *lmcache) planStores(items []item) {
 }
 
 // planSave decides which chunks of one request the step saves: those that the step completes after
-// the chunks already saved or found.
+// the chunks already saved or found. It mirrors how LMCache's request tracker follows the tokens of a
+// request (vllm_v1_adapter.py: RequestTracker.from_new_request(), update()), and its choice of chunks
+// (ReqMeta.from_request_tracker()).
 func (c *lmcache) planSave(it *item) {
-	s, state := it.s, it.s.offload
-	known := s.tokens()
+	s := it.s
+	state := s.offload
+	known := s.tokens() // most tokens that the tracker may have
 	base := min(s.computed, state.knownTokens)
 	save := &transfer{s: s, state: state, idx: s.idx, sync: !c.set.Parks}
-	newTokens := min(it.n, known-base)
+	newTokens := min(it.n, known-base) // tokens that the step adds to the tracker
 	state.hasDecoded = state.hasDecoded || newTokens == 1
 	if c.set.Parks || it.fresh && (s.preempted == 0 || c.e.rules.ModelRunnerV2) {
+		// A new tracker, which has tokens of the prompt only.
 		base = s.computed
 		newTokens = it.n
 		state.hasDecoded = false
@@ -173,9 +177,9 @@ func (c *lmcache) planSave(it *item) {
 		state.savedTokens = min(state.savedTokens, s.computed)
 	}
 	state.knownTokens = min(base+max(0, newTokens), known)
-	if it.fresh {
+	if it.fresh { // what the lookup found needs no saving, and the next admission looks up again
 		state.savedTokens = state.hitChunks * c.chunkTokens
-		if !state.isLoaded {
+		if !state.isLoaded { // otherwise the load releases the chunks that the lookup found
 			save.pins = c.keys(s, 0, state.hitChunks)
 		}
 		state.isAsked = false
@@ -183,7 +187,8 @@ func (c *lmcache) planSave(it *item) {
 		state.isLoaded = false
 	}
 	// Whole chunks only, and none once the request decodes.
-	from, to := state.savedTokens/c.chunkTokens, state.knownTokens/c.chunkTokens
+	from := state.savedTokens / c.chunkTokens
+	to := state.knownTokens / c.chunkTokens
 	if state.hasDecoded && !c.set.Decodes || to <= from {
 		from = to
 	} else {
@@ -222,7 +227,7 @@ func (c *lmcache) completeTransfers(nowUs, step int64) {
 // saveChunks stores chunks, given by hash, in the tier. From the first one on for which no space
 // can be made they are dropped.
 func (c *lmcache) saveChunks(hashes []uint64) {
-	n := 0
+	n := 0 // number of chunks for which there is space; LMCache takes it before it looks which it has
 	for n < len(hashes) && c.makeRoom(n+1) {
 		n++
 	}
@@ -236,7 +241,8 @@ func (c *lmcache) saveChunks(hashes []uint64) {
 	c.completeStore(hashes[:n])
 }
 
-// keepsBlocks implements connector.
+// keepsBlocks implements connector: only with LMCache's own server, which sets offered, a finished
+// request keeps its blocks until they are copied.
 func (c *lmcache) keepsBlocks(s *seq) bool {
 	s.offload.finished = true
 	return c.keepUntilCopied(s)

@@ -54,9 +54,9 @@ type rank struct {
 // forward is a forward pass that a rank has reached.
 type forward struct {
 	batch   Batch
-	group   features.Group
-	readyUs int64
-	us      int64 // time that the rank alone would need
+	group   features.Group // what all ranks compute in the pass, memory for batch.Among
+	readyUs int64          // when the rank has reached it
+	us      int64          // time that the rank alone would need
 	isDummy bool
 }
 
@@ -69,7 +69,7 @@ func (g *lockstep) join(e *Engine) {
 	g.ranks = append(g.ranks, e.rank)
 	g.syncFirst = e.rules.DPSyncFirst
 	g.syncEvery = e.rules.DPSyncInterval
-	if g.syncEvery == 0 {
+	if g.syncEvery == 0 { // the constant in core.py, which changed in the release of DPSyncFirst
 		g.syncEvery = 32
 		if g.syncFirst {
 			g.syncEvery = 16
@@ -79,8 +79,9 @@ func (g *lockstep) join(e *Engine) {
 	if e.spec != nil {
 		drafts = e.spec.Tokens
 	}
+	const context, blocks, adds = 0, 1, 1
 	g.dummy = Batch{}
-	g.dummy.AddVerify(0, 1+drafts, 1, 1)
+	g.dummy.AddVerify(context, 1+drafts, blocks, adds)
 	e.cadence = cadence{interval: e.rules.DPPrefillInterval, shared: true}
 	e.quick = e.quick && e.cadence.interval <= 1
 }
@@ -130,7 +131,7 @@ func (g *lockstep) runReadyPasses() error {
 			f := &r.forwards[0]
 			f.group = g.group
 			f.batch.Among = &f.group
-			if g.group.Padded == 0 {
+			if g.group.Padded == 0 { // not padded: the rank computes its own tokens
 				f.group.Padded = float64(f.batch.Tokens())
 			}
 			var err error
@@ -150,9 +151,9 @@ func (g *lockstep) runReadyPasses() error {
 	}
 }
 
-// padBatches sets how many tokens each rank computes in the next pass. All ranks compute as many as
-// the largest, padded to a captured CUDA graph. If one rank's batch is larger than any graph, each
-// computes its own.
+// padBatches sets in g.group how many tokens all ranks together and each rank (Padded) compute in the
+// next pass. All ranks compute as many as the largest, padded to a captured CUDA graph. If one rank's
+// batch is larger than any graph, each computes its own, and Padded is 0.
 func (g *lockstep) padBatches() {
 	tokens := 0.0
 	padded := 0.0
@@ -185,7 +186,7 @@ func (r *rank) setPassEnd(atUs, slowestUs int64) {
 	}
 	out.BusyUs += slowestUs
 	out.WaitedUs += slowestUs - f.us
-	for i := range r.e.flight {
+	for i := range r.e.flight { // the oldest step without an end is that of the oldest pass
 		if step := &r.e.flight[i]; step.end == pendingUs {
 			step.end = atUs
 			return
@@ -201,7 +202,7 @@ func (r *rank) endIteration() error {
 		r.sync()
 		return nil
 	}
-	if !e.unfinished() && !r.running {
+	if !e.unfinished() && !r.running { // between waves no dummy pass is needed
 		e.phase = ready
 		if len(e.flight) == 0 && len(e.inbox) == 0 && !e.hasWork() {
 			e.phase = idle
@@ -263,7 +264,7 @@ func (g *lockstep) finishSync() {
 		if g.running {
 			continue
 		}
-		r.iterations = 0
+		r.iterations = 0 // they count from the start of a wave
 		if len(e.flight) == 0 && !e.hasWork() {
 			e.phase = idle
 		}

@@ -5,10 +5,10 @@ package sim
 // Means are the figures that a benchmark prints for one load, ms: means over the measured requests that
 // finished, and the derivatives of these means by the coefficients (see Columns).
 type Means struct {
-	Requests       float64
-	Steps          int64 // number of simulated steps
-	Preemptions    int64 // if above 0, the KV cache ran out of blocks
-	TTFTMs, TPOTMs float64
+	Requests       float64   // number of requests in the means
+	Steps          int64     // number of simulated steps
+	Preemptions    int64     // if above 0, the KV cache ran out of blocks
+	TTFTMs, TPOTMs float64   // TPOT: the mean gap between a request's tokens, as benchmarks name it
 	TTFTBy, TPOTBy []float64 // ms per unit of the coefficient; nil without Config.Gradient
 }
 
@@ -44,7 +44,8 @@ func MeansOf(cfg Config, reqs []Request) (*Means, error) {
 	return m, nil
 }
 
-// Add adds one request. A request that did not finish adds no times.
+// Add adds the times of one request; MeansOf divides the sums at the end. A request without a second
+// token, which has no TPOT, counts neither for TPOT nor for TTFT.
 func (m *Means) Add(r *RequestResult) {
 	ttft, ok1 := r.TTFTUs()
 	itl, ok2 := r.ITLUs()

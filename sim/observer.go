@@ -73,7 +73,8 @@ type StepView struct {
 	TotalBlocks int64
 	Members     []Member // all running requests, in the scheduler's order
 	Admitted    int64    // number of requests admitted in this step
-	// The tracing fork labels a request as prefill as long as no output token is known.
+	// The step by the labels of the tracing fork, which calls a request prefill as long as no output
+	// token is known.
 	LabelledPrefillReqs, LabelledDecodeReqs     int64
 	LabelledPrefillTokens, LabelledDecodeTokens int64
 }
@@ -100,12 +101,12 @@ type KVEvent struct {
 	Request   int // -1 when the event names none
 	Step      int64
 	Hashes    []uint64 // BlockStored, BlockRemoved
-	Parent    uint64
-	HasParent bool
-	ToCPU     bool // store: GPU -> CPU; otherwise CPU -> GPU
-	CPU       bool // medium of a BlockStored, BlockRemoved or CacheEviction
-	Blocks    int64
-	Transfer  int64
+	Parent    uint64   // BlockStored: hash of the block before the first of Hashes
+	HasParent bool     // there is such a block
+	ToCPU     bool     // of a transfer: store, GPU -> CPU; otherwise CPU -> GPU
+	CPU       bool     // medium of all events but transfers: the CPU tier; otherwise the GPU
+	Blocks    int64    // blocks, or chunks of the CPU tier
+	Transfer  int64    // number of the transfer; 0 for other events
 }
 
 // showStep passes the step just formed, which ends at `end` us, to the observer.

@@ -26,9 +26,9 @@ type offloading struct {
 	// For store_threshold: how often chunks were looked up or offered, for the last
 	// max_tracker_size of them.
 	counts  map[uint64]*list.Element // elements of tracker by hash
-	tracker list.List                // *tierChunk
+	tracker list.List                // *tierChunk, the least recently counted first
 
-	planned  []*transfer // stores decided in the last step
+	planned  []*transfer // stores decided in the last step, copied with the next
 	finished []*seq      // requests finished since the last step, whose last chunks are still to be offered
 
 	syncBytes float64 // bytes of the loads inside the step being formed, per GPU
@@ -43,7 +43,7 @@ func newOffloading(e *Engine, blocks int64) *offloading {
 	c := &offloading{cpuTier: newCPUTier(e), counts: map[uint64]*list.Element{}}
 	c.capacity = int(blocks / c.set.Blocks)
 	r := &e.rules
-	if e.spec != nil {
+	if e.spec != nil { // vLLM decides by the drafter's method from 0.24 to 0.29, by a mark since 0.33
 		byMethod := r.OffloadByUse && !r.OffloadMarksDrafts && e.spec.IsEagle()
 		byMark := r.OffloadSyncLoads && e.spec.dropBlock
 		c.dropLast = byMethod || byMark
@@ -73,10 +73,10 @@ func (c *offloading) match(s *seq, local int64) (tokens int64, sync, busy bool) 
 	if r.OffloadSyncLoads {
 		s.offload.nextStore = 0
 	}
-	if r.OffloadByUse && s.offload.pending > 0 {
+	if r.OffloadByUse && s.offload.pending > 0 { // after a preemption: copies of its old blocks are under way
 		return 0, false, true
 	}
-	full := s.tokens() / c.chunkTokens
+	full := s.tokens() / c.chunkTokens // number of full chunks
 	if !r.OffloadFreesAtOnce {
 		c.touch(s, full)
 	}
@@ -93,12 +93,12 @@ func (c *offloading) match(s *seq, local int64) (tokens int64, sync, busy bool) 
 				c.countUses(c.key(s, i))
 			}
 			x := c.get(c.key(s, i))
-			if x == nil || x.refs < 0 && !r.OffloadFreesAtOnce {
+			if x == nil || x.refs < 0 && !r.OffloadFreesAtOnce { // before 0.22 a chunk being written is none
 				missed = true
 			}
 			if !missed {
 				hits++
-				busy = busy || x.refs < 0
+				busy = busy || x.refs < 0 // since 0.22 the request waits for it
 			}
 		}
 	}
@@ -113,7 +113,7 @@ func (c *offloading) match(s *seq, local int64) (tokens int64, sync, busy bool) 
 	if hits == 0 || tokens < c.chunkTokens && !busy {
 		return 0, false, false
 	}
-	for i := start; i < start+hits; i++ {
+	for i := start; i < start+hits; i++ { // another request's load of the same chunk is waited for too
 		busy = busy || c.beingLoaded[c.key(s, i)]
 	}
 	if busy {
@@ -131,7 +131,7 @@ func (c *offloading) match(s *seq, local int64) (tokens int64, sync, busy bool) 
 // startLoad implements connector (update_state_after_alloc()).
 func (c *offloading) startLoad(s *seq, local, tokens int64, sync bool) {
 	t := &transfer{s: s, state: s.offload, idx: s.idx, load: true, sync: sync, gpuBlocks: tokens / c.e.blockSize}
-	if c.copied != nil {
+	if c.copied != nil { // since 0.22 loads count as copies of the request
 		s.offload.pending++
 	}
 	first := local / c.chunkTokens
@@ -158,15 +158,15 @@ func (c *offloading) planStores(items []item) {
 		c.startCopy(t)
 	}
 	c.planned = nil
-	for pass := range 3 {
+	for pass := range turns {
 		for i := range items {
 			it := &items[i]
-			if it.fresh && r.OffloadFreesAtOnce && pass == 1 {
+			if it.fresh && r.OffloadFreesAtOnce && pass == turnOfRunning {
 				c.waitForStoresOf(it.s.held.IDs...)
 			}
-			turn := 1
+			turn := turnOfRunning
 			if it.fresh && !r.OffloadInOrder {
-				turn = newOrResumed(it.s)
+				turn = turnOfAdmitted(it.s)
 			}
 			if turn == pass {
 				c.planStore(it.s, it.s.computed+it.n, it.s.held.IDs)
@@ -192,13 +192,21 @@ func (c *offloading) planStores(items []item) {
 	c.syncBytes = 0
 }
 
-// newOrResumed returns the place of an admitted request in the order of planStores before 0.23: 0
-// for new ones, 2 for resumed ones. Running ones have 1.
-func newOrResumed(s *seq) int {
+// The order of requests in planStores before 0.23: scheduler_output lists those scheduled for the
+// first time, then running ones, then resumed ones.
+const (
+	turnOfNew = iota
+	turnOfRunning
+	turnOfResumed
+	turns
+)
+
+// turnOfAdmitted returns the turn of a request that was admitted in this step.
+func turnOfAdmitted(s *seq) int {
 	if s.preempted > 0 {
-		return 2
+		return turnOfResumed
 	}
-	return 0
+	return turnOfNew
 }
 
 // planStore offers to the tier the chunks of the first tokens of s that were not offered yet, and
@@ -212,7 +220,8 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 	if r.OffloadKnownTokens {
 		tokens = min(tokens, s.tokens())
 	}
-	// Which chunks are complete, and up to which one they may be offered.
+	// full is the number of chunks that this step completes, end the number that may be offered: not
+	// more than those of known tokens, and with a drafter not the last one while it may change.
 	full := min(tokens/c.chunkTokens, int64(len(blocks))/c.set.Blocks)
 	end := min(full, s.tokens()/c.chunkTokens)
 	isComplete := state.finished && r.OffloadMarksDrafts
@@ -238,7 +247,7 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 			c.countUses(c.key(s, i))
 		}
 	}
-	var store []int64
+	var store []int64 // indices of chunks
 	for i := state.nextStore; i < end; i++ {
 		x := c.get(c.key(s, i))
 		isFrequent := c.isFrequent(c.key(s, i))
@@ -270,7 +279,7 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 		}
 		rank := c.nextRank()
 		x.refs = -1
-		if !c.set.Arc && r.OffloadSyncLoads {
+		if !c.set.Arc && r.OffloadSyncLoads { // since 0.33
 			rank = c.rankOf(state, i)
 		}
 		x.moveTo(&c.t1, rank)
@@ -300,7 +309,7 @@ func (c *offloading) planStore(s *seq, tokens int64, blocks []int32) {
 func (c *offloading) completeTransfers(nowUs, step int64) {
 	for _, t := range c.takeDone(nowUs, step) {
 		c.showDone(t)
-		if !t.load || c.copied != nil {
+		if !t.load || c.copied != nil { // see startLoad
 			t.state.pending--
 		}
 		if t.state.pending == 0 && t.state.finished && c.e.rules.OffloadForgets {
@@ -319,21 +328,22 @@ func (c *offloading) completeTransfers(nowUs, step int64) {
 	}
 }
 
-// keepsBlocks implements connector: since the release that offers chunks at the finish too, it
-// records which tokens of s may still be offered.
+// keepsBlocks implements connector: before 0.22 a finished request keeps its blocks until they are
+// copied. Since 0.26, which offers chunks at the finish too, it records which tokens of s may still be
+// offered.
 func (c *offloading) keepsBlocks(s *seq) bool {
-	l := s.offload
+	state := s.offload
 	r := &c.e.rules
-	l.finished = true
+	state.finished = true
 	if r.OffloadAtFinish {
-		l.computed = s.tokens()
+		state.computed = s.tokens()
 		if s.held.N > 0 {
-			l.finalBlocks = slices.Clone(s.held.IDs)
+			state.finalBlocks = slices.Clone(s.held.IDs)
 		}
 		if s.res.FinishStatus == trace.FinishAborted && !r.OffloadForgets {
-			l.computed = s.computed
+			state.computed = s.computed
 		} else if r.OffloadCommitted {
-			l.computed = max(s.prompt, s.tokens()-1)
+			state.computed = max(s.prompt, s.tokens()-1) // the KV of the last token is not computed
 		}
 		c.finished = append(c.finished, s)
 	}

@@ -46,7 +46,8 @@ func (l *chunkList) remove(x *tierChunk) {
 	l.length--
 }
 
-// moveTo moves x from its list into list l, at the place of its rank.
+// moveTo moves x from its list, if it is in one, into list l, at the place of its new rank. It searches
+// from the end, because most ranks are the largest so far.
 func (x *tierChunk) moveTo(l *chunkList, rank int64) {
 	if x.in != nil {
 		x.in.remove(x)
@@ -105,7 +106,7 @@ func (c *cpuTier) nextRank() int64 {
 // is impossible it evicts nothing and returns false. Chunks that are being copied or belong to the
 // present offer are not evicted.
 func (c *cpuTier) makeRoom(n int) bool {
-	need := n - (c.capacity - c.t1.length - c.t2.length)
+	need := n - (c.capacity - c.t1.length - c.t2.length) // number of chunks to evict
 	if n == 0 || need <= 0 {
 		return true
 	}
@@ -116,10 +117,12 @@ func (c *cpuTier) makeRoom(n int) bool {
 		return at
 	}
 	var evicted []*tierChunk
-	once := nextEvictable(c.t1.first)
-	again := nextEvictable(c.t2.first)
-	left := c.t1.length
+	once := nextEvictable(c.t1.first)  // next victim of the list of chunks seen once
+	again := nextEvictable(c.t2.first) // and of those seen again
+	left := c.t1.length                // chunks of t1 that are not evicted
 	for len(evicted) < need {
+		// Policy arc evicts from t1 while it is longer than the target, policy lru always (target 0).
+		// Since 0.30 t1 is also tried if t2 has no victim.
 		from := &again
 		if once != nil && (left >= int(c.target) || again == nil && c.e.rules.OffloadCommitted) {
 			from = &once
@@ -140,6 +143,7 @@ func (c *cpuTier) makeRoom(n int) bool {
 		}
 		x.moveTo(ghosts, c.nextRank())
 	}
+	// Policy arc remembers as many ghosts in each list as the tier has chunks, policy lru none.
 	for _, l := range []*chunkList{&c.b1, &c.b2} {
 		for l.length > c.capacity || l.length > 0 && !c.set.Arc {
 			x := l.first
@@ -177,9 +181,9 @@ func (c *offloading) touch(s *seq, n int64) {
 			known[i] = x
 		}
 		switch {
-		case x == nil:
+		case x == nil: // not in the tier
 		case !c.set.Arc && c.e.rules.OffloadByUse && x.refs != 0: // noteUnused counts the end of its copy
-		case c.set.Arc && x.in == &c.t1 && x.refs >= 0:
+		case c.set.Arc && x.in == &c.t1 && x.refs >= 0: // seen again
 			x.moveTo(&c.t2, c.nextRank())
 		default:
 			c.adapt(x)
@@ -242,42 +246,43 @@ func (c *offloading) isFrequent(h uint64) bool {
 
 // Bits of offloadState.uses: what a request did with a chunk.
 const (
-	usedStored = 1 << iota
-	usedFound
-	usedMissed
+	usedStored = 1 << iota // stored it
+	usedFound              // found it in the tier, and did not store it before
+	usedMissed             // offered it when the tier did not have it
 )
 
 // noteUse records what a running request does with its chunk i. Since 0.31 the uses of a chunk
 // count once, when the request has finished (CPUOffloadingManager._record_request_cache_access()).
 func (c *offloading) noteUse(s *seq, i int64, how uint8) {
-	l := s.offload
+	state := s.offload
 	r := &c.e.rules
 	if !r.OffloadByRequest {
 		return
 	}
-	l.uses = append(l.uses, make([]uint8, max(0, i+1-int64(len(l.uses))))...)
-	if l.uses[i] == 0 && !c.set.Arc && r.OffloadSyncLoads {
-		rank := c.rankOf(l, i)
+	state.uses = append(state.uses, make([]uint8, max(0, i+1-int64(len(state.uses))))...)
+	if state.uses[i] == 0 && !c.set.Arc && r.OffloadSyncLoads { // since 0.33 lru ranks at the first use too
+		rank := c.rankOf(state, i)
 		if x := c.get(c.key(s, i)); x != nil && x.rank < rank {
 			x.moveTo(&c.t1, rank)
 		}
 	}
-	if how != usedFound || l.uses[i]&usedStored == 0 {
-		l.uses[i] |= how
+	if how != usedFound || state.uses[i]&usedStored == 0 {
+		state.uses[i] |= how
 	}
 }
 
 // rankOf returns the rank of chunk i of a running request. The chunks of a request rank next to
 // each other, the last one lowest (LRUCachePolicy._get_request_rank(), since 0.33).
-func (c *offloading) rankOf(l *offloadState, i int64) int64 {
-	if l.rank == 0 {
-		l.rank = c.nextRank()
+func (c *offloading) rankOf(state *offloadState, i int64) int64 {
+	if state.rank == 0 {
+		state.rank = c.nextRank()
 	}
-	return l.rank - i - 1
+	return state.rank - i - 1
 }
 
-// countFinished applies the uses of a finished request to the lists
-// (CachePolicy.on_request_finished()).
+// countFinished applies the uses of a finished request to the lists (CachePolicy.on_request_finished()):
+// each chunk that it used moves to the end of t1 or, with policy arc and unless the request only stored
+// it, of t2.
 func (c *offloading) countFinished(s *seq) {
 	for i, how := range slices.Backward(s.offload.uses) {
 		x := c.get(c.key(s, int64(i)))

@@ -38,9 +38,9 @@ type held struct {
 type pool struct {
 	Total, Free   int64
 	Hits, Misses  int64 // blocks given to requests from the cache, and blocks taken to be filled
-	Gains         int64 // how many times a block came free or became findable; Engine.admit compares it to see whether a new attempt can succeed
-	Caching       bool
-	UnhashedFirst bool // as free_blocks() does since 0.24
+	Gains         int64 // grows whenever a block comes free or becomes findable; Engine.admit compares it to see whether a new attempt can succeed
+	Caching       bool  // prefix caching
+	UnhashedFirst bool  // as free_blocks() does since 0.24
 
 	// Removed is called when the content of a block is evicted. It must be set before the first
 	// Register; nil without an observer.
@@ -54,7 +54,7 @@ type pool struct {
 	poolMemory
 	log  poolLog
 	head uint64 // place of the next block to take; the index in queue is its low bits
-	tail uint64 // place after the last block
+	tail uint64 // place after the last block; tail - head entries, gaps included, are in the queue
 }
 
 // poolMemory is the memory of a pool with prefix caching, which is used again after an engine is closed: a
@@ -149,7 +149,7 @@ func (p *pool) enqueue(b int32, first bool) {
 	} else {
 		p.tail++
 	}
-	at &= uint64(len(p.queue) - 1)
+	at &= uint64(len(p.queue) - 1) // the length is a power of two
 	p.queue[at] = b
 	p.blocks[b].place = int32(at)
 }
@@ -190,7 +190,7 @@ func (p *pool) takeFree() int32 {
 		p.head++
 	}
 	b := p.queue[p.head&mask]
-	if b == unused {
+	if b == unused { // this entry stays at the head until all blocks were taken once
 		b = p.addBlock()
 	} else {
 		p.head++
@@ -288,7 +288,8 @@ func (p *pool) RegisterOwn(h *held, want int64) { h.Registered = max(h.Registere
 func (p *pool) makeFindable(b int32) {
 	p.Gains++
 	at := &p.content[b]
-	p.blocks[b].listed, at.dup = true, none
+	p.blocks[b].listed = true
+	at.dup = none
 	first := p.index.find(p.content, at.hash)
 	if first == none {
 		p.index.insert(at.hash, b)
@@ -297,10 +298,11 @@ func (p *pool) makeFindable(b int32) {
 		}
 		return
 	}
-	for p.content[first].dup != none {
-		first = p.content[first].dup
+	last := first
+	for p.content[last].dup != none {
+		last = p.content[last].dup
 	}
-	p.content[first].dup = b
+	p.content[last].dup = b
 }
 
 // ListAll makes all registered blocks of request h, with content c, findable. It is called when the
@@ -331,17 +333,18 @@ func (p *pool) evict(b int32) {
 	p.blocks[b].listed = false
 	first := p.index.find(p.content, at.hash)
 	switch {
-	case first != b:
-		for p.content[first].dup != b {
-			first = p.content[first].dup
+	case first != b: // the index has an earlier block of the same content: leave the chain of duplicates
+		before := first
+		for p.content[before].dup != b {
+			before = p.content[before].dup
 		}
-		p.content[first].dup = at.dup
-	case at.dup == none:
+		p.content[before].dup = at.dup
+	case at.dup == none: // the only one
 		p.index.remove(p.content, at.hash)
 		if p.Watch != nil {
 			p.Watch(at.hash, false)
 		}
-	default:
+	default: // the first of several
 		p.index.replace(p.content, at.hash, at.dup)
 	}
 }
@@ -370,7 +373,8 @@ func (p *pool) Grow(h *held, want int64) {
 // equip gives h memory for its block numbers, from spare if there is any.
 func (p *pool) equip(h *held) {
 	if n := len(p.spare); h.IDs == nil && n > 0 {
-		h.IDs, p.spare = p.spare[n-1], p.spare[:n-1]
+		h.IDs = p.spare[n-1]
+		p.spare = p.spare[:n-1]
 	}
 }
 
@@ -388,7 +392,7 @@ func (p *pool) Drop(h *held) {
 	}
 	p.identify(h)
 	last := len(h.IDs) - 1
-	if p.UnhashedFirst {
+	if p.UnhashedFirst { // blocks without a content hash go to the head of the queue
 		for i := int(h.Registered); i <= last; i++ {
 			p.release(h.IDs[i], true)
 		}

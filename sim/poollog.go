@@ -5,7 +5,8 @@ package sim
 // (TestLoggedPoolIsThePool). Most recorded requests share no content that is looked up, and then no
 // block is ever named: allocation is a third of the time of such a simulation.
 
-// poolLog is what a pool did while it only counted.
+// poolLog is what a pool did while it only counted. A holder is a request from the first block that
+// it takes until it frees all its blocks; after a preemption it is another one.
 type poolLog struct {
 	on      bool
 	changes []poolChange
@@ -67,8 +68,8 @@ func (p *pool) replayLog() {
 	if !p.log.on {
 		return
 	}
-	p.log.on = false
-	counts := *p
+	p.log.on = false // so that Grow and Drop below name blocks
+	counts := *p     // with the counts of now, which the replay would change
 	p.Free = p.Total
 	p.log.ids = make([][]int32, p.log.holders+1)
 	for _, c := range p.log.changes {
@@ -83,7 +84,8 @@ func (p *pool) replayLog() {
 		p.log.ids[c.holder] = h.IDs
 	}
 	p.log.changes = p.log.changes[:0]
-	p.Misses, p.Gains = counts.Misses, counts.Gains
+	p.Misses = counts.Misses
+	p.Gains = counts.Gains
 }
 
 // identify gives h the blocks that a replayed log found for it.

@@ -9,9 +9,9 @@ import "slices"
 // (scheduler.py: schedule(), the loop around allocate_slots() of running requests). i is the
 // position of s in the running list.
 //
-// It returns the position of s afterwards, and the token budget, which grows by the tokens that
-// preempted requests had in this step. ok is false if s itself was preempted, or if no request may
-// be preempted.
+// at is the index of the loop over the running list afterwards. left is the token budget, which grows
+// by the tokens that preempted requests had in this step. ok is false if s itself was preempted, or
+// if no request may be preempted.
 func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (at int, left int64, ok bool) {
 	for need-s.held.N > e.pool.Free {
 		k := e.victim()
@@ -22,10 +22,11 @@ func (e *Engine) makeRoom(s *seq, i int, need, budget int64) (at int, left int64
 		}
 		e.running = slices.Delete(e.running, k, k+1)
 		taken := int64(0) // tokens that the victim had got in this step
-		if e.byPriority {
+		if e.byPriority { // with fcfs the victim is the last running request, which has none yet
 			taken = e.removeFromStep(victim)
 		}
-		// Before 0.28 the index moves only if the victim had got tokens in this step.
+		// s moves down if the victim was before it. Before 0.28 vLLM moves its index only if the
+		// victim had got tokens in this step, and so passes over a request.
 		if taken > 0 || e.rules.PreemptByPosition && k < i {
 			i--
 		}
@@ -64,14 +65,14 @@ func (e *Engine) preempt(s *seq) {
 		e.connector.preempt(s)
 	}
 	if e.pool.Caching {
-		e.pool.ListAll(&s.held, s.content, e.blockSize)
+		e.pool.ListAll(&s.held, s.content, e.blockSize) // before its blocks are freed
 	}
 	e.freeBlocks(s)
 	s.status = statusPreempted
 	s.computed = 0
 	s.drafts = 0
 	s.prefills = false
-	if e.rules.ResumeAfterDrain { // since 0.27
+	if e.rules.ResumeAfterDrain { // since 0.27 it resumes only when its steps in flight have ended
 		s.stale = s.flying
 		s.drains = s.flying > 0
 		s.inFlight = 0
@@ -95,10 +96,11 @@ func (e *Engine) removeFromStep(s *seq) int64 {
 			continue
 		}
 		n := it.n
+		const removes = -1
 		if it.drafts > 0 {
-			e.batch.AddVerify(s.computed, n, s.held.N, -1)
+			e.batch.AddVerify(s.computed, n, s.held.N, removes)
 		} else {
-			e.batch.Add(s.computed, s.prompt, n, s.held.N, -1)
+			e.batch.Add(s.computed, s.prompt, n, s.held.N, removes)
 		}
 		e.cur = append(e.cur[:i], e.cur[i+1:]...)
 		return n

@@ -10,7 +10,7 @@ type allRanks struct {
 	engines  []*Engine
 	lockstep *lockstep // nil: independent
 	balance  *balancer
-	until    int64
+	until    int64   // RunTo returns before anything at or after it happens, us
 	running  *Engine // the engine whose RunTo is being executed; nil for none
 }
 
@@ -27,12 +27,13 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 		r.balance.forget(i)
 		left(i, atUs, res)
 	}
-	behind, _ := d.Balanced()
+	ranksOfServer, _ := d.Balanced()
 	for i := range d.DP {
-		own, obs := cfg, observe
-		own.Seed += i << 32
+		own := cfg
+		own.Seed += i << 32 // far from the seeds that a caller gives to other runs
+		obs := observe
 		if obs != nil {
-			obs = &ofRank{obs, int(i)}
+			obs = &ofRank{Observer: obs, rank: int(i)}
 		}
 		e, err := NewEngine(own, obs, hooks)
 		if err != nil {
@@ -42,7 +43,8 @@ func newRanks(cfg Config, observe Observer, hooks Hooks) (*allRanks, error) {
 		if r.lockstep != nil {
 			r.lockstep.join(e)
 		}
-		e.api = r.engines[i-i%behind].api
+		// API limits hold over all ranks of the same servers, so these share the first one's counts.
+		e.api = r.engines[i-i%ranksOfServer].api
 	}
 	r.balance = newBalancer(d, r.engines[0].rules)
 	return r, nil
@@ -61,7 +63,7 @@ func (r *allRanks) RunTo(untilUs int64) error {
 	for {
 		first := r.nextRank()
 		at := first.NextUs()
-		r.balance.publish(r.engines, min(at, r.until))
+		r.balance.publish(r.engines, min(at, r.until)) // before the counts change
 		if at >= r.until {
 			return nil
 		}
@@ -134,8 +136,8 @@ func (r *allRanks) Release(i int, atUs int64) { r.engines[r.RankOf(i)].Release(i
 // RankOf returns the rank to which request i was sent.
 func (r *allRanks) RankOf(i int) int {
 	b := r.balance
-	slot := int(b.slots[i])
-	return b.servers[slot/b.ranks].first + slot%b.ranks
+	server, place := b.splitSlot(b.slots[i])
+	return server.first + place
 }
 
 // RankOf returns 0, the rank of an engine alone.

@@ -36,7 +36,8 @@ func (r *Recorded) StartUs(step, readyUs int64) int64 {
 	return readyUs
 }
 
-// EndUs returns the recorded end of the execution of a step; false if it was not recorded.
+// EndUs returns the recorded end of the execution of a step; false if it was not recorded. The
+// recorded end holds whenever the simulated step began, so the start is not used.
 func (r *Recorded) EndUs(step, _ int64) (int64, bool) {
 	if i := step - r.First; i >= 0 && i < int64(len(r.End)) && r.End[i] != Unknown {
 		return r.End[i], true

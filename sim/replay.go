@@ -60,13 +60,13 @@ var quantiles = [...]float64{0.5, 0.9, 0.99}
 // Score is the result of a replay.
 type Score struct {
 	Objective float64 // Paired + Quantiles; if Stopped, a lower bound of it
-	Paired    float64
-	Quantiles float64
-	Pairs     int
-	Steps     int64
-	Stopped   bool
+	Paired    float64 // mean Huber loss of the log ratios of the pairs
+	Quantiles float64 // the part that compares distributions
+	Pairs     int     // number of measured times, of all three latencies
+	Steps     int64   // simulated steps
+	Stopped   bool    // at Options.Bound
 	// Blocks are the normal equations of each time block: rows of derivatives, targets
-	// and weights 1/simulated^2, reduced where Huber's loss is linear; nil if nothing was measured.
+	// and weights 1/simulated^2, reduced where Huber's loss is linear; nil for a block of nothing measured.
 	Blocks []*ridge.Gram
 }
 
@@ -114,16 +114,17 @@ func assess(cfg Config, reqs []Request, seen []Measured, o Options) (*Score, err
 // evaluation is a replay that is under way: the score so far, and the times of each metric.
 type evaluation struct {
 	Options
-	seen      []Measured
+	seen      []Measured // by index of the request
 	score     *Score
-	measured  [metrics][]float64
-	simulated [metrics][]float64
+	measured  [metrics][]float64 // us
+	simulated [metrics][]float64 // us, only those that were measured; +Inf if the request did not finish
 }
 
 // left adds request i, which has left with result r, to the score. It returns false, which stops
 // the replay, if the objective must exceed the bound.
 func (e *evaluation) left(i int, r *RequestResult) bool {
-	got, want := r.Measured(), e.seen[i].all()
+	got := r.Measured()
+	want := e.seen[i].all()
 	for k, v := range got.all() {
 		if !(want[k] > 0) {
 			continue
@@ -157,6 +158,8 @@ func (e *evaluation) addRow(arrivalUs int64, d *Derivative, simulated, measured 
 	if e.score.Blocks[at] == nil {
 		e.score.Blocks[at] = ridge.New(len(d.By))
 	}
+	// The change of coefficients for which the linear model d gives the measured time or, with
+	// Theta, the coefficients themselves: d.Us + d.By * (new - Theta) = measured.
 	target := measured - d.Us
 	if e.Theta != nil {
 		target += ridge.Dot(d.By, e.Theta)
@@ -165,7 +168,7 @@ func (e *evaluation) addRow(arrivalUs int64, d *Derivative, simulated, measured 
 }
 
 // quantiles returns the part of the objective that compares distributions: half of the sum of
-// |log(simulated / measured)| over the quantiles of TTFT, span and E2E.
+// |log(simulated / measured)| over the quantiles of TTFT, span and E2E. It sorts the times.
 func (e *evaluation) quantiles() float64 {
 	sum := 0.0
 	for k := range metrics {
@@ -174,8 +177,8 @@ func (e *evaluation) quantiles() float64 {
 		}
 		stat.Sort(e.measured[k])
 		stat.Sort(e.simulated[k])
-		for _, p := range quantiles {
-			ratio := stat.Quantile(e.simulated[k], p) / stat.Quantile(e.measured[k], p)
+		for _, level := range quantiles {
+			ratio := stat.Quantile(e.simulated[k], level) / stat.Quantile(e.measured[k], level)
 			off := math.Abs(math.Log(ratio))
 			if !(off < missing) { // also for NaN: quantiles are infinite if many requests do not finish
 				off = missing

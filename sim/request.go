@@ -13,13 +13,13 @@ type Request struct {
 	ID           string
 	ArrivalUs    int64 // at the API (api.ARRIVED)
 	PromptTokens int64
-	OutputTokens int64 // tokens it will produce; the engine learns it only as "stop now"
-	MaxTokens    int64 // max_tokens of the request; 0 = OutputTokens. A request with fewer OutputTokens ends by EOS
-	Priority     int64 // smaller is served first under the priority policy
-	SLOClass     string
-	SLOTTFTUs    int64 // goodput target, 0 = none
-	SLOE2EUs     int64 // goodput target, 0 = none
-	SLOITLUs     int64 // goodput target of the mean gap between output tokens, 0 = none
+	OutputTokens int64  // tokens it will produce; the engine learns it only as "stop now"
+	MaxTokens    int64  // max_tokens of the request; 0 = OutputTokens. A request with fewer OutputTokens ends by EOS
+	Priority     int64  // smaller is served first under the priority policy
+	SLOClass     string // service class, which the engine only copies to the result
+	SLOTTFTUs    int64  // goodput target, 0 = none
+	SLOE2EUs     int64  // goodput target, 0 = none
+	SLOITLUs     int64  // goodput target of the mean gap between output tokens, 0 = none
 
 	// Content, for prefix caching. Requests of one Group (not 0) share their first GroupTokens
 	// prompt tokens. Hashes are content ids of consecutive spans of HashTokens prompt tokens;
@@ -112,12 +112,12 @@ func ToUs(v float64) int64 {
 	case v <= -1:
 		return -1
 	case v < float64(LatestUs):
-		return int64(float64(v) + 0.5)
+		return int64(float64(v) + 0.5) // the conversion keeps a product in v from being fused with the addition
 	}
 	return LatestUs + 1
 }
 
-// checkRequest returns an error for impossible values of request i of n.
+// checkRequest returns an error for impossible values of r, which is request i of the n of a workload.
 func (r *Request) checkRequest(i, n int) error {
 	bad := func(format string, args ...any) error {
 		return trace.Errorf(CodeBadConfig, "request %d (%q): got "+format, append([]any{i, r.ID}, args...)...)

@@ -16,8 +16,8 @@ func (r *Result) counts() []*int64 {
 		&r.NewBlocks, &r.StoredBlocks, &r.LoadedBlocks, &r.ClippedSteps, &r.ClippedDelays, &r.BusyUs, &r.Sent}
 }
 
-// Totals returns the sum of the counts of several engines. Peaks are the largest of any engine, and
-// BusyUs is the mean.
+// Totals returns the sum of the counts of several engines. Peaks are the largest of any engine, EndUs
+// is the last, and BusyUs is the mean, so that BusyUs/EndUs is still a share of time.
 func Totals(engines []*Result) *Result {
 	sum := &Result{}
 	for _, e := range engines {
@@ -144,6 +144,7 @@ func (r *RequestResult) Judge(q *Request) {
 	ttft, ok1 := r.TTFTUs()
 	e2e, ok2 := r.E2EUs()
 	itl, gaps := r.ITLUs()
+	// A request that did not finish misses its targets; one of a single token has no gaps to be late.
 	met := ok1 && ok2 && (q.SLOTTFTUs == 0 || ttft <= float64(q.SLOTTFTUs)) &&
 		(q.SLOE2EUs == 0 || e2e <= float64(q.SLOE2EUs)) && (q.SLOITLUs == 0 || !gaps || itl <= float64(q.SLOITLUs))
 	r.SLOMet = trace.Some(met)
@@ -153,9 +154,9 @@ func (r *RequestResult) Judge(q *Request) {
 type Result struct {
 	Requests        []RequestResult // in workload order; nil from Stream
 	Steps           int64           // schedule() calls, empty ones included
-	EmptySteps      int64
-	DummySteps      int64 // forward passes of a rank with nothing to do, while others work
-	WaitedUs        int64 // the part of BusyUs spent waiting for slower ranks
+	EmptySteps      int64           // of these, those that scheduled no token
+	DummySteps      int64           // forward passes of a rank with nothing to do, while others work
+	WaitedUs        int64           // the part of BusyUs spent waiting for slower ranks
 	ScheduledTokens int64
 	PrefillTokens   int64 // computed prompt tokens, including recomputation
 	DecodeTokens    int64
@@ -164,17 +165,17 @@ type Result struct {
 	DraftTokens     int64 // verified drafts
 	AcceptedTokens  int64 // accepted drafts, including those after a stop
 	Preemptions     int64
-	HitTokens       int64 // prompt tokens from the prefix cache, first admissions only
-	LookedUpTokens  int64 // prompt tokens of first admissions
-	StoredBlocks    int64 // GPU->CPU
-	LoadedBlocks    int64 // CPU->GPU
-	ClippedSteps    int64
-	ClippedDelays   int64
-	BusyUs          int64 // sum of execution times
-	EndUs           int64 // last event
-	PeakRunning     int64
-	PeakWaiting     int64
-	PeakBlocks      int64
+	HitTokens       int64           // prompt tokens from the prefix cache, first admissions only
+	LookedUpTokens  int64           // prompt tokens of first admissions
+	StoredBlocks    int64           // GPU->CPU
+	LoadedBlocks    int64           // CPU->GPU
+	ClippedSteps    int64           // steps of a predicted time below 1 us
+	ClippedDelays   int64           // delays of a predicted time below 0
+	BusyUs          int64           // sum of execution times
+	EndUs           int64           // last event
+	PeakRunning     int64           // most requests running at once
+	PeakWaiting     int64           // most requests waiting at once
+	PeakBlocks      int64           // most KV blocks in use at once
 	HitBlocks       int64           // KV blocks found in the cache, every admission
 	NewBlocks       int64           // KV blocks taken to be filled, as BLIS counts them (with that of a last token)
 	Gaps            *stat.Histogram // of the token gaps of finished requests, us; nil without Config.TokenGaps

@@ -60,13 +60,13 @@ func NewServer(cfg Config, obs Observer, hooks Hooks) (Server, error) {
 type driver struct {
 	Server
 	alone   *Engine // the server if it is one engine with derivatives; otherwise nil
-	stop    int64
+	stop    int64   // Config.StopUs, or never
 	src     *Source
 	reqs    []Request
-	onLeft  func(i int, r *RequestResult) bool
-	sent    []bool
-	from    map[int]*Derivative // derivatives of the arrival of requests that follow an answer
-	stopped bool
+	onLeft  func(i int, r *RequestResult) bool // the caller's; false stops the run
+	sent    []bool                             // by index of the request
+	from    map[int]*Derivative                // derivatives of the arrival of requests that follow an answer
+	stopped bool                               // onLeft returned false
 }
 
 // newDriver returns a driver at time 0. left is called with each result.
@@ -95,11 +95,11 @@ func (d *driver) left(i int, atUs int64, r *RequestResult) {
 	}
 	if !d.onLeft(i, r) {
 		d.stopped = true
-		d.Yield(math.MinInt64)
+		d.Yield(math.MinInt64) // at once
 		return
 	}
 	d.src.Left(i, atUs, func(j int, at int64, followed bool) {
-		d.Yield(at)
+		d.Yield(at) // so that request j is sent before the server passes its arrival
 		if d.alone != nil && followed {
 			d.carryDerivative(j, &d.alone.visits[i].grad.left)
 		}
@@ -129,7 +129,7 @@ func (d *driver) sendNext() error {
 	}
 	from := d.from[i]
 	delete(d.from, i)
-	if r.With > 0 {
+	if r.With > 0 { // a further sample arrives with its request, which Take returned before
 		from = &d.alone.visits[r.With-1].grad.arrive
 	}
 	return d.alone.arrive(i, r, at, from)
@@ -148,7 +148,7 @@ func (d *driver) run() (*Result, error) {
 			return nil, err
 		}
 		switch next, ok := d.src.Next(); {
-		case d.stopped:
+		case d.stopped: // the loop ends
 		case ok && next <= at && next < stop: // a departure may have made an earlier request due
 			if err := d.sendNext(); err != nil {
 				return nil, err
@@ -162,12 +162,12 @@ func (d *driver) run() (*Result, error) {
 
 // finish ends the run, reports the requests that were never sent, and returns the result.
 func (d *driver) finish() *Result {
-	stopped := d.stopped
+	stopped := d.stopped // before the end of time; onLeft may still return false below
 	res := d.Close()
 	for i := range d.reqs {
 		if r := &d.reqs[i]; !d.sent[i] && !d.stopped {
-			res := r.result(r.ArrivalUs)
-			d.stopped = !d.onLeft(i, &res)
+			unsent := r.result(r.ArrivalUs)
+			d.stopped = !d.onLeft(i, &unsent)
 		}
 	}
 	res.Stopped = stopped
@@ -178,24 +178,26 @@ func (d *driver) finish() *Result {
 // request as soon as it and all before it have left.
 func InOrder(n int, each func(i int, r *RequestResult) bool) func(i int, r *RequestResult) bool {
 	early := make([]*RequestResult, n) // results that wait for an earlier request
-	var free []*RequestResult
-	next := 0
+	var free []*RequestResult          // memory of early ones that each has seen
+	next := 0                          // the request for which each is called next
 	return func(i int, r *RequestResult) bool {
 		if i > next {
 			if len(free) == 0 {
 				free = append(free, &RequestResult{})
 			}
 			last := len(free) - 1
-			early[i], free = free[last], free[:last]
+			early[i] = free[last]
+			free = free[:last]
 			*early[i] = *r
 			return true
 		}
-		for ok := each(i, r); ; ok = each(next, r) {
+		for ok := each(i, r); ; ok = each(next, r) { // i is next; then those that waited for it
 			if next++; !ok || next == n || early[next] == nil {
 				return ok
 			}
-			r, early[next] = early[next], nil
-			free = append(free, r)
+			r = early[next]
+			early[next] = nil
+			free = append(free, r) // not overwritten before each has returned
 		}
 	}
 }

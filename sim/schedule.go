@@ -38,6 +38,7 @@ func (e *Engine) schedule() error {
 	b.Running = int64(len(e.running))
 	b.Waiting = int64(e.numWaiting())
 	e.noteStall()
+	// spec#preemption-average: the share of running requests that this step preempted.
 	gamma := e.cfg.GammaEMA
 	e.ema = gamma*float64(b.Preempted)/float64(max(1, b.Running)) + (1-gamma)*e.ema
 	b.PreemptionEMA = e.ema
@@ -113,12 +114,12 @@ func (e *Engine) noteStall() {
 // RUNNING requests."). It returns the budget that is left, and whether waiting requests may be
 // admitted, which vLLM does only in a step without a preemption.
 func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
-	var decodes, context, longest, blocks int64
+	var decodes, context, longest, blocks int64 // sums over plain decodes, added to the batch at the end
 	// Read once: the loop visits hundreds of requests in every step.
 	ahead := e.spec.ahead()
 	size := e.blockSize
 	caching := e.pool.Caching
-	for i := 0; i < len(e.running) && budget > 0; {
+	for i := 0; i < len(e.running) && budget > 0; { // makeRoom removes requests and moves i
 		s := e.running[i]
 		n := int64(1)
 		isDecode := e.isPlainDecode(s)
@@ -130,7 +131,7 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 			}
 		}
 		end := min(s.computed+n+ahead, e.maxLen)
-		if end > (s.held.N-s.side)*size { // test first, because the division in ceilDiv is slow
+		if end > (s.held.N-s.side)*size { // its blocks are full; tested first, because the division in ceilDiv is slow
 			need := ceilDiv(end, e.blockSize) + s.side
 			if need-s.held.N > e.pool.Free {
 				var isScheduled bool
@@ -170,7 +171,9 @@ func (e *Engine) scheduleRunning(budget int64) (int64, bool) {
 }
 
 // isPlainDecode reports whether s gets exactly one token in this step and no rule of tokensFor
-// applies. In a busy engine nearly all requests do, so this test keeps the loop fast.
+// applies: exactly one token is left to compute, it is an output token, and neither max_model_len
+// nor, with a token in flight, max_tokens is reached. In a busy engine this holds for nearly all
+// requests, so the test keeps the loop fast.
 func (e *Engine) isPlainDecode(s *seq) bool {
 	c := s.computed
 	return e.plain && s.prompt+s.outputs+s.inFlight == c+1 && c >= s.prompt && !s.chunk && c+1 < e.maxLen &&
@@ -181,6 +184,8 @@ func (e *Engine) isPlainDecode(s *seq) bool {
 // schedule()).
 func (e *Engine) tokensFor(s *seq, budget int64) int64 {
 	if s.inFlight > 0 {
+		// The same test as vLLM's: computed tokens include those in flight, and the last output
+		// token is never computed.
 		if s.computed+2-s.inFlight >= s.prompt+s.maxTokens {
 			return 0 // it reaches max_tokens with the step in flight
 		}
@@ -191,7 +196,7 @@ func (e *Engine) tokensFor(s *seq, budget int64) int64 {
 	if e.step < s.decodeAt { // next_decode_eligible_step
 		return 0
 	}
-	if e.cadence.hold && s.chunk {
+	if e.cadence.hold && s.chunk { // prefill_schedule_interval delays the rest of its prompt
 		return 0
 	}
 	n := s.tokens() + s.drafts + s.inFlight - s.computed
@@ -201,16 +206,17 @@ func (e *Engine) tokensFor(s *seq, budget int64) int64 {
 	return min(n, e.spec.room(budget), e.maxLen-1-s.computed)
 }
 
-// addToStep adds n tokens of s to the step; drafts of them verify draft tokens.
+// addToStep adds s to the step with n tokens, of which a number (drafts) verify draft tokens.
 func (e *Engine) addToStep(s *seq, n int64, drafts int32) {
 	it := e.appendItem(s, n)
 	it.drafts = drafts
 	it.yields = s.computed+n >= s.tokens()+s.inFlight
+	const adds = 1 // not -1, which would remove it
 	if drafts > 0 {
-		e.batch.AddVerify(s.computed, n, s.held.N, 1)
+		e.batch.AddVerify(s.computed, n, s.held.N, adds)
 		return
 	}
-	e.batch.Add(s.computed, s.prompt, n, s.held.N, 1)
+	e.batch.Add(s.computed, s.prompt, n, s.held.N, adds)
 }
 
 // appendItem appends an item to the step. Its fields are set one by one, which is faster than
@@ -248,7 +254,7 @@ func (e *Engine) scheduleWaiting(budget int64) {
 	for e.numWaiting() > 0 && budget > 0 && e.spec.room(budget) > 0 && int64(len(e.running)) < e.maxSeqs {
 		queue := e.nextQueue()
 		s := queue.peek()
-		if s.status == statusParked && !e.transfers.unpark(s) {
+		if s.status == statusParked && !e.transfers.unpark(s) { // its KV has not arrived
 			e.skip(queue.pop())
 			continue
 		}
@@ -271,6 +277,7 @@ func (e *Engine) scheduleWaiting(budget int64) {
 	}
 	e.putBackSkipped()
 	if !e.cadence.hold {
+		// Requests that were not passed over had no room. vLLM then delays no prefill in the next step.
 		e.cadence.bound = e.numWaiting() > e.deferred
 	}
 }
@@ -314,7 +321,7 @@ func (e *Engine) admit(s *seq, budget int64) (a admission, v verdict) {
 	}
 	parks := isRemote || a.external > 0 && !a.sync // vLLM's load_kv_async: s waits until the KV has arrived
 	if !parks {
-		if e.cadence.hold && a.computed+a.external < s.tokens()-1 {
+		if e.cadence.hold && a.computed+a.external < s.tokens()-1 { // it would begin a prefill
 			return a, admitStop
 		}
 		if v := e.sizeFirstChunk(s, &a, budget); v != admitNow {
@@ -375,7 +382,7 @@ func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
 func (e *Engine) sizeFirstChunk(s *seq, a *admission, budget int64) verdict {
 	n := s.tokens() - a.computed - a.external
 	if n == 1 && e.spec != nil && e.spec.padsDecodes && !e.cadence.continues {
-		others := len(e.cur) > int(e.view.Admitted)
+		others := len(e.cur) > int(e.view.Admitted) // the step has running requests, not only admitted ones
 		padded, wait := e.spec.padDecode(a.computed+a.external, budget, e.maxLen, others)
 		if wait {
 			return admitStop
@@ -386,17 +393,18 @@ func (e *Engine) sizeFirstChunk(s *seq, a *admission, budget int64) verdict {
 	if e.threshold > 0 && n > e.threshold {
 		n = e.threshold
 	}
-	if !e.chunked && n > budget {
+	if !e.chunked && n > budget { // without chunked prefill a prompt is computed whole
 		return admitStop
 	}
 	a.n = min(n, budget)
 	return admitNow
 }
 
-// fits returns how many blocks s needs for its first step, and whether so many are free
-// (kv_cache_manager.py: allocate_slots()). Cached blocks that no request uses are in the free queue, so
-// each of them also takes one free block. Since 0.19 there must be free blocks for all known tokens of
-// s, although only those of the first step are allocated (scheduler_reserve_full_isl).
+// fits returns how many blocks s needs for its first step or, with isLoad, for the KV that will be
+// loaded, and whether so many are free (kv_cache_manager.py: allocate_slots()). hits are the cached
+// blocks that it gets: those that no request uses are in the free queue, so each of them also takes
+// one free block. Since 0.19 there must be free blocks for all known tokens of s, although only those
+// of the first step are allocated (scheduler_reserve_full_isl).
 func (e *Engine) fits(s *seq, a *admission, hits []int32, isLoad bool) (need int64, ok bool) {
 	held := max(int64(len(hits)), s.held.N)
 	free := e.pool.Free
@@ -428,10 +436,10 @@ func (e *Engine) start(s *seq, a admission) {
 	if s.cached < 0 {
 		e.cachedAtFirst(s, s.computed)
 	}
-	if !s.res.ScheduledUs.OK {
+	if !s.res.ScheduledUs.OK { // not after a preemption
 		s.res.ScheduledUs = trace.Some(e.now)
 		s.res.ScheduledStep = e.step
-		s.res.Starved = e.shortUs >= s.res.QueuedUs.V
+		s.res.Starved = e.shortUs >= s.res.QueuedUs.V // blocks ran short while it waited
 	}
 	e.journey(Scheduled, s, e.step)
 	s.prefills = s.prefills || s.computed+a.n < s.tokens() // park has set it for a request whose KV was loaded
@@ -444,6 +452,7 @@ func (e *Engine) start(s *seq, a admission) {
 // advanceScheduled counts the tokens of the step just formed as computed before its result is known
 // (scheduler.py and async_scheduler.py: _update_after_schedule()). With asynchronous scheduling it
 // also counts the output token, and the drafts, that each finished prompt or decode will produce.
+// After a steady step it does nothing, because scheduleSteady forms no items and counts the tokens.
 func (e *Engine) advanceScheduled() {
 	proposals := e.spec.proposals(len(e.cur))
 	hasFlights := e.depth > 1

@@ -34,29 +34,29 @@ type seq struct {
 	drains   bool // some of flying was scheduled before its last preemption
 
 	held      held
-	side      int64 // number of further blocks, for attention windows and recurrent states
-	idx       int
-	maxTokens int64
+	side      int64 // of the blocks in held, those for attention windows and recurrent states (KVUnits.Side)
+	idx       int   // index of the request in the workload
+	maxTokens int64 // max_tokens
 
 	req       *Request
-	res       *RequestResult
-	stale     int64 // of flying, those scheduled before its last preemption, with Rules.ResumeAfterDrain
-	verified  int64 // number of times that drafts of it were verified
-	decodeAt  int64 // the first step that may decode it again, with pipeline parallelism
-	cached    int64 // prompt tokens cached at its first admission; -1 before
-	hiwater   int64 // largest number of prompt tokens processed, also before preemptions
+	res       *RequestResult // the result being written, which is part of its visit
+	stale     int64          // of flying, those scheduled before its last preemption, with Rules.ResumeAfterDrain
+	verified  int64          // number of times that drafts of it were verified
+	decodeAt  int64          // the first step that may decode it again, with pipeline parallelism
+	cached    int64          // prompt tokens cached at its first admission; -1 before
+	hiwater   int64          // largest number of prompt tokens processed, also before preemptions
 	preempted int64
-	doneStep  int64 // step in which it left, after which its record may be reused (newSeq)
-	lastToken int64 // time of its last token, us, with Config.TokenGaps
-	gaps      []int32
-	// When it last found too few free blocks: the pool's gains, plus 1, and the token budget.
+	doneStep  int64   // step in which it left, after which its record may be reused (newSeq)
+	lastToken int64   // time of its last token, us, with Config.TokenGaps
+	gaps      []int32 // us between its tokens, with Config.TokenGaps
+	// When it last found too few free blocks: pool.Gains plus 1 (0: never), and the token budget.
 	blockedAt     int64
 	blockedBudget int64
 	content       *Content      // nil without caching and before it is first considered
 	shared        int64         // number of leading blocks that other requests may have too
 	offload       *offloadState // nil without a connector
 	remote        remoteState
-	nextFree      *seq
+	nextFree      *seq // the record after it in a freeList
 }
 
 // mostSpare is the number of unused records that an engine keeps, so that one long queue does not

@@ -13,20 +13,22 @@ import (
 type Source struct {
 	reqs      []Request
 	open      []int32 // requests with arrivals of their own, sorted by arrival
-	next      int
+	next      int     // position in open of the next one
 	due       Heap[dueRequest]
 	order     int64           // number of requests that became due so far
 	followers map[int][]int32 // for each request, those that follow it (Request.After)
 	queues    map[int][]int32 // for each loop, its requests that were not sent yet
-	samples   map[int][]int32 // for each request, its other samples
-	inside    map[int]int     // for each request with other samples that was taken: how many of it and them have not left, at least 1
+	samples   map[int][]int32 // for each request, its other samples (Request.With)
+	// inside counts, for each request with other samples that was taken, how many of it and them have
+	// not left. It stays at 1, so that a request that is taken again does not send its samples again.
+	inside map[int]int
 }
 
 // dueRequest is a request whose arrival depended on others: it is of a closed loop, or a further sample.
 type dueRequest struct {
-	at    int64
-	order int64
-	req   int32
+	at    int64 // arrival, us
+	order int64 // how many requests became due before and including it
+	req   int32 // index of the request
 }
 
 // Before orders by arrival, then by when the requests became due.
@@ -121,5 +123,5 @@ func (s *Source) Left(i int, atUs int64, sent func(j int, atUs int64, followed b
 // Again makes request i arrive at atUs; it is one of a closed loop or a further sample.
 func (s *Source) Again(i int, atUs int64) {
 	s.order++
-	s.due.Push(dueRequest{atUs, s.order, int32(i)})
+	s.due.Push(dueRequest{at: atUs, order: s.order, req: int32(i)})
 }

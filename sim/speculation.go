@@ -15,10 +15,10 @@ import (
 // request's last one, and the request's next step verifies them. The methods of a nil *speculation
 // describe an engine without a drafter.
 type speculation struct {
-	*vllm.Speculation
-	lookahead int64 // further tokens for which a step allocates blocks: num_lookahead_tokens
-	slots     int64 // tokens that the drafter adds to the input for each scheduled request
-	input     int64 // remaining input budget of the step being formed, tokens of requests and draft slots
+	*vllm.Speculation       // the deployment's speculative_config; Tokens is k
+	lookahead         int64 // further tokens for which a step allocates blocks: num_lookahead_tokens
+	slots             int64 // tokens that the drafter adds to the input for each scheduled request
+	input             int64 // remaining input budget of the step being formed, tokens of requests and draft slots
 
 	slotsPerRequest  bool // slots count for each scheduled request, since 0.28
 	firstLookahead   bool // an admission's blocks count the lookahead, since 0.23
@@ -58,7 +58,7 @@ func newSpeculation(e *Engine, s *vllm.Speculation) *speculation {
 		sp.dropBlock = false
 		sp.hashAhead = true
 	}
-	if r.DraftSlotsReserved {
+	if r.DraftSlotsReserved { // for as many requests as may run, whether they do or not
 		e.budget -= sp.slots * d.MaxNumSeqs
 	}
 	return sp
@@ -108,7 +108,9 @@ func (sp *speculation) spend(n, requests int64) {
 }
 
 // firstLookaheadOf returns the number of tokens after those of the first step of s for which blocks
-// are allocated. load is true if the request's KV is loaded from elsewhere.
+// are allocated. load is true if the request's KV is loaded from elsewhere, in which case that step
+// computes nothing. There are none for an admission before 0.23 unless KV of the request was loaded,
+// and none for a load since 0.25, nor in 0.23 and 0.24 if the drafter has KV of its own (EAGLE).
 func (sp *speculation) firstLookaheadOf(s *seq, load bool) int64 {
 	switch {
 	case sp == nil:
@@ -127,16 +129,19 @@ func (s *seq) takeDrafts(n int64) int32 {
 	if s.drafts == 0 {
 		return 0
 	}
-	d := min(s.drafts, n+s.computed-s.tokens()-s.inFlight)
+	beyond := n + s.computed - s.tokens() - s.inFlight
+	verified := min(s.drafts, beyond)
 	s.drafts = 0
-	return int32(max(0, d))
+	return int32(max(0, verified))
 }
 
 // padDecode returns the number of tokens for a request that is admitted with one token left to
 // compute. It is padded with drafts so that all requests of the step have equally many tokens,
-// which CUDA graphs of decodes require (scheduler.py: schedule(), pad_spec_decode). others means
-// that running requests are in this step. If the padding does not fit, wait is true and the request
-// stays in the queue.
+// which CUDA graphs of decodes require (scheduler.py: schedule(), pad_spec_decode). computed is how
+// many of its tokens are in KV; others means that running requests are in this step. If the padding
+// does not fit, wait is true and the request stays in the queue. Since 0.30 (padsAlone) padding that
+// would pass max_model_len is left out instead, and a request is padded without others too, unless
+// it is a prompt of a single token.
 func (sp *speculation) padDecode(computed, budget, maxLen int64, others bool) (n int64, wait bool) {
 	n = 1 + sp.Tokens
 	if sp.padsAlone {
@@ -177,8 +182,8 @@ func (sp *speculation) propose(items []item) {
 			continue
 		}
 		s.drafts = k
-		if p := s.req.Proposed; s.verified < int64(len(p)) {
-			s.drafts = min(k, int64(p[s.verified]))
+		if proposed := s.req.Proposed; s.verified < int64(len(proposed)) {
+			s.drafts = min(k, int64(proposed[s.verified]))
 		}
 	}
 }
@@ -194,6 +199,7 @@ func (sp *speculation) accepted(s *seq, n int64) int64 {
 		}
 		return 0
 	}
+	// Rates[i] is the probability that the first i+1 drafts are accepted, so one draw decides for all.
 	u := sp.rng.Float64()
 	agreed := int64(0)
 	for agreed < min(n, int64(len(sp.Rates))) && u < sp.Rates[agreed] {

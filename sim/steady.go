@@ -4,8 +4,9 @@ package sim
 // request is admitted or preempted. In a busy engine most steps are steady. Two short loops over
 // the running list give the same result as the general code (TestSteadyPathIsExact).
 
-// isSteady reports whether the next step is certain to be steady: every running request decodes, no
-// request can be admitted, and there are enough blocks even if every request needs one.
+// isSteady reports whether the next step is certain to be steady: every running request decodes and
+// gets its token within the budget, no request can be admitted (none waits, or max_num_seqs are
+// running), and there are enough blocks even if every request needs one.
 func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
 	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free &&
@@ -36,13 +37,13 @@ func (e *Engine) scheduleSteady() {
 	b.LongestDecode = longest
 	for i := range b.reaches {
 		r := b.reaches[i]
-		near := b.reaches[i].Near()
-		entries := int64(0)
+		near := r.Near()
+		entries := int64(0) // KV entries that the decodes read within this reach
 		for _, s := range e.running {
 			if near > 0 {
-				entries += min(s.computed, near)
+				entries += min(s.computed, near) // as Read, but faster
 			} else {
-				entries += r.Read(s.computed-1, 1)
+				entries += r.Read(s.computed-1, 1) // computed includes the step's token by now
 			}
 		}
 		b.reached.AddDecodes(i, entries)
@@ -50,7 +51,7 @@ func (e *Engine) scheduleSteady() {
 }
 
 // updateSteady processes the result of the steady step with number step: each running request gets
-// one token.
+// one token. It is not the first one of any, because all decoded before.
 func (e *Engine) updateSteady(step int64) {
 	isLast := false
 	gaps := e.gaps

@@ -16,9 +16,9 @@ import (
 // multiplied by corrections (theta) that were fitted to measured servers. It is linear in the
 // corrections. It is not safe for concurrent use; make one per run.
 type tables struct {
-	price *library.Pricer
-	theta [library.NumStep]float64
-	x     [library.NumStep]float64
+	price *library.Pricer          // looks kernel times up
+	theta [library.NumStep]float64 // corrections
+	x     [library.NumStep]float64 // features of the last step, us for a correction of 1
 }
 
 // NewTables returns the model of a deployment's step with corrections theta.
@@ -39,12 +39,16 @@ func (t *tables) StepUs(b *Batch) (float64, error) {
 
 // Kernels returns the batch as the input of the kernel tables.
 func (b *Batch) Kernels() library.Batch {
-	out := library.Batch{Tokens: float64(b.Tokens()), Sequences: float64(b.PrefillReqs + b.DecodeReqs),
+	out := library.Batch{
+		Tokens:        float64(b.Tokens()),
+		Sequences:     float64(b.PrefillReqs + b.DecodeReqs),
 		Decodes:       float64(b.DecodeReqs),
-		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), Prefills: float64(b.PrefillReqs),
+		DecodeContext: float64(b.DecodeContext - b.DecodeReqs), // the tables count no new token in the context
+		Prefills:      float64(b.PrefillReqs),
 		LongestDecode: float64(b.LongestDecode),
 		PrefillTokens: float64(b.PrefillTokens),
-		PrefillPairs:  float64(b.CausalWork)}
+		PrefillPairs:  float64(b.CausalWork),
+	}
 	if b.Among != nil {
 		out.Run = b.Among.Padded
 		out.All = b.Among.Tokens
@@ -64,8 +68,10 @@ func (t *tables) Features() []float64 { return t.x[:] }
 type roofline struct {
 	space *features.Space
 	in    features.StepInput
-	x     []float64
-	f     [7]int // numbers in x of the features that the formula uses
+	x     []float64 // features of the last step
+	at    struct {  // the positions in x of the features that the formula uses
+		linearCompute, weightLoad, prefillAttention, decodeAttention, kvRead, collectives, layers int
+	}
 }
 
 // NewRoofline returns the model for a deployment.
@@ -76,26 +82,34 @@ func NewRoofline(d *deploy.Deployment) (*roofline, error) {
 		return nil, err
 	}
 	r := &roofline{space: sp, x: make([]float64, len(sp.BetaFeatures()))}
-	names := []string{"prefill_linear_compute", "decode_weight_load", "prefill_attention", "decode_attention",
-		"kv_cache_read",
-		"tp_communication", "fixed_step_overhead"}
-	for i, name := range names {
-		r.f[i] = slices.IndexFunc(sp.BetaFeatures(), func(f features.Feature) bool { return f.Name == name })
+	position := func(name string) int {
+		return slices.IndexFunc(sp.BetaFeatures(), func(f features.Feature) bool { return f.Name == name })
 	}
+	r.at.linearCompute = position("prefill_linear_compute")
+	r.at.weightLoad = position("decode_weight_load")
+	r.at.prefillAttention = position("prefill_attention")
+	r.at.decodeAttention = position("decode_attention")
+	r.at.kvRead = position("kv_cache_read")
+	r.at.collectives = position("tp_communication")
+	r.at.layers = position("fixed_step_overhead")
 	return r, nil
 }
 
-// StepUs returns the time of the step by the roofline formula, us.
+// StepUs returns the time of the step by the roofline formula, us. The feature of weights is only the
+// time by which loading them exceeds linear compute, so the sum of both is the maximum in the formula.
 func (r *roofline) StepUs(b *Batch) (float64, error) {
 	FillStepInput(r.space.Version(), b, &r.in)
 	if _, err := betaOf(r.space, b, &r.in, r.x); err != nil {
 		return 0, err
 	}
-	x := func(i int) float64 { return r.x[r.f[i]] }
-	decodeShare := 0.0
+	decodeShare := 0.0 // of the KV reads
 	if b.KVRead > 0 {
 		decodeShare = min(1, float64(b.DecodeContext)/float64(b.KVRead))
 	}
-	s := x(0) + x(1) + math.Max(x(2), x(4)*(1-decodeShare)) + math.Max(x(3), x(4)*decodeShare) + x(5) + x(6)
-	return s * 1e6, nil
+	linear := r.x[r.at.linearCompute] + r.x[r.at.weightLoad]
+	kvRead := r.x[r.at.kvRead]
+	prefill := math.Max(r.x[r.at.prefillAttention], kvRead*(1-decodeShare))
+	decode := math.Max(r.x[r.at.decodeAttention], kvRead*decodeShare)
+	seconds := linear + prefill + decode + r.x[r.at.collectives] + r.x[r.at.layers]
+	return seconds * 1e6, nil
 }

@@ -1,7 +1,7 @@
 package sim
 
-// This file keeps requests whose KV blocks are transferred: between servers, or from and to CPU
-// memory.
+// This file keeps track of requests whose KV blocks are transferred: between servers (disaggregated
+// prefill, where one server computes the prompt and another decodes), or from and to CPU memory.
 
 import "math"
 
@@ -10,7 +10,7 @@ type remoteState struct {
 	pending  bool  // its prompt is to be loaded from another server at its admission
 	arrived  bool  // the load is done
 	readyUs  int64 // when the load is done
-	parkedAt int64 // step in which the load began
+	parkedAt int64 // step in which the load began; 0 if none did
 	freeUs   int64 // when another server has read its blocks, or their lease has ended
 }
 
@@ -43,7 +43,7 @@ func (t *transfers) park(s *seq, tokens, external int64, remote bool) {
 	s.remote.arrived = false
 	s.remote.parkedAt = e.step
 	switch {
-	case !remote:
+	case !remote: // until the connector reports it (completeLoad)
 		s.remote.readyUs = math.MaxInt64
 	case e.cfg.Load != nil:
 		s.remote.readyUs = e.cfg.Load(s.idx, e.now, external)
@@ -145,6 +145,8 @@ func (t *transfers) complete(finished int) {
 
 	staying := t.leaving[:0]
 	for i, s := range t.leaving {
+		// Three reasons to keep the blocks: copies from them to the CPU tier, a load into them that
+		// an abort did not stop, and the server that decodes.
 		copying := e.connector != nil && e.connector.stillKeeps(s)
 		loading := !s.remote.arrived && s.remote.parkedAt > 0 &&
 			(s.offload == nil || !s.offload.offered || e.rules.OffloadFreesAtOnce)
@@ -174,7 +176,7 @@ func (t *transfers) isTransferred(s *seq, doneUs int64) bool {
 func (t *transfers) keepsBlocks(s *seq) bool {
 	loading := s.status == statusParked && !s.remote.arrived && t.e.rules.AbortedLoadsStay
 	if !loading && s.status == statusParked {
-		t.parked = remove(t.parked, s)
+		t.parked = remove(t.parked, s) // an aborted load is forgotten
 	}
 	if !loading && !s.req.RemoteDecode {
 		return false

@@ -46,7 +46,7 @@ func AssessTwins(cfg Config, twins [][]Request, seen []Measured, o Options) (mea
 	for _, reqs := range twins {
 		one := o
 		if o.Bound > 0 {
-			one.Bound = max(1e-300, n*(o.Bound-mean))
+			one.Bound = max(1e-300, n*(o.Bound-mean)) // what is left for this twin; never 0, which is no bound
 		}
 		s, err := assess(cfg, reqs, seen, one)
 		if err != nil {

@@ -16,14 +16,16 @@ func (e *Engine) update(f *flight) {
 		e.drainFrees(f.step)
 	}
 	hasLeft := false
-	stays := 0
+	stays := 0 // requests that got a token and go on
 	finishedBefore := len(e.transfers.leaving)
 	hasFlights := e.depth > 1
 	hasGaps := e.gaps != nil
+	// Then deliver would do no more than count the token: no drafts, and no blocks that enter the
+	// prefix cache only now.
 	isSimple := e.plain && !(hasFlights && e.pool.Caching)
 	for i := range f.items {
 		it := &f.items[i]
-		s := it.s
+		s := it.s        // may be the record of another request by now, and then idx differs
 		isStale := false // the step was scheduled before s was preempted
 		if hasFlights && int32(s.idx) == it.idx {
 			s.flying -= it.n
@@ -78,14 +80,15 @@ func (e *Engine) update(f *flight) {
 }
 
 // deliver gives s the tokens that its item of a step sampled: one, and one for each accepted draft.
-// With isStale, s was preempted since, so its counts of computed tokens started again and are not
-// corrected.
+// The KV of rejected drafts does not count as computed. With isStale, s was preempted since, so its
+// counts of computed tokens started again and are not corrected. If asynchronous scheduling or drafts
+// made it wait until now, it also enters the step's full blocks into the prefix cache.
 func (e *Engine) deliver(s *seq, it *item, isStale bool) {
 	n := int64(1)
 	hadInFlight := s.inFlight > 0
 	if it.drafts > 0 {
 		rejected := int64(it.drafts)
-		if !it.fresh {
+		if !it.fresh { // drafts of an admitted request are padding, and none is accepted
 			accepted := e.spec.accepted(s, rejected)
 			n += accepted
 			rejected -= accepted
@@ -125,10 +128,12 @@ func (e *Engine) deliverLate(s *seq, it *item) {
 	if e.rules.AbortedLoadsStay || !it.yields || int32(s.idx) != it.idx || !slices.Contains(e.transfers.leaving, s) {
 		return
 	}
-	n, most := int64(1), s.maxTokens
+	n := int64(1)       // tokens that the step sampled
+	most := s.maxTokens // number of output tokens at which it counts as finished again
 	if it.drafts > 0 && !it.fresh {
 		n += e.spec.accepted(s, int64(it.drafts))
 	}
+	// An aborted request whose answer is still on its way to the client (its visit has not ended).
 	if v := e.visits[s.idx]; s.res.FinishStatus == trace.FinishAborted && v != nil && &v.res == s.res {
 		v.res.OutputTokens += n
 		most = s.target
@@ -139,8 +144,8 @@ func (e *Engine) deliverLate(s *seq, it *item) {
 	}
 }
 
-// stampToken records the time of a token of s that the given step produced: of the first one, and
-// with Config.TokenGaps of each.
+// stampToken records the time of a token of s that the given step produced. It is called for the
+// first token and, with Config.TokenGaps, for each.
 func (e *Engine) stampToken(s *seq, step int64) {
 	if s.first {
 		e.gaps.add(s, e.now-s.lastToken)
@@ -201,6 +206,7 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 		e.gaps.release(s)
 	}
 	e.journey(Finished, s, step)
+	// The calls below depend on the status from before the finish.
 	keepsBlocks := e.connector != nil && e.connector.keepsBlocks(s)
 	if !keepsBlocks && (s.req.RemoteDecode || s.status == statusParked) {
 		keepsBlocks = e.transfers.keepsBlocks(s)

@@ -82,7 +82,7 @@ func (q *waitQueue) remove(s *seq) {
 	if q.byPriority {
 		rest := remove(q.heap, s)
 		q.heap = nil
-		for _, x := range rest {
+		for _, x := range rest { // any item may have been inside the heap, so it is built again
 			q.heap.Push(x)
 		}
 		return
@@ -139,9 +139,10 @@ func (e *Engine) undefer(s *seq) {
 	}
 }
 
-// putBackSkipped returns the requests passed over in this step to their queue, in order. From 0.19
-// to 0.30 these requests are served before all other waiting ones, since 0.31 only if they hold KV
-// blocks (scheduler.py: skipped_waiting, kv_holding_waiting).
+// putBackSkipped returns the requests passed over in this step to their queue. From 0.19 to 0.30
+// these requests are served before all other waiting ones, since 0.31 only if they hold KV blocks
+// (scheduler.py: skipped_waiting, kv_holding_waiting). The last one goes first, so that they come to
+// lie at the head of the queue in the order in which they were passed over.
 func (e *Engine) putBackSkipped() {
 	for _, s := range slices.Backward(e.skipped) {
 		holds := s.computed > 0 || s.status == statusParked
