@@ -17,6 +17,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
@@ -180,6 +181,31 @@ func TestForgottenRequests(t *testing.T) {
 	}
 	if got := seen[digestID("back")]; !got.IsSeen || got.Step != 3 || got.Computed != 3 {
 		t.Errorf("got %+v of a request that came back, want its first step", got)
+	}
+}
+
+// TestLateRowsBeyondLimits: a span that comes late does not hide the steps that
+// contradict run.yaml.
+func TestLateRowsBeyondLimits(t *testing.T) {
+	m, err := newStepTables(t.TempDir(), table.Parquet, source.NewAccount(nil), source.Place{}, &source.Memory{Dir: t.TempDir(), Limit: 4096})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.mem.Close()
+	m.stated = vllm.Engine{MaxNumSeqs: 2}
+	m.out.beyond = enginelog.LimitsOf(&m.stated)
+	spans := stepSpans(3) // of ten steps with 3 requests each
+	for _, i := range []int{0, 2, 1} {
+		if err := m.addSpan(spans[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := m.close(); err != nil {
+		t.Fatal(err)
+	}
+	want := "vllm.max_num_seqs: run.yaml says 2, 30 of 30 steps have another number, up to 3"
+	if got := m.out.beyond.Findings("steps"); len(got) != 1 || got[0].Message != want {
+		t.Errorf("got %v, want %q", got, want)
 	}
 }
 

@@ -285,7 +285,7 @@ func (m *stepTables) mergeLate() error {
 			return err
 		}
 	}
-	m.out = stepOutput{}
+	m.out = stepOutput{beyond: enginelog.LimitsOf(&m.stated)}
 	m.sightings = newSightings(m.mem)
 	if err := m.create(); err != nil {
 		return err
