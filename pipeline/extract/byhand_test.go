@@ -582,7 +582,7 @@ func TestWarningsOfAnEngine(t *testing.T) {
 		run: &RunDir{Folder: "f"}, dep: dep, acc: source.NewAccount(nil), col: &collector{noIDs: 3}, set: &inputSet{below: []trace.Finding{{Code: "b", Message: "below"}},
 			contradicted: []trace.Finding{{Code: "c", Message: "contradicted"}}},
 		clients: []trace.Finding{{Code: "k", Message: "client"}}, empty: []trace.Finding{{Code: "e", Message: "empty"}},
-		drafts: &result.DraftCounts{DraftedTokens: 5}, told: [][]result.CachedTokens{{{Phase: "p"}}},
+		drafts: &result.DraftCounts{DraftedTokens: 5}, cachedSum: [][]result.CachedTokens{{{Phase: "p"}}},
 		lives: []*enginelog.Life{{Engine: "log", Rows: 40, Backwards: 2, FirstBack: source.Place{File: "log", Line: 8}, Missing: 10, FirstGap: source.Place{File: "log", Line: 9}}},
 	}
 	x.col.offsets.Add(1_000_000)

@@ -21,26 +21,25 @@ import (
 
 const cacheName = ".extract-cache.json"
 
-// cache is the file in an output folder that lists what was extracted from which inputs, so that
-// unchanged inputs are not parsed again.
+// cache is the content of that file: a line with the SHA-256 of the rest, and this as JSON.
 type cache struct {
-	Key      string        `json:"key"` // the program and the options that affect tables or extract.json
-	Rejected *result.Input `json:"rejected,omitempty"`
+	Key      string        `json:"key"`                // the program and the options that affect tables or extract.json
+	Rejected *result.Input `json:"rejected,omitempty"` // the rejected.jsonl that the call wrote; nil if it wrote none
 	Runs     []Entry       `json:"runs"`
 }
 
 // Entry is the result of extracting one run folder, with what is needed to find out later whether
 // its inputs changed.
 type Entry struct {
-	ID     string `json:"id"`
-	Folder string `json:"folder"`
+	ID     string `json:"id"`     // of the run
+	Folder string `json:"folder"` // as in RunDir
 	// Deployment is a hash of the deployment as loaded, with --set and hardware.json.
 	Deployment string              `json:"deployment"`
-	Stamps     []fileStamp         `json:"stamps"` // nil where they are too recent to be relied on
-	Digest     string              `json:"digest"` // over the names and hashes of all inputs
-	Bytes      int64               `json:"bytes"`
-	Lines      int64               `json:"lines"`
-	Results    []result.ExtractRun `json:"results"`
+	Stamps     []fileStamp         `json:"stamps"`  // of the inputs; nil where they are too recent to be relied on
+	Digest     string              `json:"digest"`  // over the names and hashes of all inputs
+	Bytes      int64               `json:"bytes"`   // of the inputs as stored
+	Lines      int64               `json:"lines"`   // read from them
+	Results    []result.ExtractRun `json:"results"` // one for each engine run; the first has the account of records
 }
 
 // newCache returns an empty cache with the key of this program and these options.
@@ -85,11 +84,11 @@ func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 	if c == nil || o.Force || o.WhyRejected || c.Key != newCache(o).Key {
 		return nil, nil
 	}
-	at := slices.IndexFunc(c.Runs, func(e Entry) bool { return e.ID == run.ID && e.Folder == run.Folder })
-	if at < 0 {
+	i := slices.IndexFunc(c.Runs, func(e Entry) bool { return e.ID == run.ID && e.Folder == run.Folder })
+	if i < 0 {
 		return nil, nil
 	}
-	e := &c.Runs[at]
+	e := &c.Runs[i]
 	set, err := run.findInputs()
 	if err != nil {
 		return nil, nil // reading the run will report the error

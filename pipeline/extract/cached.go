@@ -44,8 +44,9 @@ func (x *extraction) findCached(streaming source.Options) error {
 				"--enable-prompt-tokens-details, with which its usage states them", why))
 		return nil
 	}
-	// Counters without a single hit prove that nothing was cached.
-	hasHits := len(answers) == 0 // without counters there may be hits
+	// Answers of /metrics without a single hit prove that nothing was cached; without any answer there
+	// may be hits.
+	hasHits := len(answers) == 0
 	isSGLang := len(x.lives) > 0 && strings.HasPrefix(x.lives[0].Engine, trace.IterationSGLang)
 	for _, c := range answers {
 		if c.Hits > 0 {
@@ -55,7 +56,7 @@ func (x *extraction) findCached(streaming source.Options) error {
 			isSGLang = true
 		}
 	}
-	rules := pairing.Rules{
+	rules := pairing.Rules{ // how the engine cuts prompts into passes
 		Block:       e.BlockSize,
 		Budget:      e.MaxNumBatchedTokens,
 		Chunked:     e.ChunkedPrefill,
@@ -67,7 +68,7 @@ func (x *extraction) findCached(streaming source.Options) error {
 		rules.Block = 1
 	}
 	g, err := pairing.Pair(x.obs, rules, len(x.lives), x.inLogOrder)
-	if err != nil || g == nil {
+	if err != nil || g == nil { // nil: there is nothing to pair
 		return err
 	}
 	// Some clients count prompt tokens without the chat template. If another count explains the log,
@@ -90,7 +91,7 @@ func (x *extraction) findCached(streaming source.Options) error {
 			"%d prompts are in the log alone or in the client's file alone; the %d around them are paired all the same",
 			g.Exceptions, g.Paired))
 	}
-	g.Fill()
+	g.Fill() // before dropLateFirst, which reads the passes that it stores in the requests
 	if err := x.dropLateFirst(); err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func (x *extraction) findCached(streaming source.Options) error {
 		x.clients = append(x.clients, g.Preempted(answers)...)
 	}
 	lost := 0
-	for _, a := range g.Account(0) {
+	for _, a := range g.Account(0) { // of all engines together, by phase
 		lost += a.Unpaired
 	}
 	if lost > 0 && len(x.lives) > 0 && e.PrefixCaching {
@@ -117,15 +118,18 @@ func (x *extraction) findCached(streaming source.Options) error {
 	return nil
 }
 
-// countCached sums the cached tokens of the requests of each engine.
+// countCached sums the cached tokens of the requests of each engine, or of all requests if they are
+// not divided among engines.
 func (x *extraction) countCached() {
 	if x.paired == nil || !x.dep.Engine.PrefixCaching {
 		return
 	}
-	x.told = append(x.told, x.paired.Account(0))
-	// With several engines, each has an account of its own.
+	if len(x.served) == 0 {
+		x.cachedSum = [][]result.CachedTokens{x.paired.Account(0)} // 0: every engine
+		return
+	}
 	for i := range x.served {
-		x.told = append(x.told[:i], x.paired.Account(int64(i)+1))
+		x.cachedSum = append(x.cachedSum, x.paired.Account(int64(i)+1)) // engines count from 1
 	}
 }
 
@@ -133,10 +137,10 @@ func (x *extraction) countCached() {
 // counting; "" if there is none. Counting treats the prompt tokens that no pass computed as cached
 // ones, which these settings make wrong.
 func uncountable(e *vllm.Engine) string {
-	switch n, _ := e.Extra["max_num_partial_prefills"].(float64); {
+	switch partialPrefills, _ := e.Extra["max_num_partial_prefills"].(float64); {
 	case e.LongPrefillThreshold > 0:
 		return "long_prefill_token_threshold cuts prompts in passes that are not full"
-	case n > 1:
+	case partialPrefills > 1:
 		return "max_num_partial_prefills lets several prompts go on at once"
 	case e.CPUOffloading || e.Extra["kv_transfer_config"] != nil:
 		return "KV that is loaded from elsewhere (cpu_offloading, kv_transfer_config) looks like a hit in the prefix cache"
@@ -153,7 +157,7 @@ func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err
 		if err != nil {
 			return nil, err
 		}
-		x.acc.Read++
+		x.acc.Read++ // a file of metrics counts as one record
 		in.Gave++
 		if len(list) == 0 {
 			x.acc.Drop(codeIgnoredSignal, 1, source.Place{File: in.Name},
@@ -179,7 +183,7 @@ func (x *extraction) countDrafts(answers []enginelog.Counters) *result.DraftCoun
 			Source:         "the log",
 		}
 	}
-	var last *enginelog.Counters
+	var last *enginelog.Counters // counters only grow, so the largest is the last
 	for i := range answers {
 		if c := &answers[i]; c.Drafted > 0 && (last == nil || c.Drafted > last.Drafted) {
 			last = c
@@ -192,9 +196,10 @@ func (x *extraction) countDrafts(answers []enginelog.Counters) *result.DraftCoun
 }
 
 // inLogOrder calls add with the iterations of all engines in the order of the logs, merged by their
-// position in the file.
+// position in the file, because engines behind one server may write to one log. engine is the index
+// in x.lives.
 func (x *extraction) inLogOrder(add func(engine int, iteration *trace.Iteration)) error {
-	place := map[string]int{}
+	place := map[string]int{} // of each file in reading order
 	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
 		place[in.Name] = i
 	}

@@ -44,14 +44,16 @@ func CheckTables(out string, doc *result.Extract) ([]trace.Finding, error) {
 	return warnings, nil
 }
 
-// checkTable returns the warnings and the error of CheckTables for one table of a run.
+// checkTable returns the warnings and the error of CheckTables for one table of a run. owner maps the
+// hash of every table of the document to the name under which it was written, to recognise a table
+// of another run.
 func checkTable(out string, run *result.ExtractRun, name string, owner map[string]string) ([]trace.Finding, error) {
 	dir := table.RunDir(out, run.ID)
 	want := run.Tables[name]
-	file := ""
+	file := "" // the table; "" if there is none
 	for _, format := range []table.Format{table.Parquet, table.Arrow} {
-		if at := filepath.Join(dir, name+"."+string(format)); file == "" && exists(at) {
-			file = at
+		if path := filepath.Join(dir, name+"."+string(format)); file == "" && exists(path) {
+			file = path
 		}
 	}
 	hint := fmt.Sprintf("blis-train extract RUNDIR -o %s --force", out)
@@ -66,7 +68,7 @@ func checkTable(out string, run *result.ExtractRun, name string, owner map[strin
 			run.ID).WithHint("remove the file, or " + hint)
 	}
 	in, err := inputOf(file, filepath.Base(file))
-	if err != nil || slices.Contains(run.TableFiles, in) {
+	if err != nil || slices.Contains(run.TableFiles, in) { // it is as extract wrote it
 		return nil, err
 	}
 	if was := owner[in.SHA256]; was != "" {

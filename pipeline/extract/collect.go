@@ -15,6 +15,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
+// This file gathers the spans of a run folder as they are read, until they can be joined and written.
+
 // collector gathers the spans of one run folder in input order and makes tables of them at the end
 // of the input. A core span is the scheduler's view of a request, an API span that of the API
 // process, and a stock span the only span that an unmodified vLLM writes of a request. Of each
@@ -22,34 +24,34 @@ import (
 // (packing.go) until the end, because only then can requests be divided among engines and tables be
 // sorted.
 type collector struct {
-	names    []source.Input
+	names    []source.Input // trace files; a span has the index of its own
 	acc      *source.Account
-	mem      *source.Memory
-	stage    string // folder of the tables while they are written
+	mem      *source.Memory // bounds the rows that wait in memory, and has their files on disk
+	stage    string         // folder of the tables while they are written
 	format   table.Format
-	seen     spanSet
+	seen     spanSet          // to drop spans that come twice; nil after the last span
 	cores    []core           // engine requests, in the order of their first core span
 	byID     map[digest]int32 // index in cores by request id; the last of equal ones
 	ids      texts            // request ids of cores
-	apis     []api
-	engines  []*engine
-	order    int64 // number of spans so far, which is the position in the input
-	noIDs    int64 // spans without a span id
+	apis     []api            // API and stock spans, in input order
+	engines  []*engine        // engine runs that step spans show; none without step spans
+	order    int64            // number of spans so far, which is the position in the input
+	noIDs    int64            // spans without a span id
 	pack     packing
-	journeys *source.Spool // journey events, with the index of their core as key
+	journeys *source.Spool // the scheduler's events of requests, with the index of their core as key
 	offsets  source.Sample // wall clock - monotonic clock of journey events, ns
 	clocks   map[clockKey]*source.Stamps
-	wall     source.Stamps // wall-clock stamps of spans and their events
-	stepIDs  source.Stamps // step ids of journey events; only their smallest and largest are used
-	observed []trace.ObservedRequest
+	wall     source.Stamps           // wall-clock stamps of spans and their events
+	stepIDs  source.Stamps           // step ids of journey events; only their smallest and largest are used
+	observed []trace.ObservedRequest // requests of clients, from Finish on
 
-	stated vllm.Engine // of run.yaml
+	stated vllm.Engine // settings in run.yaml, with which the spans are compared
 }
 
 // dir returns the folder in which the tables of the n-th engine are written.
 func (c *collector) dir(n int) string { return filepath.Join(c.stage, strconv.Itoa(n)) }
 
-// Runs returns the number of engine runs.
+// Runs returns the number of engine runs. Requests without any step span are one engine run.
 func (c *collector) Runs() int { return max(1, len(c.engines)) }
 
 // Clock returns the offset of the wall clock from the monotonic clock of the requests' events, ns.
@@ -79,8 +81,8 @@ type core struct {
 	id     text
 	row    int64 // place of its coreRow in the row file
 	snap   int64 // place of the sighting (sightings.go) of its snapshots; -1 for none
-	snapBy int32 // the engine that wrote these snapshots
-	engine int32
+	snapBy int32 // the engine that wrote these snapshots, an index in collector.engines
+	engine int32 // its engine run, an index in collector.engines
 	api    int32 // index of its API span in collector.apis; -1 for none
 	link   linkWay
 }
@@ -88,9 +90,9 @@ type core struct {
 // api is the part of an API span or stock span that stays in memory. Its apiRow on disk has the
 // rest.
 type api struct {
-	row      int64 // place of its apiRow
-	engine   int32
-	isLinked bool // a core span belongs to it
+	row      int64 // place of its apiRow in the row file
+	engine   int32 // its engine run, an index in collector.engines
+	isLinked bool  // a core span belongs to it
 	isStock  bool
 }
 
@@ -98,9 +100,9 @@ type api struct {
 type linkWay uint8
 
 const (
-	linkNone linkWay = iota
-	linkParent
-	linkPrefix
+	linkNone   linkWay = iota
+	linkParent         // it is the parent of the core span
+	linkPrefix         // its request id is the beginning of the core span's
 )
 
 // String returns the word of the tables.
@@ -153,6 +155,7 @@ func (c *collector) span(s *otlp.Span) error {
 	}
 	c.names[s.File].Gave++
 	key := spanKey{s.TraceID, s.SpanID}
+	// An exporter that retries a batch writes its spans twice.
 	if isRepeated, isSame := c.seen.addSpan(ownKey(s), s.Hash); isRepeated {
 		code := codeConflict
 		if isSame {
@@ -172,7 +175,7 @@ func (c *collector) span(s *otlp.Span) error {
 	for _, f := range s.Faults {
 		a.Drop(f.Code, f.N, c.placeOf(s), "%s", f.Msg)
 	}
-	if s.Class != otlp.ClassStep {
+	if s.Class != otlp.ClassStep { // stamps of steps are compared within their span (dropStrayRows)
 		c.wall.See(s.StartNs)
 		c.wall.See(s.EndNs)
 	}
@@ -245,6 +248,8 @@ func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
 		}
 	}
 	c.seen = nil // no more spans will come
+	// In this order: a stray stamp would send its request to a wrong engine run, and an API span goes to
+	// the engine run of the core span to which joinSpans links it.
 	if err := c.dropStrays(); err != nil {
 		return err
 	}
@@ -262,13 +267,13 @@ func (c *collector) Finish(split bool, observed []trace.ObservedRequest) error {
 	}
 	c.observed = observed
 	if len(c.engines) < 2 {
-		c.byID = nil // only needed to find the engine of a request
+		c.byID = nil // frees its memory; from here on it only serves to find the engine of a request
 	}
 	return c.joinObserved(observed)
 }
 
-// findSnapshots stores for each request the place of the sighting of its first snapshot, and for
-// each engine whether it has snapshots of requests without a core span.
+// findSnapshots stores for each request the place of its sighting: what its first snapshot shows
+// (sightings.go). For each engine it stores whether it has snapshots of requests without a core span.
 func (c *collector) findSnapshots() error {
 	for n, e := range c.engines {
 		t := e.tables
@@ -289,7 +294,8 @@ func (c *collector) findSnapshots() error {
 
 // spanSet is the spans seen so far: it maps 64 bits of a hash of a span's key to 32 bits of a hash
 // of its content. Among a billion spans, two have equal key hashes with a probability of 3 %. The
-// later one is then dropped as a conflict.
+// later one is then dropped as a conflict. The hashes are byte arrays, because an entry then takes 12
+// bytes; with integers it would be aligned to 16.
 type spanSet map[[8]byte][4]byte
 
 // addSpan adds a span. It reports whether there was a span with its key before, and whether that had the

@@ -49,14 +49,20 @@ const (
 	startBytes = 1 << 20 // for the engine arguments in a log
 )
 
+// peekLimits are the limits of files that are only looked at. A beginning of 8 MB cannot fill the
+// memory, so a file may expand more than when it is read (Options.MaxExpansion).
+var peekLimits = source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14}
+
 // contentOf returns the kind of a file. If the file will not be read, it also returns the reason as
-// a text.
+// a text. Forms that the beginning shows come first, because an iteration of a log is searched for in
+// 8 MB.
 func contentOf(in *source.Input) (kind, string) {
-	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	src, err := source.Open(in, nil, peekLimits)
 	if src == nil {
 		return kindBroken, fmt.Sprint(err)
 	}
 	defer src.Close()
+	// Open looks for a dump of spans. That a file is none is no damage.
 	if e := source.AsSyntax(err); err != nil && (e == nil || e.Code != source.CodeNotOTLP) {
 		return kindBroken, fmt.Sprint(err)
 	}
@@ -99,7 +105,7 @@ func contentOf(in *source.Input) (kind, string) {
 // cutJSON returns a description of the place where the JSON of a file ends in the middle of a
 // value; "" if it does not end so within the first logBytes.
 func cutJSON(in *source.Input) string {
-	src, err := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	src, err := source.Open(in, nil, peekLimits)
 	if src == nil {
 		return fmt.Sprint(err)
 	}
@@ -109,7 +115,7 @@ func cutJSON(in *source.Input) string {
 	for {
 		var value json.RawMessage
 		switch err := dec.Decode(&value); {
-		case err == io.ErrUnexpectedEOF && part.N > 0:
+		case err == io.ErrUnexpectedEOF && part.N > 0: // the file ends there, not the part of it
 			return fmt.Sprintf("its JSON ends within a value that begins after byte %d, want the whole of it",
 				dec.InputOffset())
 		case err != nil:
@@ -118,14 +124,14 @@ func cutJSON(in *source.Input) string {
 	}
 }
 
-// hasIteration reports whether one of the next logBytes has a line with an iteration.
+// hasIteration reports whether the next logBytes have a line with an iteration.
 func hasIteration(r *bufio.Reader) bool {
 	for read := 0; read < logBytes; {
 		line, err := r.ReadSlice('\n')
 		if enginelog.HasPass(line) {
 			return true
 		}
-		if err != nil && err != bufio.ErrBufferFull {
+		if err != nil && err != bufio.ErrBufferFull { // a longer line is searched in pieces
 			return false
 		}
 		read += len(line)
@@ -136,7 +142,7 @@ func hasIteration(r *bufio.Reader) bool {
 // refuseForeign returns an error if an input is an export of another tracing tool.
 func refuseForeign(in []source.Input) error {
 	for i := range in {
-		if in[i].Path == "-" || isPipe(in[i].Path) {
+		if in[i].Path == "-" || isPipe(in[i].Path) { // what is read of these cannot be read again
 			continue
 		}
 		if err := clients.RefuseForeign(in[i].Name, beginning(&in[i])); err != nil {
@@ -148,7 +154,7 @@ func refuseForeign(in []source.Input) error {
 
 // beginning returns the first bytes of a file, decompressed; none for a file that cannot be read.
 func beginning(in *source.Input) []byte {
-	src, _ := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	src, _ := source.Open(in, nil, peekLimits)
 	if src == nil {
 		return nil
 	}

@@ -47,7 +47,8 @@ func Find(args []string, set ...string) ([]RunDir, error) {
 		if trace.CodeOf(d.Bad) == deploy.BadSetting {
 			return nil, d.Bad
 		}
-		if d.Bad != nil && len(d.Files) > 0 && !exists(filepath.Join(d.Dir, deploy.RunFile)) { // the file is taken for a dump
+		// The error is about a folder that the user did not name, so it starts with the file that was.
+		if d.Bad != nil && len(d.Files) > 0 && !exists(filepath.Join(d.Dir, deploy.RunFile)) {
 			d.Bad = fmt.Errorf("%s: %w", d.Files[0], d.Bad)
 		}
 		if d.Bad == nil {
@@ -68,8 +69,9 @@ func Find(args []string, set ...string) ([]RunDir, error) {
 	return dirs, nil
 }
 
-// readProfile takes what the prompts of a run share from the GuideLLM scenario in its folder, where
-// run.yaml states nothing of it (spec#shared-prompts).
+// readProfile sets the number of tokens that the prompts of a run share at their beginning from the
+// GuideLLM scenario in its folder, where run.yaml states nothing of it (spec#shared-prompts). The
+// scenario then counts as an input of the deployment.
 func readProfile(d *RunDir) {
 	path := filepath.Join(d.Dir, clients.ProfileFile)
 	client := &d.Deployment.Client
@@ -227,7 +229,7 @@ func runsBelow(dir string) ([]RunDir, error) {
 	if root, err = filepath.Abs(root); err != nil {
 		return nil, err
 	}
-	w := &folderWalk{root: root, top: dir, seen: map[string]bool{root: true}}
+	w := &folderWalk{root: root, top: dir, visited: map[string]bool{root: true}}
 	if err := w.walk(dir); err != nil {
 		return nil, err
 	}
@@ -248,10 +250,11 @@ func runsBelow(dir string) ([]RunDir, error) {
 // symbolic links to folders, so that a run gets the shortest name, and does not follow links to
 // folders that contain the root.
 type folderWalk struct {
-	root, top string // the given folder with links resolved, and as given
-	seen      map[string]bool
-	links     []string // to folders, still to be followed
-	found     []RunDir
+	root    string          // the given folder, absolute and with links resolved
+	top     string          // the given folder as given
+	visited map[string]bool // by absolute path with links resolved
+	links   []string        // to folders, still to be followed
+	found   []RunDir
 }
 
 // walk looks through a folder that has not been visited.
@@ -292,10 +295,10 @@ func (w *folderWalk) enter(path string) error {
 	}
 	const separator = string(filepath.Separator)
 	containsRoot := strings.HasPrefix(w.root, strings.TrimSuffix(real, separator)+separator)
-	if w.seen[real] || containsRoot {
+	if w.visited[real] || containsRoot {
 		return nil
 	}
-	w.seen[real] = true
+	w.visited[real] = true
 	return w.walk(path)
 }
 
@@ -305,7 +308,8 @@ func exists(p string) bool {
 	return err == nil
 }
 
-// hasDump reports whether a folder has a file with the name of a dump.
+// hasDump reports whether a folder has a file with the name of a dump, or the config.json of a model,
+// so that it may be a run folder whose run.yaml is missing.
 func hasDump(dir string) bool {
 	for _, pattern := range []string{"*.json*", "*.pb*", "config.json"} {
 		if m, _ := filepath.Glob(filepath.Join(dir, pattern)); len(m) > 0 {

@@ -10,12 +10,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// passTimes are the passes of one engine: for each its index, the sum of the elapsed times up to and
-// including it, and the number of passes with encoder inputs up to it.
+// passTimes are the passes of one engine in order. Its lists have one entry for each pass.
 type passTimes struct {
-	index    []int64
-	sumUs    []float64
-	encoders []int
+	index    []int64   // the engine's number of the pass, ascending
+	sumUs    []float64 // elapsed times of the passes up to and including it
+	encoders []int     // number of passes up to and including it in which an encoder ran
 }
 
 // addPass adds the next pass.
@@ -40,7 +39,7 @@ func (p *passTimes) addPass(it *trace.Iteration) {
 func (p *passTimes) sawEncoder(r *trace.ObservedRequest) bool {
 	promptPass, ok := slices.BinarySearch(p.index, r.Iteration.V)
 	if !ok {
-		return true
+		return true // its passes are not in the log, so an encoder may have run
 	}
 	from := promptPass
 	for from > 0 && p.sumUs[promptPass]-p.sumUs[from-1] < r.TTFTUs.V {
@@ -55,8 +54,8 @@ func (p *passTimes) sawEncoder(r *trace.ObservedRequest) bool {
 }
 
 // markEncoderRequests marks the requests whose times include those of a multimodal encoder, which replays
-// do not model: they are load and compared with nothing (spec#encoder-passes). A request whose passes are not known may be one
-// of them.
+// do not model: a replay serves them as load, but compares no time of theirs (spec#encoder-passes). A
+// request whose passes are not known may be one of them.
 func (x *extraction) markEncoderRequests() error {
 	if x.iter.Encoders == 0 || len(x.obs) == 0 {
 		return nil
@@ -70,7 +69,7 @@ func (x *extraction) markEncoderRequests() error {
 	unknown := 0
 	for i := range x.obs {
 		r := &x.obs[i]
-		engine := int(r.Engine.Or(1)) - 1
+		engine := int(r.Engine.Or(1)) - 1 // Engine counts from 1
 		isKnown := r.Iteration.OK && engine < len(engines)
 		if isKnown && !engines[engine].sawEncoder(r) {
 			continue

@@ -24,14 +24,14 @@ import (
 func (c *collector) addSteps(s *otlp.Span) error {
 	defer s.Rows.Free()
 	sortRows(s.Rows)
-	c.dropStrayRows(s)
-	p := stretchOf(s)
-	e, err := c.engineOf(s, &p)
+	c.dropStrayRows(s) // before stretchOf, whose range of steps a stray would widen
+	steps := stretchOf(s)
+	e, err := c.engineOf(s, &steps)
 	if err != nil {
 		return err
 	}
 	e.spans++
-	e.stretches = insertStretch(e.stretches, p)
+	e.stretches = insertStretch(e.stretches, steps)
 	e.lastOrder = c.order
 	e.lastFirst = max(e.lastFirst, s.FirstStep)
 	for i := range s.Rows.Steps {
@@ -43,8 +43,9 @@ func (c *collector) addSteps(s *otlp.Span) error {
 	return e.tables.addSpan(s.Rows)
 }
 
-// engineOf returns the engine whose spans p fits best, or a new one.
-func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
+// engineOf returns the engine among whose spans a step span (s, with its range of steps) fits best, or
+// a new one. Only engines of the same resource, which is a process, are compared.
+func (c *collector) engineOf(s *otlp.Span, steps *stretch) (*engine, error) {
 	var best, latest *engine
 	var bestFit fit
 	for _, e := range c.engines {
@@ -54,13 +55,13 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 		if latest == nil || e.lastOrder > latest.lastOrder {
 			latest = e
 		}
-		if candidate, ok := fitOf(e.stretches, p); ok && (best == nil || candidate.betterThan(bestFit)) {
+		if candidate, ok := fitOf(e.stretches, steps); ok && (best == nil || candidate.betterThan(bestFit)) {
 			best = e
 			bestFit = candidate
 		}
 	}
 	switch {
-	case s.Name == "scheduler_steps" && !s.Sequence.OK: // fork v0.3 writes one span for the life of an engine
+	case s.Name == "scheduler_steps" && !s.Sequence.OK: // fork v0.3 writes one span for the life of an engine: a new one
 	case best != nil:
 		return best, nil
 	case latest != nil && !s.Sequence.OK && s.FirstStep > 1: // a new engine would begin with step 1
@@ -69,13 +70,15 @@ func (c *collector) engineOf(s *otlp.Span, p *stretch) (*engine, error) {
 	e := &engine{resource: s.Resource, order: c.order, minNs: math.MaxInt64, maxNs: math.MinInt64}
 	var err error
 	e.tables, err = newStepTables(c.dir(len(c.engines)), c.format, c.acc, source.Place{File: c.names[0].Name}, c.mem)
-	e.tables.stated, e.tables.out.beyond = c.stated, enginelog.LimitsOf(&c.stated)
+	e.tables.stated = c.stated
+	e.tables.out.beyond = enginelog.LimitsOf(&c.stated)
 	c.engines = append(c.engines, e)
 	return e, err
 }
 
 // partition sorts the engine runs by time and assigns every request to one of them. It refuses
-// engine runs whose stamps overlap unless split is set.
+// engine runs whose stamps overlap unless split (--split-engines) is set: they may be of several
+// engines that the user takes for one.
 func (c *collector) partition(split bool) error {
 	if len(c.engines) < 2 {
 		return nil
@@ -116,10 +119,14 @@ func (c *collector) partition(split bool) error {
 	return nil
 }
 
-// stepTimes maps the id of each step of an engine to its start and end, ns.
-type stepTimes map[int64][2]int64
+// stepTimes maps the id of each step of an engine to its time.
+type stepTimes map[int64]startEnd
 
-// stepIndex returns the times of the steps from their tables.
+// startEnd is a time from a start to an end, ns of the monotonic clock.
+type startEnd struct{ startNs, endNs int64 }
+
+// stepIndex returns the times of the recorded steps of each engine, from the tables that were written
+// while spans were read.
 func (c *collector) stepIndex() ([]stepTimes, error) {
 	out := make([]stepTimes, len(c.engines))
 	for i, e := range c.engines {
@@ -128,16 +135,16 @@ func (c *collector) stepIndex() ([]stepTimes, error) {
 			if err != nil {
 				return nil, err
 			}
-			out[i][s.ID] = [2]int64{s.TsStartNs, s.TsEndNs}
+			out[i][s.ID] = startEnd{s.TsStartNs, s.TsEndNs}
 		}
 	}
 	return out, nil
 }
 
-// engineOfCore returns the engine run of a request. It is the only one of its process, or the one
-// that ran at its time, or the one that wrote at its place in the file. If several data-parallel
-// siblings wrote at the same time, it is the one whose recorded step contains the request's
-// SCHEDULED stamp.
+// engineOfCore returns the engine run of a request as an index in c.engines. It is the only one of its
+// process, or the one that ran at its time (if disjoint, no two ran at once), or the one that wrote at
+// its place in the file. If several data-parallel siblings wrote at the same time, it is the one whose
+// recorded step contains the request's SCHEDULED stamp.
 func (c *collector) engineOfCore(head *coreHead, disjoint bool, byStep []stepTimes) int {
 	same := c.siblings(head.Resource)
 	if len(same) == 1 {
@@ -163,7 +170,8 @@ func (c *collector) engineOfCore(head *coreHead, disjoint bool, byStep []stepTim
 	return nearestStep(head, same, byStep)
 }
 
-// siblings returns the engine runs of one resource (process), or all if none is of that resource.
+// siblings returns the engine runs of one resource (process) as indexes in c.engines, or all if no step
+// span has that resource.
 func (c *collector) siblings(resource uint64) []int {
 	var same, all []int
 	for i, e := range c.engines {
@@ -178,10 +186,11 @@ func (c *collector) siblings(resource uint64) []int {
 	return same
 }
 
-// inTurn reports whether the engine runs wrote their spans one run after another.
-func (c *collector) inTurn(same []int) bool {
-	for n, i := range same[1:] {
-		if c.engines[i].order < c.engines[same[n]].lastOrder {
+// inTurn reports whether the engine runs (indexes in c.engines) wrote their step spans one run after
+// another, without mixing them in the input.
+func (c *collector) inTurn(runs []int) bool {
+	for n := 1; n < len(runs); n++ {
+		if c.engines[runs[n]].order < c.engines[runs[n-1]].lastOrder {
 			return false
 		}
 	}
@@ -195,29 +204,29 @@ func (c *collector) inTurn(same []int) bool {
 func (c *collector) findBegins() error {
 	for i, e := range c.engines {
 		e.begin = e.order
-		prev := (*engine)(nil)
-		for _, p := range c.engines[:i] {
-			if p.resource == e.resource {
-				prev = p
+		var prev *engine // the run before of the same process
+		for _, other := range c.engines[:i] {
+			if other.resource == e.resource {
+				prev = other
 			}
 		}
 		if prev == nil {
 			continue
 		}
-		var line coreHead // the first core after prev in the current line
+		var lineStart coreHead // the first core after prev in the current line, a batch of spans
 		for j := range c.cores {
-			k, err := c.pack.coreHead(c.cores[j].row)
+			head, err := c.pack.coreHead(c.cores[j].row)
 			if err != nil {
 				return err
 			}
-			if k.Order <= prev.lastOrder {
+			if head.Order <= prev.lastOrder {
 				continue
 			}
-			if line.Order == 0 || k.File != line.File || k.Line != line.Line {
-				line = k
+			if lineStart.Order == 0 || head.File != lineStart.File || head.Line != lineStart.Line {
+				lineStart = head
 			}
-			if k.Resource == e.resource && k.Order < e.order && k.LastStep < prev.lastFirst {
-				e.begin = line.Order
+			if head.Resource == e.resource && head.Order < e.order && head.LastStep < prev.lastFirst {
+				e.begin = lineStart.Order
 				break
 			}
 		}
@@ -225,18 +234,21 @@ func (c *collector) findBegins() error {
 	return nil
 }
 
-// nearestStep returns the engine run whose step of the request's first SCHEDULED event is nearest
-// in time to that event.
-func nearestStep(head *coreHead, same []int, byStep []stepTimes) int {
-	best, nearest := same[0], int64(math.MaxInt64)
-	for _, i := range same {
+// nearestStep returns that of the engine runs (indexes in byStep) whose step of the request's first
+// SCHEDULED event is nearest in time to that event: siblings use the same step ids, at other times.
+// If none has recorded the step it is the first.
+func nearestStep(head *coreHead, runs []int, byStep []stepTimes) int {
+	best := runs[0]
+	nearestNs := int64(math.MaxInt64)
+	for _, i := range runs {
 		step, ok := byStep[i][head.SchedStep]
 		if !ok {
 			continue
 		}
-		distance := max(0, step[0]-head.SchedNs, head.SchedNs-step[1])
-		if distance < nearest {
-			best, nearest = i, distance
+		distanceNs := max(0, step.startNs-head.SchedNs, head.SchedNs-step.endNs) // 0 within the step
+		if distanceNs < nearestNs {
+			best = i
+			nearestNs = distanceNs
 		}
 	}
 	return best
@@ -244,14 +256,14 @@ func nearestStep(head *coreHead, same []int, byStep []stepTimes) int {
 
 // engine is one run of one engine: an uninterrupted sequence of step ids.
 type engine struct {
-	resource  uint64
-	stretches []stretch // its spans, by step id
-	lastFirst int64     // the largest first step of a span
-	order     int64     // position in the input of the step span that came first
-	lastOrder int64     // position of the one that came last
-	begin     int64     // position where the run begins, see findBegins
-	minNs     int64     // start of its earliest step
-	maxNs     int64     // end of its latest step
-	tables    *stepTables
-	spans     int64
+	resource  uint64      // hash of the resource of its spans, which identifies the process
+	stretches []stretch   // the ranges of steps of its spans, by step id
+	lastFirst int64       // the largest first step of a span
+	order     int64       // position in the input of the step span that came first
+	lastOrder int64       // position of the one that came last
+	begin     int64       // position where the run begins, see findBegins
+	minNs     int64       // start of its earliest step
+	maxNs     int64       // end of its latest step
+	tables    *stepTables // its steps and snapshots
+	spans     int64       // number of its step spans
 }

@@ -26,30 +26,38 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
+// This file extracts one run folder: it reads all inputs into collectors, joins their records and
+// returns the entry of the folder in extract.json.
+
 // extraction is the work on one run folder. Call readFolder, then finish, then close.
 type extraction struct {
 	run     *RunDir
 	o       *Options
-	rejects *rejects
-	ids     []string // of every run folder of this call
-	acc     *source.Account
-	stage   string // the folder of tables before they have their final names
-	unstage func() // removes it
+	rejects *rejects        // writes rejected.jsonl; nil without --why-rejected
+	ids     []string        // of every run folder of this call
+	acc     *source.Account // of records read, kept and dropped
+	stage   string          // the folder of tables before they have their final names
+	unstage func()          // removes it
 	set     *inputSet
-	stamps  []fileStamp // of the inputs before they were read
-	col     *collector
-	kv      *enginelog.KVCollector
-	dep     *deploy.Deployment      // from run.yaml, with the phases found in client files
-	obs     []trace.ObservedRequest // requests as clients recorded them
-	points  []trace.LoadPoint       // load levels of benchmarks
-	clients []trace.Finding         // about the clients' files
-	iter    *enginelog.Lives
-	lives   []*enginelog.Life
-	empty   []trace.Finding // files without a record
-	paired  *pairing.Pairing
-	told    [][]result.CachedTokens   // for each engine, the sums of its requests' cached tokens by phase
-	drafts  *result.DraftCounts       // what the server counted of speculative decoding; nil: nothing
-	served  [][]trace.ObservedRequest // the requests of each life of an engine, if there are several
+	stamps  []fileStamp        // of the inputs before they were read; nil if too recent to be relied on
+	dep     *deploy.Deployment // run.Deployment; a copy of it once phases come from client files
+
+	// What was read.
+	col    *collector              // spans
+	kv     *enginelog.KVCollector  // KV events; nil without a file of them
+	obs    []trace.ObservedRequest // requests as clients recorded them
+	points []trace.LoadPoint       // load levels of benchmarks
+	iter   *enginelog.Lives        // reads logs and forward-pass traces into tables of passes
+	lives  []*enginelog.Life       // those tables: one for each start of an engine that a log shows
+
+	// What follows from it.
+	paired *pairing.Pairing // client requests and the logged passes in which their prompts ended
+	// cachedSum has, for each engine run, the sums of its requests' cached tokens by phase.
+	cachedSum [][]result.CachedTokens
+	drafts    *result.DraftCounts       // what the server counted of speculative decoding; nil: nothing
+	served    [][]trace.ObservedRequest // by index in lives: its requests; nil if there is one life
+	clients   []trace.Finding           // about the clients' files
+	empty     []trace.Finding           // about files without a record
 }
 
 // failed returns an error with the id of the run.
@@ -77,12 +85,13 @@ func (x *extraction) readFolder(ctx context.Context) (err error) {
 		return err
 	}
 	x.unstage = files.Staged(x.stage)
-	if x.set == nil { // the cache did not need to find them
+	if x.set == nil { // cache.lookup has found them otherwise
 		if x.set, err = x.run.findInputs(); err != nil {
 			return err
 		}
 	}
 	x.set.useStored(x.run.Stored)
+	// Before the files are read, so that a file that changes meanwhile is read again by the next call.
 	x.stamps = oldEnough(x.set.stamps())
 	return x.readInputs(ctx)
 }
@@ -101,8 +110,10 @@ func (x *extraction) close() {
 }
 
 // finish joins the records, writes the tables of the engine runs and returns the entry of the run
-// folder.
+// folder. Every file must have been read: whether a run has no record, or a file gave none, is
+// known only then.
 func (x *extraction) finish(ctx context.Context) (*Entry, error) {
+	// A broken file counts as one lost record, so that it is part of the share of unreadable input.
 	for _, f := range x.set.unread {
 		if f.lost {
 			x.acc.Read++
@@ -116,7 +127,7 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	if x.empty, err = x.set.checkGave(x.acc.ExampleList()); err != nil {
 		return nil, err
 	}
-	x.assignServed()
+	x.assignServed() // before col.Finish: it drops API spans of no known engine
 	x.countCached()
 	if err := x.col.Finish(x.o.SplitEngines, x.obs); err != nil {
 		return nil, err
@@ -141,7 +152,9 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	return entry, nil
 }
 
-// noRecords returns the error of a run without any record.
+// noRecords returns the error of a run without any record. It names the likeliest reason: an export
+// of another tool, a log without iterations, an unreadable file, or else the first record that was
+// dropped.
 func (x *extraction) noRecords(set *inputSet) error {
 	var names []string
 	for _, in := range slices.Concat(set.traces, set.clients, set.logs, set.passes) {
@@ -157,13 +170,13 @@ func (x *extraction) noRecords(set *inputSet) error {
 	if len(set.logs) > 0 && len(set.traces) == 0 {
 		why = "; the log holds no iteration"
 		hint = "start vLLM with --enable-logging-iteration-details (0.14 or newer; from 0.26 without --disable-log-stats)"
-		if _, servers := x.dep.Balanced(); servers > 1 {
+		if _, apiServers := x.dep.Balanced(); apiServers > 1 {
 			hint += ", and with --api-server-count 1: several API servers, of which vLLM starts one for each data-parallel rank by default, " +
 				"write no statistics"
 		}
 	}
 	for _, e := range x.acc.ExampleList() {
-		if source.ByError[e.Reason] {
+		if source.ByError[e.Reason] { // the input could not be read
 			why = "; " + e.Place + ": " + e.What
 			hint = "point at the output of the collector's file exporter, or correct `files` in run.yaml"
 			if strings.Contains(e.What, "cut off") {
@@ -179,7 +192,8 @@ func (x *extraction) noRecords(set *inputSet) error {
 		cmp.Or(strings.Join(names, ", "), "the folder"), why).WithHint(hint)
 }
 
-// readInputs streams every input into the collectors.
+// readInputs streams every input into its collector: spans first, then KV events, clients' results,
+// and logs last, because pairing their passes with prompts needs the clients' requests.
 func (x *extraction) readInputs(ctx context.Context) error {
 	o, set := x.o, x.set
 	mem := &source.Memory{Dir: x.stage, Limit: o.Memory}
@@ -203,7 +217,7 @@ func (x *extraction) readInputs(ctx context.Context) error {
 	total := set.bytes()
 	how := o.streaming()
 	how.Progress = func(n int64) {
-		done += n
+		done += n // beyond total for pipes, whose size is unknown, and files that grow
 		o.Progress.Report("extract "+x.run.ID, min(done, total), total, "B")
 	}
 	if err := source.Stream(ctx, set.traces, how, otlp.NewDecoder, x.col.Add); err != nil {
@@ -229,8 +243,9 @@ func (x *extraction) readInputs(ctx context.Context) error {
 	return x.readIterations(ctx, how)
 }
 
-// setPhases makes a phase of each load that a client offered, if run.yaml has no phases and the
-// loads do not overlap. Then it sets the phase of each client request by its send time.
+// setPhases makes a phase of each load that a client offered, if run.yaml has no phases. Loads that
+// overlap make none, because a time belongs to at most one phase. Then it sets the phase of each
+// client request by its send time.
 func (x *extraction) setPhases(loads []clients.Load) {
 	stat.SortStable(loads, func(a, b clients.Load) int { return cmp.Compare(a.StartNs, b.StartNs) })
 	if len(loads) == 0 {
@@ -245,7 +260,7 @@ func (x *extraction) setPhases(loads []clients.Load) {
 	if len(x.run.Deployment.Phases) == 0 && !overlap {
 		x.phasesOfLoads(loads)
 	}
-	x.alignPhases(loads)
+	x.alignPhases(loads) // only does something if run.yaml has phases
 	for i := range x.obs {
 		if r := &x.obs[i]; !r.Phase.OK && r.SendNs.OK {
 			if p := x.dep.PhaseAt(r.SendNs.V); p != nil {
@@ -255,11 +270,15 @@ func (x *extraction) setPhases(loads []clients.Load) {
 	}
 }
 
-// readIterations reads server logs and forward-pass traces into tables of passes.
+// readIterations reads server logs and forward-pass traces into tables of passes. Then it finds what
+// these show of the clients' requests: cached tokens, and encoders that ran meanwhile. Without logs
+// and spans it makes passes of the chunks that clients received.
 func (x *extraction) readIterations(ctx context.Context, how source.Options) error {
 	x.iter = enginelog.NewLives(x.acc, x.stage, x.o.Format)
 	x.iter.Beyond = enginelog.LimitsOf(&x.dep.Engine)
-	if x.col.Empty() && len(x.obs) < fewRequests { // then logs need little memory
+	// Log lines are garbage as soon as they are parsed. Without spans and many requests the heap that
+	// lives is small, so a lower limit makes the collector run earlier and keeps the process small.
+	if x.col.Empty() && len(x.obs) < fewRequests {
 		old := debug.SetMemoryLimit(-1)
 		debug.SetMemoryLimit(min(old, logLimit))
 		defer debug.SetMemoryLimit(old)
@@ -274,6 +293,7 @@ func (x *extraction) readIterations(ctx context.Context, how source.Options) err
 	if x.lives, err = x.iter.Close(); err != nil {
 		return err
 	}
+	// In this order: lockstep merges the lives of ranks, to which the indexes of the first two refer.
 	if err := errors.Join(x.findCached(how), x.markEncoderRequests(), x.lockstep()); err != nil {
 		return err
 	}
@@ -313,16 +333,18 @@ func (x *extraction) stepsOfChunks() error {
 	}
 	x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "%s; %d steps are known", words, len(steps)))
 	dir := filepath.Join(x.stage, "chunks")
+	// From here on they are written like the passes of a log, of an engine without a name.
 	x.lives = []*enginelog.Life{{Rows: int64(len(steps)), Dir: dir}}
 	return table.Write(dir, table.Iterations, x.o.Format, steps)
 }
 
 // endsAll reports whether an error ends the whole extraction, and not that of one run folder: the
-// context ended, or tables cannot be written.
+// context ended, or the output folder cannot be written, which the next run folder would meet too.
 func (x *extraction) endsAll(ctx context.Context, err error) bool {
 	if ctx.Err() != nil || trace.CodeOf(err) == CodeNotOurs {
 		return true
 	}
+	// Only tables are renamed, to their final names (publish).
 	if _, isRename := errors.AsType[*os.LinkError](err); isRename {
 		return true
 	}

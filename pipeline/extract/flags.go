@@ -6,6 +6,8 @@ import (
 	"github.com/blis-train/blis-train/internal/option"
 )
 
+// This file has the command-line flags of an extraction.
+
 // Flags returns the command-line flags that set the options. Those marked option.Recorded can change
 // the extracted tables, so extract.json records their values.
 func (o *Options) Flags() []cli.Flag {

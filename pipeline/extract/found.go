@@ -23,7 +23,7 @@ import (
 // traces and results of clients, recognised by their content. If run.yaml names files of a kind,
 // only these are read. Any other file whose name is that of a recording is listed as unread.
 func (d *RunDir) addFound(s *inputSet) error {
-	named := d.Deployment.Files.Iterations
+	named := d.Deployment.Files.Iterations // logs and forward-pass traces that run.yaml names
 	in, err := d.inputs("iterations", named)
 	if err != nil {
 		return err
@@ -31,7 +31,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 	for i := range in {
 		k, _ := contentOf(&in[i])
 		if k != kindPasses {
-			k = kindLog
+			k = kindLog // run.yaml decides, even if no iteration is found in its beginning
 		}
 		s.addInput(k, in[i])
 		d.compareWithLog(s, k, &in[i])
@@ -46,16 +46,17 @@ func (d *RunDir) addFound(s *inputSet) error {
 	if err != nil {
 		return err
 	}
-	var silent []source.Input // logs without iterations, of engines whose steps are recorded elsewhere
+	var silent []source.Input // logs without iterations, if steps are recorded elsewhere (traces, named logs)
 	for i := range rest {
 		k, why := contentOf(&rest[i])
 		d.compareWithLog(s, k, &rest[i])
 		name := path.Base(rest[i].Name)
-		isOtherThanNamed := k == kindClient && namesClients || (k == kindLog || k == kindPasses) && len(named) > 0
-		// Files that describe a recording may have the extension of one. Not reading them loses nothing.
-		if k == kindCompanion {
+		if k == kindCompanion { // not a recording, and nothing to report
 			continue
 		}
+		isOtherThanNamed := k == kindClient && namesClients || (k == kindLog || k == kindPasses) && len(named) > 0
+		// Files that describe a recording (machine.json, args.json) may have the extension of one. Not
+		// reading them loses nothing, unless they are so damaged that they may be a recording.
 		looksRecorded := recordingName.MatchString(name) &&
 			(k == kindBroken || k == kindEmpty || !describes.MatchString(name))
 		switch {
@@ -64,7 +65,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 			s.unread = append(s.unread, unread{Input: rest[i], why: why})
 		case k == kindSilent && len(s.traces)+len(named) > 0:
 			silent = append(silent, rest[i])
-		case s.addInput(k, rest[i]):
+		case s.addInput(k, rest[i]): // it is of a kind that is read, and added
 		case looksRecorded:
 			s.unread = append(s.unread, unread{Input: rest[i], why: why, lost: k == kindBroken})
 		}
@@ -72,7 +73,8 @@ func (d *RunDir) addFound(s *inputSet) error {
 	if err := d.addBelow(s, len(named) > 0, namesClients); err != nil {
 		return err
 	}
-	// A log without iterations counts as a recording that lacks them if clients measured this server.
+	// If clients measured this server, a log without iterations is read as well, and reported as a file
+	// without records: with them the run would show more.
 	if len(s.clients) > 0 {
 		s.logs = append(s.logs, silent...)
 	}
@@ -86,7 +88,8 @@ func (d *RunDir) addFound(s *inputSet) error {
 const mostBelow = 4096
 
 // addBelow adds recordings in the folders below the run folder, into which some clients write their results. They
-// count only where the run folder itself has no recording of their kind and run.yaml names none.
+// count only where the run folder itself has no recording of their kind and run.yaml names none
+// (namesLogs, namesClients).
 func (d *RunDir) addBelow(s *inputSet, namesLogs, namesClients bool) error {
 	isWanted := map[kind]bool{
 		kindClient:  len(s.clients) == 0 && !namesClients,
@@ -95,7 +98,7 @@ func (d *RunDir) addBelow(s *inputSet, namesLogs, namesClients bool) error {
 	}
 	isWanted[kindPasses] = isWanted[kindLog]
 	isWanted[kindSilent] = isWanted[kindLog]
-	if !isWanted[kindClient] && !isWanted[kindLog] {
+	if !isWanted[kindClient] && !isWanted[kindLog] { // metrics alone do not justify the search
 		return nil
 	}
 	below, err := d.filesOfFolders()
@@ -140,7 +143,9 @@ func (d *RunDir) filesOfFolders() ([]source.Input, error) {
 			if strings.HasPrefix(e.Name(), ".") || exists(filepath.Join(p, deploy.RunFile)) || exists(filepath.Join(p, folder.ExtractFile)) {
 				return fs.SkipDir
 			}
-		case e.IsDir() || filepath.Dir(p) == d.Dir || used[p] || skipped.MatchString(e.Name()) || isPipe(p):
+		case e.IsDir(): // the run folder itself
+		case filepath.Dir(p) == d.Dir: // addFound looks at the files directly in it
+		case used[p] || skipped.MatchString(e.Name()) || isPipe(p):
 		case len(out) == mostBelow:
 			return fs.SkipAll
 		default:
@@ -151,16 +156,18 @@ func (d *RunDir) filesOfFolders() ([]source.Input, error) {
 	return out, err
 }
 
-// compareWithLog compares run.yaml with the engine arguments at the start of a server's log.
+// compareWithLog compares run.yaml with the engine arguments that vLLM logs at its start, and adds
+// each difference to s.contradicted. k is the kind of the file; other kinds than logs are ignored.
 func (d *RunDir) compareWithLog(s *inputSet, k kind, in *source.Input) {
 	if k != kindLog && k != kindSilent {
 		return
 	}
-	src, _ := source.Open(in, nil, source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14})
+	src, _ := source.Open(in, nil, peekLimits)
 	if src == nil {
 		return
 	}
 	defer src.Close()
+	// The log may begin after the start, so that no argument is found. Then there is nothing to compare.
 	if draft, err := deploy.FromLog(io.LimitReader(src.R, startBytes), in.Name); err == nil {
 		for _, unlike := range draft.Against(d.Deployment) {
 			s.contradicted = append(s.contradicted, trace.Findingf(source.CodeRunContradicted,
@@ -203,12 +210,13 @@ func (s *inputSet) addInput(k kind, in source.Input) bool {
 	return true
 }
 
-// skipped are names of files in a run folder that are no recording.
+// skipped matches names of files that no recording has: hidden ones, inputs of the deployment,
+// tokenizers, documents, tables and scripts.
 var skipped = regexp.MustCompile(`^(\.|run\.yaml$|config\.json$|hardware\.json$|tokenizer|README|` +
 	`.*\.(md|parquet|arrow|safetensors|png|html|py|sh)$)`)
 
 // recordingName matches names of recordings, rotated and compressed ones included. describes matches
-// names of documents about a recording.
+// names of JSON documents about a recording or a model, which recordingName matches too.
 var (
 	recordingName = regexp.MustCompile(`(?i)\.(jsonl?|ndjson|csv|log|prom|pb)([.-][0-9T:-]+)?(\.gz|\.zst)*$`)
 	describes     = regexp.MustCompile(`(?i)^(readme|notes?|about|machine|host|system|hardware|environment|env|versions?|params|args|` +

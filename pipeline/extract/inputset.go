@@ -16,12 +16,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file lists the input files of one run folder, and describes them by hashes and by stamps so that
+// a later call can find out whether they changed.
+
 // inputSet is the files of one run folder, by kind.
 type inputSet struct {
-	config       []source.Input // run.yaml and the files that it names
-	traces       []source.Input
-	kv           []source.Input
-	clients      []source.Input
+	config       []source.Input  // run.yaml and the files that it names
+	traces       []source.Input  // dumps of spans
+	kv           []source.Input  // KV events
+	clients      []source.Input  // results of load clients and benchmarks
 	logs         []source.Input  // server logs with iterations
 	passes       []source.Input  // forward-pass traces, which have iterations too
 	metrics      []source.Input  // answers of /metrics
@@ -76,7 +79,8 @@ type inputKind struct {
 	list []source.Input
 }
 
-// kinds returns the lists of all files that are read, in a fixed order.
+// kinds returns the lists of all files that are read, the configuration first. The order is fixed,
+// because digest and stamps depend on it.
 func (s *inputSet) kinds() []inputKind {
 	return []inputKind{
 		{"configuration", s.config},
@@ -116,8 +120,8 @@ func (s *inputSet) hashFiles() error {
 // checkGave looks for inputs in which no record was found. It returns an error if that is true of
 // all files of one entry of run.yaml, and a warning otherwise.
 func (s *inputSet) checkGave(examples []result.Example) (warnings []trace.Finding, err error) {
-	for _, k := range s.kinds()[1:] {
-		gave := map[string]int64{}
+	for _, k := range s.kinds()[1:] { // without the configuration
+		gave := map[string]int64{} // records by the entry of run.yaml that named their file
 		for _, f := range k.list {
 			gave[f.Asked] += f.Gave
 		}
@@ -125,7 +129,7 @@ func (s *inputSet) checkGave(examples []result.Example) (warnings []trace.Findin
 			if f.Gave > 0 {
 				continue
 			}
-			why := ""
+			why := "" // the first record of this file that was dropped
 			for _, e := range examples {
 				if e.Place == f.Name || strings.HasPrefix(e.Place, f.Name+":") {
 					why = "; " + e.Place + ": " + e.What
@@ -222,7 +226,9 @@ type fileStamp struct {
 	ChangeTime int64  `json:"change_time_ns"` // of the inode, which programs cannot set; 0 if unknown
 }
 
-// changeTime returns the time of the last change of a file's inode.
+// changeTime returns the time of the last change of a file's inode, Unix ns; 0 where the operating
+// system has none. The types of Sys differ between systems in the name of the field, so reflection
+// spares a file for each.
 func changeTime(st fs.FileInfo) int64 {
 	v := reflect.Indirect(reflect.ValueOf(st.Sys()))
 	if v.Kind() != reflect.Struct {

@@ -25,7 +25,7 @@ func (c *collector) joinSpans() error {
 	if len(c.apis) == 0 {
 		return nil
 	}
-	bySpan, fork, err := c.apiSpans()
+	bySpan, fork, err := c.apiSpans() // fork is nil if there are no stock spans to drop
 	if err != nil {
 		return err
 	}
@@ -39,9 +39,10 @@ func (c *collector) joinSpans() error {
 		if fork != nil {
 			fork[head.Key.Trace] = true
 		}
-		if place, ok := bySpan[digestID(spanKey{head.Key.Trace, head.Parent})]; ok && head.HasParent {
-			core.api, core.link = place, linkParent
-			c.apis[place].isLinked = true
+		if parent, ok := bySpan[digestID(spanKey{head.Key.Trace, head.Parent})]; ok && head.HasParent {
+			core.api = parent
+			core.link = linkParent
+			c.apis[parent].isLinked = true
 		} else {
 			alone = append(alone, int32(i))
 		}
@@ -53,8 +54,9 @@ func (c *collector) joinSpans() error {
 	return c.dropStock(fork)
 }
 
-// apiSpans returns the index of each API span by its key. If there are stock spans, fork is the set
-// of trace ids of API spans, which the tracing fork of vLLM wrote.
+// apiSpans returns the index of each API span by the digest of its trace and span id. fork is the set
+// of trace ids of API spans, which the tracing fork of vLLM wrote; nil if there are no stock spans, which
+// alone are compared with it.
 func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool, err error) {
 	bySpan = make(map[digest]int32, len(c.apis))
 	if slices.ContainsFunc(c.apis, func(span api) bool { return span.isStock }) {
@@ -78,8 +80,8 @@ func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool,
 	return bySpan, fork, nil
 }
 
-// linkByPrefix links each core span to the API span whose request id is a prefix of its own. Of
-// several API spans with one id, the first is linked.
+// linkByPrefix links each of the core spans, given by index, to the API span whose request id is a
+// prefix of its own. Of several API spans with one id, the first is linked.
 func (c *collector) linkByPrefix(cores []int32) error {
 	if len(cores) == 0 {
 		return nil
@@ -103,7 +105,8 @@ func (c *collector) linkByPrefix(cores []int32) error {
 		core := &c.cores[i]
 		for _, id := range apiIDs(string(c.ids.get(core.id))) {
 			if at, ok := byID[digestID(id)]; ok {
-				core.api, core.link = at, linkPrefix
+				core.api = at
+				core.link = linkPrefix
 				c.apis[at].isLinked = true
 				break
 			}
@@ -116,12 +119,13 @@ func (c *collector) linkByPrefix(cores []int32) error {
 // instrumented vLLM: both describe the same request. fork is the set of ids of such traces. It
 // counts each dropped span as a duplicate and renumbers the API spans that the core spans refer to.
 func (c *collector) dropStock(fork map[[16]byte]bool) error {
+	// Without core spans, stock spans alone have times of the engine, so they stay.
 	if len(fork) == 0 || len(c.cores) == 0 {
 		return nil
 	}
 	kept := c.apis[:0]
 	str := files.NewInterner()
-	moved := make([]int32, len(c.apis)) // the new places of the API spans
+	moved := make([]int32, len(c.apis)) // the new index of each API span
 	for i, p := range c.apis {
 		moved[i] = int32(len(kept))
 		if p.isStock {
@@ -148,9 +152,10 @@ func (c *collector) dropStock(fork map[[16]byte]bool) error {
 	return nil
 }
 
-// apiIDs returns the API request ids from which a core's request id may have been made
-// (spec#wire-ids). vLLM puts "<k>_" before an API id for the k-th of n samples, and adds "-<i>" for
-// the i-th prompt of a completion and "-<8 characters>" at random.
+// apiIDs returns the API request ids from which a core's request id may have been made, the likeliest
+// first (spec#wire-ids). vLLM puts "<k>_" before an API id for the k-th of n samples, and adds "-<i>"
+// for the i-th prompt of a completion and "-<8 characters>" at random. So 0_cmpl-x-0-1a2b3c4d may be
+// of cmpl-x-0 (a chat request of that id), of cmpl-x, or, if it has no such ending, of itself.
 func apiIDs(core string) []string {
 	id := core
 	if i := strings.IndexByte(id, '_'); i > 0 && isDigits(id[:i]) {
@@ -160,10 +165,10 @@ func apiIDs(core string) []string {
 	if i < 0 {
 		return []string{id}
 	}
-	chat := id[:i]
-	out := []string{chat}
-	if j := strings.LastIndexByte(chat, '-'); j > 0 && isDigits(chat[j+1:]) {
-		out = append(out, chat[:j])
+	withoutRandom := id[:i]
+	out := []string{withoutRandom}
+	if j := strings.LastIndexByte(withoutRandom, '-'); j > 0 && isDigits(withoutRandom[j+1:]) {
+		out = append(out, withoutRandom[:j])
 	}
 	return append(out, id)
 }
@@ -174,7 +179,8 @@ func isDigits(s string) bool {
 }
 
 // assignAPIs assigns each API span to the engine run of its core span. An API span without a core
-// span gets the engine run of the core span before it in the input.
+// span gets the engine run of the core span before it in the input. Both lists are in input order, so
+// one pass through them is enough.
 func (c *collector) assignAPIs() error {
 	if len(c.engines) < 2 {
 		return nil
@@ -244,7 +250,7 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, 
 		key.queued = r.QueuedNs.Or(unknownNs)
 		key.finished = r.FinishedNs.Or(unknownNs)
 		key.start = r.StartWallNs.Or(unknownNs)
-		// A request that was answered although no core span of it was recorded.
+		// A request that was answered, so an engine ran it, although no core span of it was recorded.
 		lacksCore := key.core < 0 && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V)
 		if r.DroppedEvents > 0 || lacksCore {
 			isWhole = false
@@ -252,7 +258,7 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, 
 	}
 	stat.SortStable(keys, func(a, b requestKey) int {
 		order := cmp.Or(cmp.Compare(a.arrived, b.arrived), cmp.Compare(a.queued, b.queued), cmp.Compare(a.start, b.start))
-		if order != 0 || err != nil {
+		if order != 0 || err != nil { // ids are on disk, so they are only read where stamps are equal
 			return order
 		}
 		order, err = c.compareIDs(a, b, str)
@@ -264,28 +270,28 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, 
 // compareIDs returns the order of requests with equal stamps: by the ids of their core spans, then
 // of their API spans.
 func (c *collector) compareIDs(a, b requestKey, str *files.Interner) (int, error) {
-	var core, api [2]string
+	var coreIDs, apiIDs [2]string // of a and b; "" without such a span
 	for i, k := range []requestKey{a, b} {
 		if k.core >= 0 {
-			core[i] = string(c.ids.get(c.cores[k.core].id))
+			coreIDs[i] = string(c.ids.get(c.cores[k.core].id))
 		}
 		if k.api >= 0 {
 			p, err := c.pack.getAPI(c.apis[k.api].row, str)
 			if err != nil {
 				return 0, err
 			}
-			api[i] = p.request.APIID.V + "\x00" + string(p.Key.Span[:])
+			apiIDs[i] = p.request.APIID.V + "\x00" + string(p.Key.Span[:]) // ids may repeat, span ids do not
 		}
 	}
-	return cmp.Or(cmp.Compare(core[0], core[1]), cmp.Compare(api[0], api[1])), nil
+	return cmp.Or(cmp.Compare(coreIDs[0], coreIDs[1]), cmp.Compare(apiIDs[0], apiIDs[1])), nil
 }
 
 // hexID returns a binary id in hexadecimal.
 func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)) }
 
 // requestRow returns a row of the requests table, made from the packed spans on disk: a core span
-// with or without its API span, or an API or stock span alone. Its overhead bounds and phase are
-// added by the writer.
+// with or without its API span, or an API or stock span alone. core and api are indexes in c.cores and
+// c.apis, -1 for none. The row's overhead bounds and phase are added by the writer.
 func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Request, err error) {
 	var p apiRow
 	if api >= 0 {
@@ -297,7 +303,7 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 		return c.apiRow(&p, c.apis[api].isStock), nil
 	}
 	span := &c.cores[core]
-	row := &c.pack.row
+	row := &c.pack.row // reused for every request, to save memory
 	if err := c.pack.getCore(span.row, row, str); err != nil {
 		return r, err
 	}
@@ -316,7 +322,9 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 		}
 		r.HitTokens = o.Hit
 		r.CachedTokens = o.Hit
-		if o.Step == row.SchedStep { // the snapshot shows the request when it was admitted
+		// In the step that admitted the request, its computed tokens are those from the cache. They are
+		// known even on a full hit, of which Hit is not.
+		if o.Step == row.SchedStep {
 			r.CachedTokens = trace.Some(o.Computed)
 		}
 	}
@@ -369,7 +377,7 @@ func (c *collector) apiRow(p *apiRow, isStock bool) trace.Request {
 	r.APISpanID = hexID(p.Key.Span[:])
 	if isStock {
 		r.Source = trace.SourceStock
-		r.Success = trace.Some(r.OutputTokens.OK && r.OutputTokens.V > 0)
+		r.Success = trace.Some(r.OutputTokens.OK && r.OutputTokens.V > 0) // no event shows how it ended
 		return r
 	}
 	r.Success = success(&r)
@@ -392,7 +400,8 @@ func success(r *trace.Request) trace.Opt[bool] {
 }
 
 // isPooling reports whether requests of a route never have core spans, because vLLM does not pass the
-// sampling header on there.
+// sampling header on there: all routes but /v1/completions and /v1/chat/completions. An unknown route
+// is none of these.
 func isPooling(route string) bool {
 	return !strings.HasSuffix(route, "completions") && route != ""
 }

@@ -1,6 +1,7 @@
 package extract
 
-// This file compares the answers of clients with the passes of the log that made their tokens.
+// This file finds answers whose first chunk is not their first token, by comparing the clients' times
+// with the passes of the log that made the tokens.
 
 import (
 	"github.com/blis-train/blis-train/internal/stat"
@@ -11,10 +12,10 @@ import (
 
 // Rules by which the first chunk of an answer is found to come later than its first token.
 const (
-	leastLate      = 5   // answers
-	leastLateShare = 0.2 // of those with fewer chunks than tokens
-	lateSteps      = 2   // steps by which the first chunk may come late
-	lateUs         = 5e3 // time in addition to these
+	leastLate      = 5   // answers must be late before any is changed: few may be late by chance
+	leastLateShare = 0.2 // of the answers with fewer chunks than tokens must be late
+	lateSteps      = 2   // steps by which the first chunk may come late without being found late
+	lateUs         = 5e3 // time in addition to these, for the network and the client
 )
 
 // dropLateFirst finds answers whose tokens took longer in the log than from the client's first chunk to the last: the
@@ -48,14 +49,15 @@ func (x *extraction) dropLateFirst() error {
 		return err
 	}
 	var late []*trace.ObservedRequest
-	var seenUs, madeUs []float64
-	judged := 0
+	var shownUs, madeUs []float64 // of each late answer: its time from first to last chunk, and that of its passes
+	compared := 0
 	for i := range x.obs {
 		r := &x.obs[i]
 		if !r.Iteration.OK || !hasFewerChunks(r) {
 			continue
 		}
 		engine := int(r.Engine.Or(1)) - 1
+		// The pass that ended the prompt made the first token, and each pass after it one more.
 		first, ok := placeOf[engine][r.Iteration.V]
 		if !ok {
 			continue
@@ -65,23 +67,23 @@ func (x *extraction) dropLateFirst() error {
 		if x.dep.Engine.IsAsync() {
 			tookUs /= 2 // two passes may be under way at a time
 		}
-		judged++
+		compared++
 		stepUs := tookUs / float64(max(1, last-first))
-		if shownUs := r.E2EUs.V - r.TTFTUs.V; shownUs < tookUs-lateSteps*stepUs-lateUs {
+		if chunksUs := r.E2EUs.V - r.TTFTUs.V; chunksUs < tookUs-lateSteps*stepUs-lateUs {
 			late = append(late, r)
-			seenUs = append(seenUs, shownUs)
+			shownUs = append(shownUs, chunksUs)
 			madeUs = append(madeUs, tookUs)
 		}
 	}
-	if len(late) < leastLate || float64(len(late)) < leastLateShare*float64(judged) {
+	if len(late) < leastLate || float64(len(late)) < leastLateShare*float64(compared) {
 		return nil
 	}
-	others := 0
+	// The client did the same to the rest of these answers, of which some are too short to show it.
+	dropped := 0
 	for i := range x.obs {
-		// The rest of these answers is too short to be judged alone.
 		if r := &x.obs[i]; hasFewerChunks(r) && r.Chunks.OK {
 			clients.DropFirstToken(r)
-			others++
+			dropped++
 		}
 	}
 	for _, r := range late {
@@ -89,13 +91,16 @@ func (x *extraction) dropLateFirst() error {
 	}
 	x.clients = append(x.clients, trace.Findingf(source.CodeFirstToken, "by the log, the tokens of %d of %d answers with fewer chunks than tokens took "+
 		"longer than from the first chunk to the last (in the median %.3g and %.3g ms), so their first chunk is not the first token, as where "+
-		"reasoning is not shown or a first chunk holds several tokens: TTFT and ITL of %d such answers are not used, E2E is", len(late), judged, stat.Median(madeUs)/1e3, stat.Median(seenUs)/1e3,
-		max(others, len(late))))
+		"reasoning is not shown or a first chunk holds several tokens: TTFT and ITL of %d such answers are not used, E2E is", len(late), compared, stat.Median(madeUs)/1e3, stat.Median(shownUs)/1e3,
+		max(dropped, len(late))))
 	return nil
 }
 
-// hasFewerChunks reports whether the client may not have seen all tokens of an answer, of which it has both times.
+// hasFewerChunks reports whether an answer that can be compared (one successful sample of several
+// tokens, with TTFT and E2E) has fewer chunks than tokens, so that the client may not have shown its
+// first tokens. An unknown number of chunks counts as fewer. If the client states when it saw the first
+// visible text and that is after its first chunk, it did see tokens before, and nothing is missing.
 func hasFewerChunks(r *trace.ObservedRequest) bool {
-	return r.Success.Or(true) && r.N.Or(1) == 1 && r.TTFTUs.OK && r.E2EUs.OK && r.OutputTokens.V > 1 && r.Chunks.Or(0) < r.OutputTokens.V &&
-		r.VisibleUs.Or(0) <= r.TTFTUs.V
+	isComparable := r.Success.Or(true) && r.N.Or(1) == 1 && r.TTFTUs.OK && r.E2EUs.OK && r.OutputTokens.V > 1
+	return isComparable && r.Chunks.Or(0) < r.OutputTokens.V && r.VisibleUs.Or(0) <= r.TTFTUs.V
 }

@@ -12,8 +12,9 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// manifestName is the file in the folder of one run's tables that lists the files written by this
-// program. Only those are ever removed or replaced.
+// This file keeps the manifest: the list, in the folder of one run's tables, of the files that this
+// program wrote. Only those are ever removed or replaced.
+
 const manifestName = ".manifest.json"
 
 // manifest is the content of that file. While files are being replaced it lists the old and the new
@@ -42,7 +43,8 @@ func (m *manifest) write(dir string) error {
 	return files.Write(filepath.Join(dir, manifestName), append(b, '\n'))
 }
 
-// names reports whether the manifest lists a file of the name, whatever its content.
+// names reports whether the manifest lists a file of the name. The file may have another content
+// since; wrote compares that too.
 func (m *manifest) names(name string) bool {
 	return slices.ContainsFunc(m.Files, func(f result.Input) bool { return f.Name == name })
 }
@@ -54,7 +56,8 @@ func (m *manifest) wrote(dir, name string) bool {
 	})
 }
 
-// sameFile reports whether a regular file has the size and hash.
+// sameFile reports whether there is a regular file with the size and hash of want. Its size is
+// compared first, because hashing reads the whole file.
 func sameFile(path string, want result.Input) bool {
 	st, err := os.Lstat(path)
 	if err != nil || !st.Mode().IsRegular() || st.Size() != want.Bytes {

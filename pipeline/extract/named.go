@@ -24,6 +24,7 @@ func (d *RunDir) traces() ([]source.Input, error) {
 			if f == "-" {
 				name = "-"
 			}
+			// Files of one rotated set were asked for together: one of them may have no record.
 			set, _ := rotation(name)
 			in = append(in, source.Input{Path: f, Name: name, Asked: set, IsPipe: true})
 		}
@@ -32,9 +33,9 @@ func (d *RunDir) traces() ([]source.Input, error) {
 	return d.inputs("traces", d.Deployment.Files.Traces)
 }
 
-// inputs returns the files that one key of run.yaml names, by names and globs relative to the run
-// folder. A folder is replaced by every file below it, because the collector's group_by option
-// writes folders.
+// inputs returns the files that one key of run.yaml names (files.<kind>), by names and globs relative
+// to the run folder, each once and in reading order. A folder is replaced by every file below it,
+// because the group_by option of the OpenTelemetry collector's file exporter writes folders.
 func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) {
 	var in []source.Input
 	seen := map[string]bool{}
@@ -44,7 +45,7 @@ func (d *RunDir) inputs(kind string, patterns []string) ([]source.Input, error) 
 			full = filepath.Join(d.Dir, filepath.FromSlash(p))
 		}
 		matches := []string{full}
-		if !exists(full) {
+		if !exists(full) { // a name with '*' or '[' may be that of a file
 			var err error
 			if matches, err = filepath.Glob(full); err != nil {
 				return nil, fmt.Errorf("%s: %w", p, err)
@@ -99,7 +100,8 @@ func filesBelow(p string) ([]string, error) {
 	return out, err
 }
 
-// relative returns the name of a file relative to the RUNDIR or PARENT of the command line.
+// relative returns the name of a file relative to the RUNDIR or PARENT of the command line, as reports
+// print it: without the paths of this machine, so of a file elsewhere only its base name.
 func (d *RunDir) relative(file string) string {
 	rel, err := filepath.Rel(d.Dir, file)
 	if err != nil || strings.HasPrefix(rel, "..") {

@@ -17,7 +17,7 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	byAPI := map[digest]int32{}
+	byAPI := map[digest]int32{} // index of the core span by its API request id
 	str := files.NewInterner()
 	for i := range c.cores {
 		core := &c.cores[i]
@@ -28,8 +28,8 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 				return err
 			}
 			id = row.request.APIID.V
-		} else if ids := apiIDs(string(c.ids.get(core.id))); len(ids) > 0 {
-			id = ids[0]
+		} else {
+			id = apiIDs(string(c.ids.get(core.id)))[0]
 		}
 		// Of several core spans of one API request (n > 1, several prompts) the one with the smallest id
 		// is used.
@@ -39,9 +39,9 @@ func (c *collector) joinObserved(rows []trace.ObservedRequest) error {
 		}
 	}
 	for i := range rows {
-		for _, prefix := range []string{"", "cmpl-", "chatcmpl-"} {
-			if place, ok := byAPI[digestID(prefix+rows[i].ID)]; ok {
-				rows[i].CoreID = trace.Some(string(c.ids.get(c.cores[place].id)))
+		for _, prefix := range []string{"", "cmpl-", "chatcmpl-"} { // some clients record the API id itself
+			if at, ok := byAPI[digestID(prefix+rows[i].ID)]; ok {
+				rows[i].CoreID = trace.Some(string(c.ids.get(c.cores[at].id)))
 				break
 			}
 		}
@@ -63,7 +63,8 @@ func sendTime(r *trace.ObservedRequest) int64 {
 	return 0
 }
 
-// observedOf returns the client requests of one engine run.
+// observedOf returns the client requests of one engine run: those whose core span is of it. Requests
+// without a core span are with the first engine run.
 func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
 	if len(c.engines) < 2 {
 		return c.observed
@@ -81,7 +82,8 @@ func (c *collector) observedOf(engine int32) []trace.ObservedRequest {
 	return out
 }
 
-// warnUnjoined warns of client requests for which no core span was found.
+// warnUnjoined warns of client requests for which no core span was found, if every request should
+// have one: there are core spans, and all journeys were sampled.
 func (w *writer) warnUnjoined(rows []trace.ObservedRequest) {
 	lost := 0
 	for i := range rows {

@@ -22,7 +22,7 @@ type Options struct {
 	Format       table.Format // parquet or arrow
 	MaxBadFrac   float64      // share of unreadable input above which the run fails, 0..1
 	MaxLine      int64        // bytes of one line or message
-	MaxExpansion int64        // decompressed bytes per compressed byte, beyond files.FreeExpansion bytes
+	MaxExpansion int64        // most decompressed bytes per compressed byte, of files above files.FreeExpansion bytes
 	SplitEngines bool         // accept engine runs that overlap in time
 	WhyRejected  bool         // write OUT/rejected.jsonl
 	Force        bool         // parse again even if nothing changed

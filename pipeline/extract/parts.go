@@ -41,23 +41,24 @@ const (
 	SumFile  = "sum.json" // a JSON string
 )
 
-// cutPieces returns the pieces of the inputs that can be cut into parts of about every bytes: for
-// each input the task of its SHA-256, and then its parts in order. With 0 nothing is cut.
-func (s *inputSet) cutPieces(every int64) ([]Piece, error) {
+// cutPieces returns the pieces of the inputs that can be cut into parts of about pieceBytes: for
+// each input the task of its SHA-256, and then its parts in order. The hash is a task of its own,
+// because it has to read the input in one go. With 0 nothing is cut.
+func (s *inputSet) cutPieces(pieceBytes int64) ([]Piece, error) {
 	var out []Piece
-	if every <= 0 {
+	if pieceBytes <= 0 {
 		return nil, nil
 	}
 	for _, k := range s.kinds() {
 		if k.name != kindTraces && k.name != kindKV {
 			continue
 		}
-		cuts, err := source.Cut(k.list, every)
+		cuts, err := source.Cut(k.list, pieceBytes)
 		if err != nil {
 			return nil, err
 		}
 		for i, parts := range cuts {
-			if len(parts) < 2 {
+			if len(parts) < 2 { // it is small, or of a form that cannot be cut
 				continue
 			}
 			path, err := filepath.Abs(k.list[i].Path)
@@ -112,20 +113,20 @@ func (p *Piece) Do(ctx context.Context, o Options) error {
 
 // Stored is an input that was read in parts by other processes.
 type Stored struct {
-	Kind    string   `json:"kind"`
-	Name    string   `json:"name"`
+	Kind    string   `json:"kind"` // traces or kv_events
+	Name    string   `json:"name"` // relative, as in extract.json
 	Bytes   int64    `json:"bytes"`
 	Sum     string   `json:"sha256"`
 	Folders []string `json:"folders"` // of its parts, in order
 }
 
-// Gather returns finished pieces combined into inputs. folders[i] is the folder of the i-th piece,
-// and path maps it to its place on this machine.
+// Gather returns finished pieces, in the order of cutPieces, combined into inputs. folders[i] is the
+// folder of the i-th piece, and path maps it to its place on this machine.
 func Gather(pieces []Piece, folders []string, path func(folder string) string) ([]Stored, error) {
 	var out []Stored
 	for i := range pieces {
 		p := &pieces[i]
-		if p.Part != nil {
+		if p.Part != nil { // of the input whose SHA-256 came before
 			last := &out[len(out)-1]
 			last.Folders = append(last.Folders, folders[i])
 			continue
@@ -143,18 +144,19 @@ func Gather(pieces []Piece, folders []string, path func(folder string) string) (
 	return out, nil
 }
 
-// useStored replaces inputs whose parts were decoded before by these decoded parts.
+// useStored makes inputs whose parts were decoded before be read from these decoded parts.
 func (s *inputSet) useStored(list []Stored) {
 	for _, k := range s.kinds() {
 		for i := range k.list {
 			in := &k.list[i]
-			at := slices.IndexFunc(list, func(s Stored) bool { return s.Kind == k.name && s.Name == in.Name })
-			if at < 0 {
+			found := slices.IndexFunc(list, func(s Stored) bool { return s.Kind == k.name && s.Name == in.Name })
+			if found < 0 {
 				continue
 			}
-			in.Size = list[at].Bytes
-			in.Sum = list[at].Sum
-			for _, folder := range list[at].Folders {
+			stored := &list[found]
+			in.Size = stored.Bytes
+			in.Sum = stored.Sum
+			for _, folder := range stored.Folders {
 				in.Stored = append(in.Stored, filepath.Join(folder, partFile))
 			}
 		}

@@ -12,8 +12,9 @@ import (
 )
 
 // This file compares the phases that run.yaml states with the loads that clients offered
-// (spec#phase-clock). Their stamps may be of another clock: that of another machine, or of the same one
-// before it started again.
+// (spec#phase-clock). A phase is a named interval of time in which a run was under one load; a load is
+// what one file of a client's results shows. Their stamps may be of different clocks: that of another
+// machine, or of the same one before it started again.
 
 // phaseFit is how well loads, moved by an offset, lie in phases.
 type phaseFit struct {
@@ -24,14 +25,16 @@ type phaseFit struct {
 
 // betterThan reports whether a fit explains more than another. Of equal ones the smaller offset is better.
 func (a phaseFit) betterThan(b phaseFit) bool {
+	distance := func(f phaseFit) int64 { return max(f.offsetNs, -f.offsetNs) }
 	return cmp.Or(cmp.Compare(a.inside, b.inside), cmp.Compare(a.named, b.named),
-		cmp.Compare(max(b.offsetNs, -b.offsetNs), max(a.offsetNs, -a.offsetNs))) > 0
+		cmp.Compare(distance(b), distance(a))) > 0
 }
 
-// fitPhases counts the loads that lie in phases after offsetNs is added to their stamps.
+// fitPhases counts the loads that lie wholly in a phase of their own after offsetNs is added to their
+// stamps.
 func fitPhases(loads []clients.Load, phases []deploy.Phase, offsetNs int64) phaseFit {
 	out := phaseFit{offsetNs: offsetNs}
-	taken := make([]bool, len(phases))
+	taken := make([]bool, len(phases)) // by an earlier load
 	for _, l := range loads {
 		for k := range phases {
 			p := &phases[k]
@@ -52,8 +55,9 @@ func fitPhases(loads []clients.Load, phases []deploy.Phase, offsetNs int64) phas
 }
 
 // alignPhases moves the phases of run.yaml onto the clients' clock where the loads lie in them only with an
-// offset, and reports phases without a request. With spans of the server the phases are on its clock, which
-// joins the requests by their ids, so they stay.
+// offset, and reports phases without a request. Where no offset brings enough loads into phases, each load
+// becomes a phase in place of those of run.yaml. With spans of the server the phases are on the server's
+// clock, and clients' requests are joined to the spans by their ids, so the phases stay.
 func (x *extraction) alignPhases(loads []clients.Load) {
 	phases := x.run.Deployment.Phases
 	if len(phases) == 0 || len(loads) == 0 || !x.col.Empty() {
@@ -73,24 +77,27 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 			}
 		}
 	}
-	inside := 0
+	inside := 0 // requests that lie in a phase with their stamps as they are
 	for i := range x.obs {
 		if r := &x.obs[i]; r.SendNs.OK && x.run.Deployment.PhaseAt(r.SendNs.V) != nil {
 			inside++
 		}
 	}
-	// The offset is used if it brings at least two loads, and more than half, into a phase of their own.
-	most := min(len(loads), len(phases))
+	most := min(len(loads), len(phases)) // of the loads that can have a phase of their own
 	switch {
+	// No clock explains the phases.
 	case inside == 0 && best.inside == 0 && len(x.obs) > 0:
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
 			"none of %d requests lies in a phase of run.yaml, and with no offset of the clients' clock does one of %d files fit into one: the phases are "+
 				"of another recording or in another unit than ns; they are not used, each file is one", len(x.obs), len(loads)))
 		x.phasesOfLoads(loads)
 		return
+	// No offset is better than none.
 	case best.inside == now.inside && best.named <= now.named:
 		x.reportEmptyPhases(phases, inside)
 		return
+	// The best offset is not proven: it brings less than two loads, or not more than half of them, into
+	// a phase of their own, as a wrong one may by chance.
 	case best.inside < 2 && most > 1 || 2*best.inside <= most:
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
 			"%d of %d requests lie in a phase of run.yaml, and no offset of the clients' clock brings more than %d of %d files into one "+
@@ -98,9 +105,10 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 		x.phasesOfLoads(loads)
 		return
 	}
-	// Any offset between these two brings the same loads into the same phases. A client ends with its last
-	// answer and needs time to start, so the loads lie as late in their phases as they can.
-	lo, hi := x.offsetRange(loads, phases, best)
+	// Any offset between lo and hi brings the same loads into the same phases. A client ends with its last
+	// answer and needs time to start, so the loads lie as late in their phases as they can: the largest
+	// offset is used. It is subtracted from the phases in place of adding it to the stamps of the loads.
+	lo, hi := offsetRange(loads, phases, best)
 	shift := -hi
 	dep := *x.run.Deployment
 	dep.Phases = slices.Clone(phases)
@@ -116,8 +124,9 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 }
 
 // offsetRange returns the range of clock offsets, ns, around that of the best fit, with which as many
-// loads lie inside phases as with it.
-func (x *extraction) offsetRange(loads []clients.Load, phases []deploy.Phase, best phaseFit) (lo, hi int64) {
+// loads lie inside phases as with it. An offset that fits as well but is apart from it, so that
+// halfway to it fewer loads fit, does not count.
+func offsetRange(loads []clients.Load, phases []deploy.Phase, best phaseFit) (lo, hi int64) {
 	lo = best.offsetNs
 	hi = best.offsetNs
 	for _, l := range loads {
@@ -135,7 +144,8 @@ func (x *extraction) offsetRange(loads []clients.Load, phases []deploy.Phase, be
 	return lo, hi
 }
 
-// reportEmptyPhases reports the phases of run.yaml that no request lies in.
+// reportEmptyPhases reports the phases of run.yaml that no request lies in, if some requests lie in no
+// phase: these may belong there. inside is the number of requests that lie in a phase.
 func (x *extraction) reportEmptyPhases(phases []deploy.Phase, inside int) {
 	var empty []string
 	for k := range phases {
@@ -154,7 +164,9 @@ func (x *extraction) reportEmptyPhases(phases []deploy.Phase, inside int) {
 	}
 }
 
-// phasesOfLoads makes each load a phase, in place of those of run.yaml.
+// phasesOfLoads makes each load a phase, in place of those of run.yaml, in a copy of the deployment: the
+// one of run.yaml is part of the cache's key. An open load sends requests at times of its own, a closed
+// one when an answer has come.
 func (x *extraction) phasesOfLoads(loads []clients.Load) {
 	dep := *x.run.Deployment
 	dep.Phases = nil

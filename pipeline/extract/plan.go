@@ -9,11 +9,14 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file plans the extraction of run folders by several processes, and checks in these processes
+// that the folders are still those of the plan.
+
 // Planned is a run folder in the plan of an extraction by several processes.
 type Planned struct {
 	ID         string   `json:"id"`
-	Dir        string   `json:"dir"` // absolute
-	Folder     string   `json:"folder"`
+	Dir        string   `json:"dir"`             // absolute
+	Folder     string   `json:"folder"`          // as in RunDir, relative to an argument of the command line
 	Files      []string `json:"files,omitempty"` // explicit dumps, absolute
 	Deployment string   `json:"deployment"`      // SHA-256 of the deployment as loaded
 	Inputs     []Sized  `json:"inputs"`
@@ -36,10 +39,10 @@ func (p *Planned) Bytes() int64 {
 	return n
 }
 
-// Plan returns the run folder's part of a plan for several processes. Inputs of more than every
-// bytes are cut into pieces if their form allows it; 0 cuts none. Standard input is refused,
-// because only one process can read it.
-func (d *RunDir) Plan(every int64) (*Planned, error) {
+// Plan returns the run folder's part of a plan for several processes. Inputs of more than pieceBytes
+// are cut into pieces of about that size if their form allows it; 0 cuts none. Standard input is
+// refused, because only one process can read it.
+func (d *RunDir) Plan(pieceBytes int64) (*Planned, error) {
 	p := &Planned{ID: d.ID, Folder: d.Folder, Deployment: deploymentHash(d.Deployment)}
 	err := d.Bad
 	if err != nil {
@@ -63,7 +66,7 @@ func (d *RunDir) Plan(every int64) (*Planned, error) {
 		return nil, err
 	}
 	p.Inputs = set.sizes()
-	p.Pieces, err = set.cutPieces(every)
+	p.Pieces, err = set.cutPieces(pieceBytes)
 	return p, err
 }
 

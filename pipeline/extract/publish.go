@@ -31,7 +31,8 @@ const (
 var halfWritten = regexp.MustCompile(`^(\.extract-cache\.json|\.manifest\.json|(extract|fit|validation|inspect|simulation)\.json|` +
 	`rejected\.jsonl|coefficients\.yaml|report\.html)\.tmp[0-9a-f]{8}$`)
 
-// cleanStages removes the temporary folders and files of an interrupted call.
+// cleanStages removes the temporary folders and files that an interrupted call left in an output
+// folder. Nothing else is removed.
 func cleanStages(out string) error {
 	tables := filepath.Join(out, tablesDir)
 	if there, err := isFolder(tables); err != nil || !there {
@@ -78,8 +79,9 @@ func invalidate(out string) error {
 	return err
 }
 
-// writeDocument removes the tables of runs that are not part of this call, then writes the cache,
-// rejected.jsonl and, last, extract.json.
+// writeDocument removes the tables of runs that are not part of this call, then writes the cache
+// (fresh; old is that of the call before), rejected.jsonl and, last, extract.json: with it the output
+// folder is complete. What was removed, and what of others was left, is noted in doc for the user.
 func writeDocument(out string, doc *result.Extract, fresh, old *cache, rejects *rejects) error {
 	tidied, err := removeRuns(out, func(id string) bool { return doc.Run(id) != nil })
 	if err != nil {
@@ -151,7 +153,7 @@ func publish(from, to string, tables []result.Input, force bool) error {
 		if err := fresh.write(from); err != nil {
 			return err
 		}
-		return os.Rename(from, to)
+		return os.Rename(from, to) // all files at once
 	}
 	old := readManifest(to)
 	for _, f := range tables {
@@ -170,7 +172,7 @@ func publish(from, to string, tables []result.Input, force bool) error {
 			return err
 		}
 	}
-	for _, f := range old.Files {
+	for _, f := range old.Files { // tables that this call did not write again, as of another format
 		if !fresh.names(f.Name) && both.wrote(to, f.Name) {
 			if err := os.Remove(filepath.Join(to, f.Name)); err != nil {
 				return err
@@ -180,11 +182,13 @@ func publish(from, to string, tables []result.Input, force bool) error {
 	return fresh.write(to)
 }
 
-// tidying lists, for the user, the files of runs that are not part of this call.
+// tidying lists, for the user, what of earlier calls was removed from the output folder, and what was
+// left because this program did not write it, or somebody changed it.
 type tidying struct{ removed, left []string }
 
-// removeRuns removes the tables of runs that are not part of this call: files whose content is the
-// one that this program wrote, and then empty folders. It returns what it removed and what it left.
+// removeRuns removes the tables of runs that are not part of this call, which keep tells by their ids:
+// files whose content is the one that this program wrote, and then empty folders. It returns what it
+// removed and what it left.
 func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
 	entries, err := os.ReadDir(filepath.Join(out, tablesDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -210,6 +214,7 @@ func removeRuns(out string, keep func(id string) bool) (t tidying, err error) {
 	return t, nil
 }
 
+// runPrefix begins the name of the folder of a run's tables; its id follows (table.RunDir).
 const runPrefix = "run="
 
 // listForeign lists the files of a folder that are not in its manifest and are therefore left.
@@ -227,10 +232,10 @@ func (t *tidying) listForeign(dir string, m manifest) {
 }
 
 // removeRun removes the files in the manifest of one run's folder, and the folder if it is empty
-// then.
+// then. Files that were changed since they were written are left and stay in the manifest.
 func (t *tidying) removeRun(dir string) error {
 	m := readManifest(dir)
-	var changed manifest
+	var changed manifest // files that somebody has changed
 	removed := 0
 	for _, f := range m.Files {
 		path := filepath.Join(dir, f.Name)

@@ -9,6 +9,8 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
+// This file writes rejected.jsonl, the list of dropped records that --why-rejected asks for.
+
 // rejects writes rejected.jsonl. A nil *rejects writes nothing.
 type rejects struct {
 	file *files.Pending
@@ -47,7 +49,7 @@ func (r *rejects) close() error {
 	return r.file.Commit()
 }
 
-// abort removes the file.
+// abort removes the file. After close it does nothing.
 func (r *rejects) abort() {
 	if r != nil {
 		r.file.Abort()

@@ -22,7 +22,8 @@ const (
 	kindFinished   = "FINISHED"
 )
 
-// eventSeed is the seed of hashes that never leave the process.
+// eventSeed is the seed of the hashes by which repeated journey events are found. They never leave the
+// process.
 var eventSeed = maphash.MakeSeed()
 
 // addCore collects a core span: it joins it to the spans with the same request id, and stores the
@@ -40,7 +41,7 @@ func (c *collector) addCore(s *otlp.Span, key spanKey) error {
 	row.request.DroppedEvents += s.DroppedEvents
 	for i := range s.Journey {
 		ev := &s.Journey[i]
-		ev.CoreID = ""
+		ev.CoreID = "" // the spool's key identifies the core; writer.journeys sets the id again
 		c.pack.buf = c.pack.events.Append(c.pack.buf[:0], ev)
 		hash := maphash.Bytes(eventSeed, c.pack.buf)
 		if slices.Contains(row.hashes, hash) {
@@ -69,12 +70,14 @@ func (c *collector) addCore(s *otlp.Span, key spanKey) error {
 }
 
 // coreOf returns the request of a core span, as the index of its core and its row. An earlier span
-// with the same id and process is continued; otherwise the request is new.
+// with the same id and process is continued; otherwise the request is new. The row is c.pack.row, which
+// the next call overwrites, so the caller packs it.
 func (c *collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, err error) {
 	id := digestID(s.RequestID.V)
 	row = &c.pack.row
 	if at, ok := c.byID[id]; ok {
-		if err = c.pack.getCore(c.cores[at].row, row, files.NewInterner()); err != nil || row.Resource == s.Resource {
+		err = c.pack.getCore(c.cores[at].row, row, files.NewInterner())
+		if err != nil || row.Resource == s.Resource {
 			return at, row, err
 		}
 	}
@@ -90,7 +93,7 @@ func (c *collector) coreOf(s *otlp.Span, key spanKey) (at int32, row *coreRow, e
 			LastNs:    math.MinInt64,
 			SchedStep: -1,
 		},
-		hashes:  row.hashes[:0],
+		hashes:  row.hashes[:0], // keeps the memory of the row before
 		request: trace.Request{StartWallNs: trace.Some(s.StartNs), Model: s.Model, MaxTokens: s.MaxTokens},
 	}
 	at = int32(len(c.cores))
@@ -107,7 +110,7 @@ func (k *coreHead) noteEvent(ev *trace.JourneyEvent) {
 	if ev.Step.OK {
 		k.LastStep = ev.Step.V
 	}
-	if ev.Kind == kindScheduled && k.SchedStep < 0 && ev.Step.OK && ev.TsNs.OK {
+	if ev.Kind == kindScheduled && k.SchedStep < 0 && ev.Step.OK && ev.TsNs.OK { // the first one
 		k.SchedNs = ev.TsNs.V
 		k.SchedStep = ev.Step.V
 	}
@@ -127,7 +130,7 @@ func setFromEvent(r *trace.Request, e *trace.JourneyEvent) {
 	case kindQueued:
 		first(&r.QueuedNs, &r.QueuedStep)
 	case kindScheduled:
-		if e.ScheduleKind.Or("FIRST") == "FIRST" {
+		if e.ScheduleKind.Or("FIRST") == "FIRST" { // not RESUME, after a preemption
 			first(&r.ScheduledNs, &r.ScheduledStep)
 		}
 	case kindFirstToken:
@@ -173,7 +176,7 @@ func (c *collector) addAPI(s *otlp.Span, key spanKey) (err error) {
 		otlp.APIAborted:       &r.AbortedNs,
 	}
 	for _, e := range s.API {
-		if stamps[e.Name].OK {
+		if stamps[e.Name].OK { // a span has each event once, so this one is a copy
 			c.acc.Drop(source.CodeDuplicate, 1, c.placeOf(s), "%s of %s", e.Name, s.RequestID.V)
 			continue
 		}

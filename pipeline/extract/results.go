@@ -20,7 +20,8 @@ import (
 )
 
 // output writes the tables of the i-th engine run and returns what it wrote. Engine runs come from
-// step spans or, without these, from the lives of engines in logs.
+// step spans (x.col) or, without these, from logs: a life is one start of an engine there (x.lives). Load
+// levels of benchmarks do not name an engine, so they are with the first run.
 func (x *extraction) output(i int) (*output, error) {
 	w := &output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
 	if i < x.col.Runs() {
@@ -40,23 +41,24 @@ func (x *extraction) output(i int) (*output, error) {
 	if i >= len(x.lives) {
 		return w, nil
 	}
-	if i < len(x.served) && i > 0 {
+	if i < len(x.served) && i > 0 { // those of the first engine are among the tables of x.col
 		if err := table.Write(w.Dir, table.ObservedRequests, x.o.Format, x.served[i]); err != nil {
 			return nil, err
 		}
 		w.Tables[table.ObservedRequests] = int64(len(x.served[i]))
 	}
-	l := x.lives[i]
-	w.Tables[table.Iterations] = l.Rows
+	life := x.lives[i] // its table of passes was written while the log was read
+	w.Tables[table.Iterations] = life.Rows
 	if err := os.MkdirAll(w.Dir, 0o755); err != nil {
 		return nil, err
 	}
 	name := table.Iterations + "." + string(x.o.Format)
-	return w, os.Rename(filepath.Join(l.Dir, name), filepath.Join(w.Dir, name))
+	return w, os.Rename(filepath.Join(life.Dir, name), filepath.Join(w.Dir, name))
 }
 
 // write writes the tables of each engine run, gives them their final names, and returns the entries
-// of extract.json.
+// of extract.json. No table gets its final name before all are written and the account of records
+// balances.
 func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	n := max(x.col.Runs(), len(x.lives))
 	outputs := make([]*output, n)
@@ -99,8 +101,8 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 	return out, nil
 }
 
-// idOf returns the id of the i-th of n engine runs. It is an error if another run folder has that
-// id.
+// idOf returns the id of the i-th of n engine runs: that of the run folder, or with several ID.1, ID.2
+// and so on. It is an error if another run folder has that id.
 func (x *extraction) idOf(i, n int) (string, error) {
 	if n == 1 {
 		return x.run.ID, nil
@@ -112,7 +114,8 @@ func (x *extraction) idOf(i, n int) (string, error) {
 	return id, nil
 }
 
-// runIDTaken returns the error of an engine run whose id is that of another run folder.
+// runIDTaken returns the error of the i-th (from 0) of n engine runs of a folder, whose id is that of
+// another run folder.
 func runIDTaken(id string, i, n int, dir string) error {
 	return trace.Errorf(codeDuplicateRunID,
 		"run id %q is used by a run folder, and by engine run %d of %d in %s", id, i+1, n, dir).
@@ -149,8 +152,8 @@ func (x *extraction) countBatches(r *result.ExtractRun) {
 	r.Steps.Contradictions = trace.Some(int64(q.Contradictions))
 }
 
-// result returns the entry of one engine run in extract.json. If a folder has several engine runs,
-// the first one gets the account of records.
+// result returns the entry of the i-th of n engine runs in extract.json, of which w was written. If a
+// folder has several engine runs, the first one gets the account of records, which is of all files.
 func (x *extraction) result(id string, i, n int, w *output, records result.Records) result.ExtractRun {
 	dep := *x.dep
 	r := result.ExtractRun{
@@ -177,8 +180,8 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
 	}
 	r.Drafts = x.drafts
-	if i < len(x.told) {
-		r.CachedTokens = x.told[i]
+	if i < len(x.cachedSum) {
+		r.CachedTokens = x.cachedSum[i]
 	}
 	if i == 0 {
 		r.Records = records
@@ -192,6 +195,10 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 	return r
 }
 
+// mostClockSpreadNs is how far the offset of the wall clock from the monotonic clock may vary, from its
+// 10th to its 90th percentile, without a warning.
+const mostClockSpreadNs = 10e6
+
 // firstUnreadable returns the place of the first unreadable line or message, as the end of a warning.
 func firstUnreadable(examples []result.Example) string {
 	i := slices.IndexFunc(examples, func(e result.Example) bool { return e.Reason == source.CodeUnreadable })
@@ -201,13 +208,14 @@ func firstUnreadable(examples []result.Example) string {
 	return fmt.Sprintf("; first: %s: %s", examples[i].Place, examples[i].What)
 }
 
-// IsOfFile reports whether a warning is about a file that could not be read, or not to its end. Such a warning
-// stands before all others.
+// IsOfFile reports whether a warning is about a file that could not be read, or not to its end. Reports list
+// such warnings before all others.
 func IsOfFile(code trace.Code) bool {
 	return code == source.CodeCut || code == codeNoInput || code == source.CodeUnreadable
 }
 
-// unreadFiles returns the warnings about files that could not be read, or not to their end.
+// unreadFiles returns the warnings about files that could not be read, or not to their end. engine is
+// the number of the engine run, from 0; those about whole files are with the first.
 func (x *extraction) unreadFiles(r *result.ExtractRun, engine int) (out []trace.Finding) {
 	for _, e := range r.Examples {
 		if e.Reason == source.CodeCut {
@@ -228,17 +236,19 @@ func (x *extraction) unreadFiles(r *result.ExtractRun, engine int) (out []trace.
 	return out
 }
 
-// warnings returns the warnings of one engine run.
+// warnings returns the warnings of the i-th of n engine runs, those about files first. What is true of
+// the whole run folder is with the first engine run.
 func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace.Finding {
 	dep := r.Deployment
 	if len(x.lives) > 0 {
-		dep = dep.WithoutDrafts() // draft tokens are counted in the passes of the log
+		// The passes of a log count drafted tokens, so speculative decoding is no unmodelled setting here.
+		dep = dep.WithoutDrafts()
 	}
 	out := x.unreadFiles(r, i)
 	out = append(out, w.Warnings...)
 	out = append(out, dep.Assumed()...)
-	add := func(on bool, code trace.Code, format string, args ...any) {
-		if on {
+	add := func(holds bool, code trace.Code, format string, args ...any) {
+		if holds {
 			out = append(out, trace.Findingf(code, format, args...))
 		}
 	}
@@ -273,9 +283,9 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 		r.Records.Dropped[string(codeConflict)])
 	add(r.Records.Dropped[string(source.CodeNulPadding)] > 0, source.CodeNulPadding,
 		"NUL padding at the end of the input")
-	span := r.Steps.Summaries + r.Steps.Missing
 	add(r.Steps.Missing > 0, codeIncomplete,
-		"%d of %d step ids between the first and the last are missing", r.Steps.Missing, span)
+		"%d of %d step ids between the first and the last are missing", r.Steps.Missing,
+		r.Steps.Summaries+r.Steps.Missing)
 	add(r.Requests.APIUnlinked > 0, codeIncomplete, "%d of %d core spans have no API span", r.Requests.APIUnlinked,
 		r.Requests.Engine)
 	add(r.Requests.StopString > 0, codeStopString,
@@ -285,7 +295,8 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 		add(true, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
 			x.acc.BadText[0])
 	}
-	add(r.Clock.SpreadNs.V > 10e6, codeClockOffset, "wall - monotonic spreads over %.1f ms",
+	// The wall clock was set or drifted during the run, so times of the two clocks do not match by ms.
+	add(r.Clock.SpreadNs.V > mostClockSpreadNs, codeClockOffset, "wall - monotonic spreads over %.1f ms",
 		float64(r.Clock.SpreadNs.V)/1e6)
 	if out == nil {
 		out = []trace.Finding{}

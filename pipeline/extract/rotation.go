@@ -35,16 +35,16 @@ func rotation(name string) (set, order string) {
 	}
 	if m := rotatedNum.FindStringSubmatch(name); m != nil {
 		n, _ := strconv.Atoi(m[2])
-		return m[1], fmt.Sprintf("%07d", 9_999_999-n)
+		return m[1], fmt.Sprintf("%07d", 9_999_999-n) // a higher number is older, so it sorts first
 	}
-	return packedName.ReplaceAllString(name, ""), "live"
+	return packedName.ReplaceAllString(name, ""), "live" // after all digits
 }
 
 // inReadingOrder returns files sorted by set, and within a set by time. It sets Joins of each file
 // whose last line may continue in the next.
 func inReadingOrder(in []source.Input) []source.Input {
 	type key struct{ set, order string }
-	keys := map[string]key{}
+	keys := map[string]key{} // by file name
 	for _, f := range in {
 		set, order := rotation(f.Name)
 		keys[f.Name] = key{set, order}
@@ -72,7 +72,7 @@ func inSegmentOrder(in []source.Input) []source.Input {
 		if m == nil { // one file that is not divided
 			return f.Name + "\x00"
 		}
-		return m[1] + "\x00" + strings.Repeat("0", 12-len(m[2])) + m[2]
+		return m[1] + "\x00" + strings.Repeat("0", 12-len(m[2])) + m[2] // as text sorts, so numbers do
 	}
 	stat.SortStable(in, func(a, b source.Input) int { return strings.Compare(key(&a), key(&b)) })
 	for i := range in {

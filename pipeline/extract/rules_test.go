@@ -215,8 +215,7 @@ func TestLoadsInPhases(t *testing.T) {
 	if got := fitPhases([]clients.Load{loads[0], loads[0]}, phases, -1000); got.inside != 1 {
 		t.Errorf("two loads in one phase: got %d, want 1", got.inside)
 	}
-	x := &extraction{}
-	if lo, hi := x.offsetRange(loads, phases, phaseFit{-1000, 3, 2}); lo != -1020 || hi != -980 {
+	if lo, hi := offsetRange(loads, phases, phaseFit{-1000, 3, 2}); lo != -1020 || hi != -980 {
 		t.Errorf("got offsets %d to %d, want -1020 to -980", lo, hi)
 	}
 	order := []phaseFit{{5, 2, 1}, {-6, 2, 1}, {0, 2, 0}, {0, 1, 1}}

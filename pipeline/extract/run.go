@@ -14,6 +14,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file has the calls that extract run folders: Run for all in this process, One and Assemble for
+// one process a folder.
+
 // softLimit is the memory limit of the Go runtime during an extraction, bytes. Memory does not grow
 // with the input except for about 150 bytes a request and 20 a span.
 const softLimit = 200 << 20
@@ -50,7 +53,7 @@ func Run(ctx context.Context, runs []RunDir, o Options) (*result.Extract, error)
 		return nil, err
 	}
 	defer rejects.abort()
-	old := loadCache(o.Out)
+	old := loadCache(o.Out) // what an earlier call extracted, to be used where nothing changed
 	entries, bad, err := extractAll(ctx, runs, &o, old, rejects)
 	if err != nil {
 		return nil, err
@@ -93,7 +96,7 @@ func FailedRuns(failed []Failed, n int) error {
 }
 
 // One extracts one run folder into o.Out/tables and returns its entry of the document. It writes no
-// document: Assemble does that for the folders that several processes extracted.
+// document and uses no cache: Assemble does that for the folders that several processes extracted.
 func One(ctx context.Context, run *RunDir, o Options) (*Entry, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -122,6 +125,8 @@ func Assemble(entries []*Entry, folders []string, bad []Failed, o Options) (*res
 		return nil, err
 	}
 	for i, e := range entries {
+		// The engine runs of a folder with several have ids of their own (ID.1, ID.2, ...). Run checks
+		// them against the other folders in idOf; One, which knew one folder, could not.
 		for k := range e.Results {
 			r := &e.Results[k]
 			isTaken := slices.ContainsFunc(entries, func(other *Entry) bool {
@@ -138,7 +143,8 @@ func Assemble(entries []*Entry, folders []string, bad []Failed, o Options) (*res
 	return assemble(entries, bad, &o, old, nil)
 }
 
-// assemble writes the document and the cache of the entries, and returns the document.
+// assemble writes the document and the cache of the entries, and returns the document. bad are the
+// runs that failed, old is the cache of the call before. If no run was extracted nothing is written.
 func assemble(entries []*Entry, bad []Failed, o *Options, old *cache, rejects *rejects) (*result.Extract, error) {
 	failed := FailedRuns(bad, len(bad)+len(entries))
 	if failed != nil && len(entries) == 0 {
@@ -167,6 +173,7 @@ func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
 	var tooBad []error
 	for _, entry := range entries {
 		doc.Runs = append(doc.Runs, entry.Results...)
+		// All engine runs of a folder have the same files, and the first has the account of records.
 		for _, f := range entry.Results[0].Files {
 			doc.Inputs = append(doc.Inputs, f.Input)
 		}
@@ -180,7 +187,8 @@ func DocumentOf(entries []*Entry, o Options) (*result.Extract, error) {
 	return doc, errors.Join(tooBad...)
 }
 
-// badError returns the error of a run of which too much is unreadable, with the first unreadable place.
+// badError returns the error of a run of which more than limit is unreadable, with the first
+// unreadable place. frac is its unreadable share, 0..1.
 func badError(r *result.ExtractRun, frac, limit float64) error {
 	where := ""
 	for _, e := range r.Examples {
@@ -241,10 +249,11 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 				err = x.failed(err)
 			}
 			if err != nil && !x.endsAll(ctx, err) {
-				errs[i], err = err, nil
+				errs[i] = err // of this run alone: the others go on
+				err = nil
 			}
 			if err != nil {
-				cancel()
+				cancel() // ends the reading of the next run
 			}
 			written <- err
 		}

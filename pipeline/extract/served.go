@@ -22,6 +22,7 @@ func (x *extraction) assignServed() {
 	if len(x.lives) < 2 || len(x.col.engines)+len(x.col.cores) > 0 {
 		return
 	}
+	// drop turns n records that counted as kept into dropped ones. what describes them after the number.
 	drop := func(n int64, what string) {
 		if n > 0 {
 			x.acc.Keep(-n)
@@ -32,8 +33,8 @@ func (x *extraction) assignServed() {
 	}
 	drop(int64(len(x.col.apis)), "spans of requests do not name the engine that served them")
 	x.col.apis = nil
-	unknown := map[string]int64{}
-	all := map[string]int64{}
+	unknown := map[string]int64{} // requests without an engine, by phase
+	all := map[string]int64{}     // all requests, by phase
 	for i := range x.obs {
 		r := &x.obs[i]
 		all[r.Phase.V]++
@@ -42,18 +43,20 @@ func (x *extraction) assignServed() {
 		}
 	}
 	x.served = make([][]trace.ObservedRequest, len(x.lives))
-	left := map[string]int64{}
+	unassigned := map[string]int64{} // by phase
 	for i := range x.obs {
 		r := &x.obs[i]
-		if p := r.Phase.V; !r.Engine.OK || float64(unknown[p]) > trace.MostGuessed*float64(all[p]) {
+		phase := r.Phase.V
+		if !r.Engine.OK || float64(unknown[phase]) > trace.MostGuessed*float64(all[phase]) {
 			r.Engine = trace.Opt[int64]{}
-			left[p]++
+			unassigned[phase]++
 		} else {
-			x.served[r.Engine.V-1] = append(x.served[r.Engine.V-1], *r)
+			life := r.Engine.V - 1 // Engine counts from 1
+			x.served[life] = append(x.served[life], *r)
 		}
 	}
-	for _, phase := range slices.Sorted(maps.Keys(left)) {
-		drop(left[phase], fmt.Sprintf("of %d requests of phase %q: for %d of them the passes do not show which "+
+	for _, phase := range slices.Sorted(maps.Keys(unassigned)) {
+		drop(unassigned[phase], fmt.Sprintf("of %d requests of phase %q: for %d of them the passes do not show which "+
 			"engine served them",
 			all[phase], phase, unknown[phase]))
 	}
@@ -62,5 +65,5 @@ func (x *extraction) assignServed() {
 			return cmp.Or(cmp.Compare(sendTime(&a), sendTime(&b)), cmp.Compare(a.ID, b.ID))
 		})
 	}
-	x.obs = x.served[0]
+	x.obs = x.served[0] // the collector writes these with the first engine run; output writes the others
 }

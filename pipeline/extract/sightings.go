@@ -1,7 +1,7 @@
 package extract
 
-// This file finds the first snapshot of each request. It shows how many tokens the prefix cache had
-// when the scheduler admitted the request.
+// This file finds what the first snapshot of each request shows: how many of its tokens were in the
+// prefix cache when the scheduler admitted it. Such a record is called a sighting.
 
 import (
 	"errors"
@@ -14,11 +14,11 @@ import (
 // a snapshot for a while are moved from memory to the file seen. A request that has a snapshot
 // after that gets a second sighting, of which the first is used.
 type sightings struct {
-	owners map[string]*owner
-	before []*owner // the requests of the previous step's snapshots, in order
-	now    []*owner // the requests of the current step's snapshots so far
-	lists  int64    // number of steps with snapshots so far
-	seen   *source.RowFile
+	owners map[string]*owner // the requests in memory, by request id
+	before []*owner          // the requests of the previous step's snapshots, in order
+	now    []*owner          // the requests of the current step's snapshots so far
+	lists  int64             // number of steps with snapshots so far
+	seen   *source.RowFile   // the sightings of requests that left memory
 }
 
 // newSightings returns empty sightings.
@@ -44,7 +44,7 @@ type sighting struct {
 	IsSeen   bool // a snapshot with scheduled tokens was found
 	Step     int64
 	Computed int64            // num_computed_tokens
-	Hit      trace.Opt[int64] // tokens of the prompt that were in the prefix cache
+	Hit      trace.Opt[int64] // tokens of the prompt that were in the prefix cache; unknown on a full hit
 }
 
 // forget moves requests whose latest snapshot is older than a step, given by its number among the
@@ -80,7 +80,7 @@ func (s *sightings) eachSeen(use func(at int64, o *sighting)) error {
 // before, except for those that came or left. So guess is compared first, the place in that list
 // after the request found last; next is the guess for the next snapshot.
 func (s *sightings) ownerOf(id string, guess int) (o *owner, next int) {
-	for i := guess; i < len(s.before) && i < guess+2; i++ {
+	for i := guess; i < len(s.before) && i < guess+2; i++ { // the second, if one request has left
 		if s.before[i].id == id {
 			return s.before[i], i + 1
 		}
@@ -93,7 +93,7 @@ func (s *sightings) ownerOf(id string, guess int) (o *owner, next int) {
 	return o, guess
 }
 
-// minStep is below every step id of a dump.
+// minStep is below every step id of a dump, so that no step counts as seen.
 const minStep = -1 << 63
 
 // sight stores what a snapshot shows, if it is the first with scheduled tokens.
@@ -104,7 +104,7 @@ func (o *owner) sight(s *trace.Snapshot) {
 	o.IsSeen = true
 	o.Step = s.StepID
 	o.Computed = s.ComputedTokens
-	if s.EffectivePromptLen.OK {
+	if s.EffectivePromptLen.OK { // the prompt without its cached tokens
 		o.Hit = trace.Some(s.PromptTokens - s.EffectivePromptLen.V)
 	}
 }

@@ -23,7 +23,8 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// sortRows sorts rows by step. They nearly always are sorted.
+// sortRows sorts the steps and snapshots of a span by step. They nearly always are sorted, so they are
+// compared with their neighbours first.
 func sortRows(r *otlp.StepRows) {
 	byID := func(a, b trace.Step) int { return cmp.Compare(a.ID, b.ID) }
 	byStep := func(a, b trace.Snapshot) int { return cmp.Compare(a.StepID, b.StepID) }
@@ -41,8 +42,9 @@ func sortRows(r *otlp.StepRows) {
 	}
 }
 
-// nextStep removes the rows of the lowest step id from sorted rows and returns them with the id. ok
-// is false when none are left.
+// nextStep removes the rows of the lowest step id from sorted rows and returns them with the id: its
+// summaries (several if a span repeats it, none if it was lost) and its snapshots. ok is false when none
+// are left.
 func nextStep(r *otlp.StepRows) (step otlp.StepRows, id int64, ok bool) {
 	switch {
 	case len(r.Steps) > 0 && len(r.Snaps) > 0:
@@ -77,8 +79,8 @@ type stepTables struct {
 	at     source.Place // the place that drops of repeated rows name
 	steps  *table.Writer[trace.Step]
 	snaps  *table.Writer[trace.Snapshot]
-	last   otlp.StepRows // rows of the latest step, which may continue in the next span
-	lastID int64
+	last   otlp.StepRows                 // rows of the latest step, which may continue in the next span
+	lastID int64                         // id of that step
 	any    bool                          // last has rows
 	late   *source.Sorter[otlp.StepRows] // rows whose step had been written when they arrived
 	isLate bool                          // late has rows
@@ -87,17 +89,17 @@ type stepTables struct {
 	strays bool // some snapshots are of requests without a core span
 	out    stepOutput
 
-	stated vllm.Engine // of run.yaml
+	stated vllm.Engine // settings in run.yaml
 }
 
-// stepOutput are the figures of the steps of an engine.
+// stepOutput are the figures of the steps of an engine, and what of them contradicts run.yaml.
 type stepOutput struct {
 	steps     result.ExtractSteps
-	orphans   int64 // snapshots without a summary of their step
-	conflicts int64 // summaries of one step with different stamps
-	kept      int64 // records
-	blocks    blockFits
-	beyond    enginelog.Limits
+	orphans   int64            // snapshots without a summary of their step
+	conflicts int64            // summaries of one step with different stamps
+	kept      int64            // records: summaries and snapshots
+	blocks    blockFits        // snapshots that agree with block_size
+	beyond    enginelog.Limits // steps beyond the limits of run.yaml (max_num_seqs and others)
 }
 
 // newStepTables returns the two tables of steps, not yet opened.
@@ -123,7 +125,8 @@ func (m *stepTables) create() (err error) {
 	return err
 }
 
-// addSpan adds the sorted rows of one span.
+// addSpan adds the sorted rows of one span. A step is written when the next one begins, so its last
+// step waits in m.last.
 func (m *stepTables) addSpan(rows *otlp.StepRows) error {
 	rest := *rows
 	for {
@@ -153,7 +156,7 @@ func (m *stepTables) addSpan(rows *otlp.StepRows) error {
 	}
 }
 
-// writeStep writes the rows of one step.
+// writeStep writes the rows of one step. Its snapshots are orphans if it has no summary.
 func (m *stepTables) writeStep(rows otlp.StepRows, id int64) error {
 	snaps, err := m.dropRepeated(rows.Snaps, id)
 	if err != nil {
@@ -201,8 +204,8 @@ func (m *stepTables) writeSummary(all []trace.Step, snaps int) error {
 // dropRepeated returns the first snapshot of each request in a step, drops the others, and stores
 // the sightings. It reuses the memory of the list.
 func (m *stepTables) dropRepeated(list []trace.Snapshot, id int64) ([]trace.Snapshot, error) {
-	if len(list) > 0 {
-		m.before, m.now = m.now, m.before[:0]
+	if len(list) > 0 { // a step without snapshots changes nothing
+		m.before, m.now = m.now, m.before[:0] // swapped to reuse the memory of both
 		m.lists++
 		if m.lists%forgetAfter == 0 {
 			if err := m.forget(m.lists - forgetAfter); err != nil {
@@ -210,7 +213,7 @@ func (m *stepTables) dropRepeated(list []trace.Snapshot, id int64) ([]trace.Snap
 			}
 		}
 	}
-	guess := 0
+	guess := 0 // where in m.before the request of the next snapshot is likely to be
 	kept := 0
 	for i := range list {
 		s := &list[i]
@@ -251,9 +254,10 @@ func (m *stepTables) close() error {
 			return err
 		}
 	}
-	m.acc.Keep(m.out.kept)
-	m.before, m.now = nil, nil
-	return m.forget(m.lists + 1)
+	m.acc.Keep(m.out.kept) // only now: mergeLate counts anew
+	m.before = nil
+	m.now = nil
+	return m.forget(m.lists + 1) // every request
 }
 
 // finish completes both tables.
@@ -271,7 +275,7 @@ func (m *stepTables) abort() {
 }
 
 // mergeLate writes the tables once more from the rows that were written and those that came late,
-// sorted by step. The figures of the engine are counted anew.
+// sorted by step. The figures of the engine, and what the first snapshots show, are counted anew.
 func (m *stepTables) mergeLate() error {
 	early := filepath.Join(m.dir, ".early")
 	if err := os.MkdirAll(early, 0o755); err != nil {

@@ -17,7 +17,7 @@ import (
 
 const (
 	shortStepNs = 100_000 // the shortest possible step: bounds the number of steps between two stamps
-	unstamped   = 4096    // steps by which an id may differ from the recorded ids, besides those for which there is time
+	unstamped   = 4096    // steps by which an id may differ from the recorded ids where no stamp bounds it
 )
 
 // clock returns the stamps seen so far on one monotonic clock. The core spans of a process share one
@@ -46,7 +46,7 @@ const (
 // itself, and snapshots with the summaries that are kept.
 func (c *collector) dropStrayRows(s *otlp.Span) {
 	rows := s.Rows.Steps
-	if len(rows) < 3 {
+	if len(rows) < 3 { // of two that differ, nothing shows which is the stray
 		return
 	}
 	middle := rows[len(rows)/2]
@@ -79,22 +79,25 @@ func (c *collector) dropStrayRows(s *otlp.Span) {
 			last+unstamped)
 		return true
 	})
+	// The range of a span is that of the rows that are left.
 	if len(s.Rows.Steps) < len(rows) || s.FirstStep < first-unstamped || s.LastStep > last+unstamped {
-		s.FirstStep, s.LastStep = first, last
+		s.FirstStep = first
+		s.LastStep = last
 	}
 }
 
 // dropStrays drops the stray events and stamps of requests, and rebuilds the requests that had stray
-// events. It does nothing if the smallest and largest stamps and ids show that there are no strays.
+// events. If the smallest and largest stamps and ids show that there are no strays, it does nothing,
+// because it would have to read every request from disk.
 func (c *collector) dropStrays() error {
 	found := c.wall.AnyStray()
 	for _, s := range c.clocks {
 		found = found || s.AnyStray()
 	}
 	for _, e := range c.engines {
-		n := e.tables.out.steps
-		found = found || n.FirstID.OK && c.stepIDs.Any() &&
-			(c.stepIDs.Lo < n.FirstID.V-1 || c.stepIDs.Hi > n.LastID.V+1)
+		steps := e.tables.out.steps
+		found = found || steps.FirstID.OK && c.stepIDs.Any() &&
+			(c.stepIDs.Lo < steps.FirstID.V-1 || c.stepIDs.Hi > steps.LastID.V+1)
 	}
 	if !found {
 		return nil
@@ -125,7 +128,7 @@ func (c *collector) dropStrayWall(r *trace.Request, at source.Place) bool {
 	if why == "" {
 		return false
 	}
-	c.acc.Keep(-1)
+	c.acc.Keep(-1) // the span counted as kept when it was read
 	c.acc.Drop(source.CodeBadRecord, 1, at, "%s", why)
 	r.StartWallNs = trace.Opt[int64]{}
 	r.EndWallNs = trace.Opt[int64]{}
@@ -141,6 +144,8 @@ func (c *collector) dropStrayEvents() error {
 	at := int64(-1)                    // index of the core whose events are being read
 	var remaining []trace.JourneyEvent // the events of that core that are kept
 	lostEvent := false                 // an event of that core was dropped
+	// flush packs the core again without what its dropped events had set. It does nothing for a core
+	// that lost none.
 	flush := func() (err error) {
 		if lostEvent {
 			r := &row.request
@@ -166,7 +171,7 @@ func (c *collector) dropStrayEvents() error {
 		return err
 	}
 	err := c.journeys.Each(func(key int64, packed []byte) error {
-		if key != at {
+		if key != at { // the events of a core come together
 			if err := flush(); err != nil {
 				return err
 			}
@@ -198,7 +203,10 @@ func (c *collector) dropStrayEvents() error {
 	return err
 }
 
-// whyStray returns a description of why an event cannot be of this run; "" if it can.
+// whyStray returns a description of why an event cannot be of this run; "" if it can: its stamps are
+// near the others of their clocks, and its step is one that an engine run of its process (resource) may
+// have done. That is a step between the first and the last recorded one, or beyond them by as many as
+// there was time for.
 func (c *collector) whyStray(ev *trace.JourneyEvent, resource uint64) string {
 	why := c.wall.Check("wall_ns", ev.WallNs)
 	if ev.TsNs.OK && why == "" {
@@ -209,15 +217,15 @@ func (c *collector) whyStray(ev *trace.JourneyEvent, resource uint64) string {
 	}
 	for _, i := range c.siblings(resource) {
 		e := c.engines[i]
-		n := &e.tables.out.steps
-		if !n.FirstID.OK {
+		steps := &e.tables.out.steps
+		if !steps.FirstID.OK { // nothing to compare with
 			return ""
 		}
-		lo := n.FirstID.V - 1 - unstamped
-		hi := n.LastID.V + 1 + unstamped
+		lo := steps.FirstID.V - 1 - unstamped
+		hi := steps.LastID.V + 1 + unstamped
 		if ev.TsNs.OK {
-			lo = n.FirstID.V - 1 - max(0, e.minNs-ev.TsNs.V)/shortStepNs
-			hi = n.LastID.V + 1 + max(0, ev.TsNs.V-e.maxNs)/shortStepNs
+			lo = steps.FirstID.V - 1 - max(0, e.minNs-ev.TsNs.V)/shortStepNs
+			hi = steps.LastID.V + 1 + max(0, ev.TsNs.V-e.maxNs)/shortStepNs
 		}
 		if ev.Step.V >= lo && ev.Step.V <= hi {
 			return ""
@@ -227,7 +235,7 @@ func (c *collector) whyStray(ev *trace.JourneyEvent, resource uint64) string {
 	return why
 }
 
-// dropStrayAPIs drops stray stamps of API and stock spans.
+// dropStrayAPIs drops stray stamps of API and stock spans, and packs the spans that had any again.
 func (c *collector) dropStrayAPIs() error {
 	for i := range c.apis {
 		row, err := c.pack.getAPI(c.apis[i].row, files.NewInterner())
@@ -236,7 +244,7 @@ func (c *collector) dropStrayAPIs() error {
 		}
 		r := &row.request
 		at := source.Place{File: c.names[row.File].Name, Line: row.Line}
-		isLess := c.dropStrayWall(r, at)
+		isChanged := c.dropStrayWall(r, at)
 		for _, s := range []struct {
 			event otlp.EventName
 			ns    *trace.Opt[int64]
@@ -254,9 +262,9 @@ func (c *collector) dropStrayAPIs() error {
 			c.acc.Keep(-1)
 			c.acc.Drop(source.CodeBadRecord, 1, at, "%s of %s: %s", s.event, r.APIID.V, why)
 			*s.ns = trace.Opt[int64]{}
-			isLess = true
+			isChanged = true
 		}
-		if isLess {
+		if isChanged {
 			if c.apis[i].row, err = c.pack.putAPI(&row); err != nil {
 				return err
 			}

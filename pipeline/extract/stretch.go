@@ -51,7 +51,7 @@ func insertStretch(list []stretch, p stretch) []stretch {
 // step of p.
 func placeAfter(list []stretch, p *stretch) int {
 	at, _ := slices.BinarySearchFunc(list, p, func(a stretch, p *stretch) int {
-		return cmp.Or(cmp.Compare(a.firstStep, p.firstStep), -1)
+		return cmp.Or(cmp.Compare(a.firstStep, p.firstStep), -1) // an equal one comes before p
 	})
 	return at
 }
@@ -88,10 +88,10 @@ func (a *stretch) isEarlier(b *stretch) bool {
 
 // fit is how well a span fits between the stretches of an engine.
 type fit struct {
-	outOfTime bool  // its stamps contradict the order, but by its numbers it directly follows a stretch
+	outOfTime bool  // its stamps contradict the order, but by its numbers it is next to a stretch
 	overlaps  bool  // it begins before the previous span ends, as happens with asynchronous scheduling
 	gap       int64 // number of sequence numbers, or steps, missing before it
-	gapNs     int64 // time since the previous span began its last step
+	gapNs     int64 // time since the previous span began its last step; math.MaxInt64 if unknown
 }
 
 // betterThan reports whether fit f of a span in one engine is better than its fit g in another.
@@ -106,21 +106,23 @@ func (f fit) betterThan(g fit) bool {
 }
 
 // fitOf returns how well a span of steps (p) fits between those of an engine (list): the number of
-// spans and the time missing in between. ok is false if p cannot belong to the engine.
+// spans and the time missing in between. ok is false if p cannot belong to the engine: its numbers
+// overlap others, or its stamps are out of order although it is next to no stretch.
 func fitOf(list []stretch, p *stretch) (f fit, ok bool) {
 	at := placeAfter(list, p)
+	// As the first span of the engine, it lacks what an engine numbers from 1.
 	f = fit{gap: max(p.firstSeq, 1) - 1, gapNs: math.MaxInt64}
 	if p.firstSeq == 0 {
 		f.gap = max(p.firstStep, 1) - 1
 	}
-	isNext := false
+	isNext := false // it directly follows or precedes a stretch
 	if at > 0 {
 		a := &list[at-1]
 		if !a.mayPrecede(p) {
 			return f, false
 		}
 		f.outOfTime = !a.isEarlier(p)
-		isNext = a.meets(p) && a.lastStep+1 >= p.firstStep
+		isNext = a.meets(p) && a.lastStep+1 >= p.firstStep // by sequence numbers and by step ids
 		f.gap = p.firstStep - a.lastStep - 1
 		if p.firstSeq != 0 && a.lastSeq != 0 {
 			f.gap = p.firstSeq - a.lastSeq - 1

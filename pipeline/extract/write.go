@@ -18,7 +18,7 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// output is the tables of one engine run, with their figures for extract.json.
+// output is what the tables of one engine run contain, in figures for extract.json.
 type output struct {
 	Dir      string // the folder of the tables
 	Steps    result.ExtractSteps
@@ -31,7 +31,7 @@ type output struct {
 // writer writes the tables of one engine run.
 type writer struct {
 	c      *collector
-	engine int32
+	engine int32 // the engine run: an index in c.engines, or 0 without step spans
 	dep    *deploy.Deployment
 	strays bool // some snapshots are of requests without a core span
 	out    output
@@ -71,7 +71,7 @@ func (w *writer) setSteps(t *stepTables) {
 
 // requests writes the table of requests, in the order of arrival, and returns the number of rows.
 func (w *writer) requests() (int64, error) {
-	keys, whole, err := w.c.requestKeys(w.engine)
+	keys, isWhole, err := w.c.requestKeys(w.engine)
 	if err != nil {
 		return 0, err
 	}
@@ -80,7 +80,8 @@ func (w *writer) requests() (int64, error) {
 		return 0, err
 	}
 	defer t.Abort()
-	overheads, err := w.overheads(keys, whole && w.sampledAll())
+	// By the stamps of all requests, so it comes before any row is written.
+	overheads, err := w.overheads(keys, isWhole && w.sampledAll())
 	if err != nil {
 		return 0, err
 	}
@@ -104,8 +105,9 @@ func (w *writer) requests() (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// overheads returns the bounds of the frontend and engine overheads of the requests
-// (spec#overhead). If complete is false some journeys are not recorded, and no bound is exact.
+// overheads returns the bounds of the overhead of each request: the time between its arrival at the API
+// process and its entry into the engine's input queue (spec#overhead). If complete is false some journeys
+// are not recorded, and no bound is exact.
 func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.OverheadBound, err error) {
 	known := func(ns int64) trace.Opt[int64] { return trace.Opt[int64]{V: ns, OK: ns != unknownNs} }
 	stamps := func(i int) trace.OverheadStamps {
@@ -148,7 +150,7 @@ func (w *writer) journeys() (int64, error) {
 	defer t.Abort()
 	mem := &source.Memory{Dir: w.c.stage, Limit: w.c.mem.Limit}
 	defer mem.Close()
-	byRank := mem.Spool()
+	byRank := mem.Spool() // a rank is the place of a core among those of the run, sorted by id
 	order, err := w.c.journeysByID(w.engine, byRank)
 	if err != nil {
 		return 0, err
@@ -157,7 +159,8 @@ func (w *writer) journeys() (int64, error) {
 		w.c.journeys.Close()
 	}
 	str := files.NewInterner()
-	id, last := "", int64(-1)
+	id := "" // of the core of rank last
+	last := int64(-1)
 	err = byRank.Each(func(rank int64, row []byte) error {
 		var ev trace.JourneyEvent
 		if err := w.c.pack.events.Decode(row, &ev, str); err != nil {
@@ -216,8 +219,8 @@ func (w *writer) kvEvents(kv *enginelog.KVCollector) (int64, error) {
 	return t.Rows(), t.Close()
 }
 
-// engineOfKV returns the engine run of a KV event: that of its request, or else the one that ran at
-// the event's time.
+// engineOfKV returns the engine run of a KV event: that of its request, or else the last one that had
+// begun at the event's time. KV events have stamps of the wall clock, engine runs of the monotonic one.
 func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	if len(c.engines) < 2 {
 		return 0
@@ -236,7 +239,8 @@ func (c *collector) engineOfKV(ev *trace.KVEvent) int32 {
 	return best
 }
 
-// setPhase sets the phase in which a request arrived.
+// setPhase sets the phase of run.yaml in which a request arrived, or, where that is unknown, entered the
+// queue. A request without either has no phase.
 func (w *writer) setPhase(r *trace.Request) {
 	at := r.ArrivedNs
 	if !at.OK {
@@ -276,7 +280,7 @@ func (w *writer) countRequest(r *trace.Request) {
 		n.APILinked++
 	}
 	switch {
-	case !r.Success.OK:
+	case !r.Success.OK: // its end was not recorded
 		n.Open++
 	case r.Success.V:
 		n.Finished++
