@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/validate"
@@ -142,8 +143,16 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if err != nil {
 		return nil, err
 	}
-	val, err := o.judge(ctx, in)
-	if err != nil {
+	var val *result.Validation
+	var inspection *result.Inspect // for the report
+	both := []func() error{
+		func() (err error) { val, err = o.judge(ctx, in); return err },
+		func() (err error) {
+			inspection, err = inspectTables(ctx, in.Extract, folder.Header("inspect", o.Config), nil, in.Inspect)
+			return err
+		},
+	}
+	if err := par.Try(ctx, o.Workers, len(both), func(i int) error { return both[i]() }, nil); err != nil {
 		return nil, err
 	}
 	val.Warnings = joinFindings(slices.Concat(in.Warnings, skipped), val.Warnings)
@@ -154,10 +163,6 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 		if err := writeCoefficients(o.Out, in.Fit, val); err != nil {
 			return nil, err
 		}
-	}
-	inspection, err := inspectTables(ctx, in.Extract, folder.Header("inspect", o.Config), nil, in.Inspect)
-	if err != nil {
-		return nil, err
 	}
 	changes, err := o.changes(in, val)
 	if err != nil {

@@ -37,13 +37,12 @@ func TestDelayWithoutAnAnswer(t *testing.T) {
 		"other":       {errors.New("disk full"), false},
 		"none":        {nil, false},
 	} {
-		f := &fitter{out: &result.Fit{}}
 		a := &alphaFit{target: coeff.Overhead, s: &Solved{}}
-		if got := f.warnNotConverged(a, c.err); got != c.want || (a.s == nil) != c.want || len(f.out.Warnings) == 1 != c.want {
-			t.Errorf("%s: got %v with %d warnings", name, got, len(f.out.Warnings))
+		if got := a.warnNotConverged(c.err); got != c.want || (a.s == nil) != c.want || len(a.findings) == 1 != c.want {
+			t.Errorf("%s: got %v with %d warnings", name, got, len(a.findings))
 		}
-		if c.want && (f.out.Warnings[0].Code != NotConverged || !strings.HasPrefix(f.out.Warnings[0].Message, "alpha overhead: ")) {
-			t.Errorf("%s: got %v", name, f.out.Warnings[0])
+		if c.want && (a.findings[0].Code != NotConverged || !strings.HasPrefix(a.findings[0].Message, "alpha overhead: ")) {
+			t.Errorf("%s: got %v", name, a.findings[0])
 		}
 	}
 }

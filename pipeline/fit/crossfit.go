@@ -2,11 +2,13 @@ package fit
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
@@ -47,51 +49,54 @@ func (f *fitter) crossFit(ctx context.Context, step *Solved, delays alphaFits) e
 		}
 		c.blocks = append(c.blocks, p.Blocks...)
 	}
-	cross := &result.CrossFits{Blocks: c.blocks}
-	for block := range result.CrossFolds {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
+	fits := make([]result.CrossFit, result.CrossFolds)
+	err := par.Try(ctx, f.o.Workers, result.CrossFolds, func(block int) error {
 		fit, err := c.fitWithout(block)
 		if err != nil {
 			return fmt.Errorf("without block %d of %d: %w", block+1, result.CrossFolds, err)
 		}
-		if fit == nil {
-			f.warn(trace.Findingf(CodeFewRows,
-				"few measurements lie outside one of %d blocks of time: replays are judged by the last share of each phase alone",
-				result.CrossFolds))
-			return nil
-		}
-		cross.Fits = append(cross.Fits, *fit)
-		f.progress.Report("cross-fitting", int64(block+1), result.CrossFolds, "fits")
+		fits[block] = fit
+		return nil
+	}, func(done int) { f.progress.Report("cross-fitting", int64(done), result.CrossFolds, "fits") })
+	if errors.Is(err, errFewRows) {
+		f.warn(trace.Findingf(CodeFewRows,
+			"few measurements lie outside one of %d blocks of time: replays are judged by the last share of each phase alone",
+			result.CrossFolds))
+		return nil
 	}
-	f.out.Cross = cross
+	if err != nil {
+		return err
+	}
+	f.out.Cross = &result.CrossFits{Blocks: c.blocks, Fits: fits}
 	return nil
 }
 
-// fitWithout returns the fit without one block of time; nil if too few rows are left. gamma and lambda
-// are chosen again, forms and limits are those of the published fit.
-func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
+// errFewRows is the error of a fit without a block for which too few rows are left.
+var errFewRows = errors.New("too few rows")
+
+// fitWithout returns the fit without one block of time. gamma and lambda are chosen again, forms and
+// limits are those of the published fit. The error is errFewRows if too few rows are left.
+func (c *crossFitter) fitWithout(block int) (out result.CrossFit, err error) {
 	s := &Solved{Pool: c.without(c.step.Pool, block), Terms: c.step.Terms, Opt: c.step.Opt}
 	s.Opt.SkipNested = true // nested fits only give the error that the published fit reports
 	if len(s.Pool.Train) <= s.Opt.Folds {
-		return nil, nil
+		return out, errFewRows
 	}
 	if err := c.adjustPenalty(s); err != nil {
-		return nil, err
+		return out, err
 	}
 	sel, err := s.Choose(c.o.Recipe, "beta")
 	if err != nil {
-		return nil, err
+		return out, err
 	}
 	gamma, _ := ridge.ChooseVariant(sel.scores(c.gammas), features.DefaultGamma)
 	if err := s.SolveAt(sel, gamma, false); err != nil {
-		return nil, err
+		return out, err
 	}
 	// ApplyDeploymentFactors also scales the predictions of s; the document needs only the factors.
 	var described result.Model
 	ApplyDeploymentFactors(s, c.namesOf(s, (*deploy.Deployment).Label), &described)
-	out := &result.CrossFit{
+	out = result.CrossFit{
 		Learned:           len(s.Pool.Train),
 		Lambda:            result.OrNull(s.Fit.Lambda),
 		GammaEMA:          result.OrNull(c.gammas[gamma]),
@@ -108,15 +113,12 @@ func (c *crossFitter) fitWithout(block int) (*result.CrossFit, error) {
 		}
 		alpha, err := c.delayWithout(block, a, gamma)
 		if _, ok := notConverged(err); ok {
-			return nil, nil
+			err = errFewRows
 		}
 		if err != nil {
-			return nil, fmt.Errorf("alpha %s: %w", a.target, err)
+			return out, fmt.Errorf("alpha %s: %w", a.target, err)
 		}
-		if alpha == nil {
-			return nil, nil
-		}
-		out.Alpha = append(out.Alpha, *alpha)
+		out.Alpha = append(out.Alpha, alpha)
 	}
 	return out, nil
 }
@@ -139,11 +141,11 @@ func (c *crossFitter) adjustPenalty(s *Solved) error {
 }
 
 // delayWithout returns the coefficients of one delay fitted without one block, with the lambda of the
-// published fit at that gamma; nil if too few rows are left.
-func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*result.CrossAlpha, error) {
+// published fit at that gamma. The error is errFewRows if too few rows are left.
+func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (result.CrossAlpha, error) {
 	s := &Solved{Pool: c.without(published.s.Pool, block), Terms: published.s.Terms, Opt: published.s.Opt}
 	if len(s.Pool.Train) <= s.Opt.Folds {
-		return nil, nil
+		return result.CrossAlpha{}, errFewRows
 	}
 	a := &alphaFit{target: published.target, s: s, sel: published.sel}
 	var err error
@@ -152,7 +154,7 @@ func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (*
 	} else {
 		err = s.SolveAt(a.sel, gamma, false)
 	}
-	return &result.CrossAlpha{Target: a.target, Values: s.Fit.Beta, Deployments: a.byDeployment}, err
+	return result.CrossAlpha{Target: a.target, Values: s.Fit.Beta, Deployments: a.byDeployment}, err
 }
 
 // without returns the pool with other training rows: those that may teach if a block is left out

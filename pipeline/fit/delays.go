@@ -6,7 +6,6 @@ package fit
 // within intervals (overhead.go).
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -31,6 +30,9 @@ type alphaFit struct {
 	bounds ridge.Bounds     // training rows; overhead only
 	passes int              // of the interval fit that solved it; overhead only
 	counts result.RowCounts // rows read, kept and dropped
+	// findings are those of the target that are not yet in the document. Targets are fitted at the
+	// same time, and the document has their findings in the order of the targets.
+	findings []trace.Finding
 
 	byDeployment []result.DeploymentCoefficients // empty with one deployment
 }
@@ -38,34 +40,16 @@ type alphaFit struct {
 // alphaFits has the fit of each alpha target, in the order of the options.
 type alphaFits []*alphaFit
 
-// selectAlphas returns the penalty of every alpha target (a delay outside the steps) at every
-// gamma. A target with too few rows has no solution.
-func (f *fitter) selectAlphas(ctx context.Context) (alphaFits, error) {
-	var out alphaFits
-	for k, target := range f.o.AlphaTargets {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		a, err := f.selectAlpha(target)
-		if err != nil {
-			return nil, fmt.Errorf("alpha %s: %w", target, err)
-		}
-		out = append(out, a)
-		f.progress.Report("alpha grids", int64(k+1), int64(len(f.o.AlphaTargets)), "targets")
-	}
-	return out, nil
-}
-
 // selectAlpha makes the rows of one target and scores its penalties at every gamma. The overhead is
 // known only within intervals and has a selection of its own (spec#interval-fit).
 func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	a := &alphaFit{target: target}
 	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Alpha[target] })
-	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
+	a.findings = rows.Clean(tables, rows.Recipe(f.o.Recipe))
 	a.counts = RowCounts(tables)
 	p := Pooled(tables, f.gammas)
 	if len(p.Train) < ridge.DefaultOptions(1).Folds+1 {
-		f.warn(trace.Finding{Code: CodeFewRows, Message: report.DelayNotFitted(target, len(p.Train))})
+		a.warn(CodeFewRows, report.DelayNotFitted(target, len(p.Train)))
 		return a, nil
 	}
 	a.s = &Solved{Pool: p, Terms: AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
@@ -85,7 +69,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	quick := a.s.Opt
 	quick.SkipNested = true // nestOverhead adds them at the chosen gamma
 	sels, err := train.SelectIntervals(a.bounds, quick)
-	if f.warnNotConverged(a, err) {
+	if a.warnNotConverged(err) {
 		return a, nil
 	}
 	if err != nil {
@@ -95,16 +79,21 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	return a, nil
 }
 
+// warn adds a finding about the target.
+func (a *alphaFit) warn(code trace.Code, message string) {
+	a.findings = append(a.findings, trace.Finding{Code: code, Message: message})
+}
+
 // warnNotConverged reports whether err means that the solver found no certified answer for the target.
 // If so, it warns and marks the target as not fitted: the step times do not depend on it, and the fit
 // goes on with them.
-func (f *fitter) warnNotConverged(a *alphaFit, err error) bool {
+func (a *alphaFit) warnNotConverged(err error) bool {
 	e, ok := notConverged(err)
 	if !ok {
 		return false
 	}
 	a.s = nil
-	f.warn(trace.Finding{Code: NotConverged, Message: report.DelayNotConverged(a.target, e.Msg)})
+	a.warn(NotConverged, report.DelayNotConverged(a.target, e.Msg))
 	return true
 }
 
@@ -161,7 +150,7 @@ func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
 			err = f.fitWaitsByDeployment(a)
 		}
 	}
-	if f.warnNotConverged(a, err) {
+	if a.warnNotConverged(err) {
 		return nil, nil
 	}
 	if err != nil {

@@ -167,19 +167,8 @@ func (f *fitter) fit(ctx context.Context) error {
 	if err := beta.SolveAt(betaSel, f.gamma, f.o.RefitAll); err != nil {
 		return fmt.Errorf("beta: %w", err)
 	}
-	model, err := f.betaModel(beta, betaSel)
-	if err != nil {
+	if err := f.describeModels(ctx, beta, betaSel, alphas); err != nil {
 		return err
-	}
-	f.out.Beta = *model
-	for _, a := range alphas {
-		m, err := f.alphaModel(a)
-		if err != nil {
-			return fmt.Errorf("alpha %s: %w", a.target, err)
-		}
-		if m != nil {
-			f.out.Alpha = append(f.out.Alpha, *m)
-		}
 	}
 	if err := f.crossFit(ctx, beta, alphas); err != nil {
 		return fmt.Errorf("cross-fitting: %w", err)
@@ -193,14 +182,65 @@ func (f *fitter) fit(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// choose scores the grids of the step time and of every delay, chooses gamma by the step time, and
-// returns the choices.
+// choose scores the grids of the step time and of every delay, which do not depend on each other,
+// chooses gamma by the step time, and returns the choices.
 func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alphas alphaFits, err error) {
-	if beta, sel, err = f.selectBeta(); err != nil {
-		return nil, sel, nil, err
-	}
-	alphas, err = f.selectAlphas(ctx)
+	alphas = make(alphaFits, len(f.o.AlphaTargets))
+	report := func(done int) { f.progress.Report("grids", int64(done), int64(1+len(alphas)), "targets") }
+	err = par.Try(ctx, f.o.Workers, 1+len(alphas), func(i int) (err error) {
+		if i == 0 {
+			beta, sel, err = f.selectBeta()
+			return err
+		}
+		target := f.o.AlphaTargets[i-1]
+		if alphas[i-1], err = f.selectAlpha(target); err != nil {
+			return fmt.Errorf("alpha %s: %w", target, err)
+		}
+		return nil
+	}, report)
+	f.warnOf(alphas)
 	return beta, sel, alphas, err
+}
+
+// describeModels adds the solved step time and the delays, which do not depend on each other, to the
+// document.
+func (f *fitter) describeModels(ctx context.Context, beta *Solved, sel Selections, alphas alphaFits) error {
+	delays := make([]*result.Model, len(alphas))
+	err := par.Try(ctx, f.o.Workers, 1+len(alphas), func(i int) error {
+		if i == 0 {
+			model, err := f.betaModel(beta, sel)
+			if err == nil {
+				f.out.Beta = *model
+			}
+			return err
+		}
+		a := alphas[i-1]
+		var err error
+		if delays[i-1], err = f.alphaModel(a); err != nil {
+			return fmt.Errorf("alpha %s: %w", a.target, err)
+		}
+		return nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+	for _, m := range delays {
+		if m != nil {
+			f.out.Alpha = append(f.out.Alpha, *m)
+		}
+	}
+	f.warnOf(alphas)
+	return nil
+}
+
+// warnOf moves the findings of the delays to the document.
+func (f *fitter) warnOf(alphas alphaFits) {
+	for _, a := range alphas {
+		if a != nil {
+			f.warn(a.findings...)
+			a.findings = nil
+		}
+	}
 }
 
 // warn adds findings to the document.

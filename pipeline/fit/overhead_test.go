@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -68,11 +67,11 @@ func overheadFit(t *testing.T, tables ...*rows.Table) *result.Model {
 	for i, p := range f.used {
 		p.Alpha = map[string]*rows.Table{coeff.Overhead: tables[i]}
 	}
-	fits, err := f.selectAlphas(context.Background())
+	a, err := f.selectAlpha(coeff.Overhead)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := f.alphaModel(fits[0])
+	m, err := f.alphaModel(a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package fit
 
 import (
-	"context"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -107,20 +106,19 @@ func plantedQueue(run, config string, n int, seed uint64) *rows.Table {
 func fitQueue(t *testing.T, tables ...*rows.Table) (*alphaFit, *result.Model) {
 	t.Helper()
 	f := fitterOf(t, tables...)
-	f.o.AlphaTargets = []string{coeff.Queue}
 	for i, p := range f.used {
 		p.Alpha = map[string]*rows.Table{coeff.Queue: tables[i]}
 		p.Quality.Recorded = 10 * tables[i].Kept
 	}
-	fits, err := f.selectAlphas(context.Background())
+	a, err := f.selectAlpha(coeff.Queue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := f.alphaModel(fits[0])
+	m, err := f.alphaModel(a)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return fits[0], m
+	return a, m
 }
 
 // biasOf is the relative error of the sum of the fit's predictions for the rows of a regime, against

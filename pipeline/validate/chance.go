@@ -192,16 +192,16 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 type noisyTimes map[string][][]float64
 
 // withStepNoise replays the phase with noise in the step times, noisyReplays times, and returns the times
-// of the compared requests that arrive from splitNs on, times a factor of each; nil: 1. fresh makes an engine
-// that shares no scratch space with another; replays that follow each other use the same one.
-func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, fresh func() (engine, error), noise *stepNoise,
-	splitNs int64, factor map[string][]float64) (noisyTimes, error) {
+// of the compared requests that arrive from splitNs on, times a factor of each; nil: 1. Replays that follow
+// each other use the same engine.
+func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, noise *stepNoise, splitNs int64,
+	factor map[string][]float64) (noisyTimes, error) {
 	draws := make([]*sample, noisyReplays(len(p.requests)))
 	var idle sync.Pool // of *engine
 	err := par.Try(ctx, workers, len(draws), func(k int) error {
 		e, ok := idle.Get().(*engine)
 		if !ok {
-			made, err := fresh()
+			made, err := p.newEngines[0]()
 			if err != nil {
 				return err
 			}
@@ -419,10 +419,12 @@ func loadsOf(recorded []Request) []metLoad {
 }
 
 // fill adds to the metrics of an entry what is compared with noise in the replay.
-func (n noisyTimes) fill(m *result.Metrics, real map[string][]float64) {
-	for name, metric := range map[string]*result.Metric{"ttft": m.TTFT, "itl": m.ITL, "e2e": m.E2E} {
-		if metric != nil {
-			compareShapes(metric, real[name], n[name])
+func (n noisyTimes) fill(workers int, m *result.Metrics, real map[string][]float64) {
+	of := map[string]*result.Metric{"ttft": m.TTFT, "itl": m.ITL, "e2e": m.E2E}
+	par.Each(workers, len(metricNames), func(_, i int) {
+		name := metricNames[i]
+		if of[name] != nil {
+			compareShapes(of[name], real[name], n[name])
 		}
-	}
+	})
 }

@@ -12,8 +12,8 @@ import (
 // TestFailedNoiseIsAnError: a noisy replay that cannot be made is no statement that chance does nothing.
 func TestFailedNoiseIsAnError(t *testing.T) {
 	broken := errors.New("no engine")
-	fresh := func() (engine, error) { return engine{}, broken }
-	q, err := (&replayedPhase{}).withStepNoise(context.Background(), 1, fresh, nil, 0, nil)
+	p := &replayedPhase{newEngines: []func() (engine, error){func() (engine, error) { return engine{}, broken }}}
+	q, err := p.withStepNoise(context.Background(), 1, nil, 0, nil)
 	if q != nil || !errors.Is(err, broken) {
 		t.Errorf("got %v, %v", q, err)
 	}

@@ -74,49 +74,50 @@ func withValues(cs []coeff.Coefficient, values []float64) []coeff.Coefficient {
 	return out
 }
 
-// crossFitted replays a phase of a training run again, as p did, but block by block, each with the
-// coefficients that were fitted without it. It returns nil if the fit has no such coefficients for the phase.
-func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment) (*replayedPhase, error) {
+// crossFitted returns a phase of a training run to be replayed again, as p is, but block by block, each
+// with the coefficients that were fitted without it. It returns nil if the fit has no such coefficients
+// for the phase.
+func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment) *replayedPhase {
 	blocks := j.cross.fits.BlocksOf(t.id, phase.Name)
 	if !t.training || blocks == nil {
-		return nil, nil
+		return nil
 	}
 	c := *p
 	c.blocks = blocks
 	c.results = map[string][]*sim.Result{}
-	c.simulated = nil
 	c.findings = slices.Clone(c.findings)
+	c.newEngines = nil
 	for _, set := range j.cross.sets {
 		e := p.engine
 		if set.Gamma > 0 {
 			e.GammaEMA = set.Gamma
 		}
-		if err := j.setModels(&e, set, dep); err != nil {
-			return nil, err
-		}
-		c.engines = append(c.engines, e)
+		c.newEngines = append(c.newEngines, j.engineMaker(e, set, dep))
 	}
-	c.runVariants()
-	return &c, nil
+	return &c
 }
 
-// runBlocks replays the phase once for every block (engine b has the coefficients that were fitted without
-// block b), from the first request of the phase until the last one of the block is done, so that the block's
+// runBlocks replays the phase once for every block (the engine of block b has the coefficients that were
+// fitted without block b), from the first request of the phase until the last one of the block is done, so that the block's
 // requests meet the queue and the cache that the requests before them make. The result has each request from
 // the replay of its own block.
 func (p *replayedPhase) runBlocks(prepare func(sim.Config) sim.Config) (*sim.Result, error) {
-	block := make([]int, len(p.recorded))    // of each request
-	remaining := make([]int, len(p.engines)) // requests of each block that are not done
+	block := make([]int, len(p.recorded))       // of each request
+	remaining := make([]int, len(p.newEngines)) // requests of each block that are not done
 	for i := range p.recorded {
 		block[i] = p.blocks.Block(p.recorded[i].ArrivalNs)
 		remaining[block[i]]++
 	}
 	out := &sim.Result{Requests: make([]sim.RequestResult, len(p.recorded))}
-	for b := range p.engines {
+	for b, newEngine := range p.newEngines {
 		if remaining[b] == 0 {
 			continue
 		}
-		res, err := sim.Stream(prepare(p.engines[b].Config), p.requests, nil, func(i int, r *sim.RequestResult) bool {
+		e, err := newEngine()
+		if err != nil {
+			return nil, err
+		}
+		res, err := sim.Stream(prepare(e.Config), p.requests, nil, func(i int, r *sim.RequestResult) bool {
 			if block[i] == b {
 				out.Requests[i] = *r
 				remaining[b]--

@@ -3,6 +3,7 @@ package validate
 // This file compares the gaps between the tokens of one request, recorded and simulated.
 
 import (
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -23,6 +24,17 @@ func recordedMarks(run *trace.Run) []stepMark {
 	for i := range run.Steps {
 		s := &run.Steps[i]
 		out[i] = stepMark{id: s.ID, startNs: s.TsStartNs, running: s.RunningDepth, decode: s.NumDecodeReqs}
+	}
+	return out
+}
+
+// marksWithin returns the marks of the steps that start in a phase.
+func marksWithin(marks []stepMark, phase *deploy.Phase) []stepMark {
+	var out []stepMark
+	for _, m := range marks {
+		if m.startNs >= phase.StartNs && m.startNs < phase.EndNs {
+			out = append(out, m)
+		}
 	}
 	return out
 }

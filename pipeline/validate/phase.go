@@ -4,12 +4,14 @@ package validate
 // compares its requests with the recorded ones.
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -32,47 +34,51 @@ type replayedPhase struct {
 	requests []sim.Request            // the same, as the simulator takes them
 	results  map[string][]*sim.Result // by variant, one per replication
 	engine   engine
-	// blocks are those of a cross-fitted replay, each with its own engine in place of the one above;
-	// nil: one engine replays all requests.
-	blocks    *result.CrossBlocks
-	engines   []engine
-	originNs  int64 // first arrival
-	marks     []stepMark
-	simulated *markLog // marks of the plain replay
-	clients   int      // of a closed loop
-	load      string   // deploy.LoadOpen or deploy.LoadClosed, as replayed
-	undecided string   // why it cannot be judged
-	findings  []trace.Finding
+	// blocks are those of a cross-fitted replay; nil: one engine replays all requests.
+	blocks *result.CrossBlocks
+	// newEngines has one function, or one for each block. Each makes an engine that shares no scratch
+	// space with another, so that replays can run at the same time.
+	newEngines []func() (engine, error)
+	originNs   int64 // first arrival
+	marks      []stepMark
+	simulated  *markLog // marks of the plain replay
+	clients    int      // of a closed loop
+	load       string   // deploy.LoadOpen or deploy.LoadClosed, as replayed
+	undecided  string   // why it cannot be judged
+	findings   []trace.Finding
 }
 
-// replayPhase replays the requests that arrive in a phase and returns the results
+// replication is one replay of a phase.
+type replication struct {
+	variant  string
+	number   int               // within the variant, from 0: added to the seed
+	addNoise func(*sim.Config) // makes the step times random; nil: they are not
+}
+
+// replications returns the replays of a phase: the plain one and, where their noise is known, the noisy
+// ones, each noiseReplications times with other seeds. One variant multiplies step times by residual
+// ratios, the other by the drift curve of the machine and the ratios relative to it
 // (spec#replay-variants).
-func replayPhase(marks []stepMark, all []Request, phase *deploy.Phase, content Content, e engine) *replayedPhase {
-	p := newPhase(all, phase, content)
-	p.engine = e
-	for _, m := range marks {
-		if m.startNs >= phase.StartNs && m.startNs < phase.EndNs {
-			p.marks = append(p.marks, m)
+func (p *replayedPhase) replications() []replication {
+	if len(p.recorded) == 0 {
+		return nil
+	}
+	list := []replication{{variant: result.VariantPlain}}
+	add := func(variant string, noise func(*sim.Config)) {
+		n := noiseReplications
+		if len(p.requests) >= manyRequests {
+			n = 1
+		}
+		for k := range n {
+			list = append(list, replication{variant, k, noise})
 		}
 	}
-	p.runVariants()
-	return p
-}
-
-// runVariants makes the plain replay and, where their noise is known, the noisy ones: one multiplies
-// step times by residual ratios, the other by the drift curve of the machine and the ratios relative
-// to it (spec#replay-variants).
-func (p *replayedPhase) runVariants() {
-	if len(p.recorded) == 0 {
-		return
-	}
 	e := &p.engine
-	p.run(result.VariantPlain, nil)
 	if e.residuals != nil {
-		p.run(result.VariantNoise, func(c *sim.Config) { c.Noise = e.residuals })
+		add(result.VariantNoise, func(c *sim.Config) { c.Noise = e.residuals })
 	}
 	if e.scatter != nil && e.drift != nil && len(e.drift.Points) > 0 {
-		p.run(result.VariantDrift, func(c *sim.Config) {
+		add(result.VariantDrift, func(c *sim.Config) {
 			c.Latency = &recordedMachine{
 				Model:    c.Latency,
 				drift:    e.drift,
@@ -82,9 +88,52 @@ func (p *replayedPhase) runVariants() {
 			}
 		})
 	}
+	return list
 }
 
-// newPhase returns the requests of all that arrive in the phase, before any replay.
+// runAll makes all replays of some phases, several at a time.
+func runAll(ctx context.Context, workers int, phases ...*replayedPhase) error {
+	type task struct {
+		phase *replayedPhase
+		replication
+		got *sim.Result
+		err error
+	}
+	var tasks []task
+	for _, p := range phases {
+		for _, r := range p.replications() {
+			tasks = append(tasks, task{phase: p, replication: r})
+		}
+	}
+	err := par.Try(ctx, workers, len(tasks), func(i int) error {
+		t := &tasks[i]
+		t.got, t.err = t.phase.run(t.replication)
+		return nil
+	}, nil)
+	if err != nil {
+		return err
+	}
+	for _, t := range tasks {
+		t.phase.keep(t.replication, t.got, t.err)
+	}
+	return nil
+}
+
+// keep adds the result of a replay. A variant ends with its first replay that failed, which becomes a
+// finding.
+func (p *replayedPhase) keep(r replication, got *sim.Result, err error) {
+	if isEnded := len(p.results[r.variant]) < r.number; isEnded {
+		return
+	}
+	if err != nil {
+		p.findings = append(p.findings, trace.Findingf(NoReplay, "%s replay: %v", r.variant, err))
+		return
+	}
+	p.results[r.variant] = append(p.results[r.variant], got)
+}
+
+// newPhase returns the requests of all that arrive in the phase, before any replay. It has no engine and
+// no marks yet.
 func newPhase(all []Request, phase *deploy.Phase, content Content) *replayedPhase {
 	p := &replayedPhase{results: map[string][]*sim.Result{}}
 	for _, o := range all {
@@ -137,37 +186,27 @@ func (p *replayedPhase) replayUs(ns int64) int64 {
 	return int64(math.Floor(float64(ns-p.originNs)/1e3 + 0.5))
 }
 
-// run replays once, or noiseReplications times with other seeds when addNoise makes the step times random.
-func (p *replayedPhase) run(variant string, addNoise func(*sim.Config)) {
-	replications := 1
-	if addNoise != nil && len(p.requests) < manyRequests {
-		replications = noiseReplications
+// run makes one replay.
+func (p *replayedPhase) run(r replication) (*sim.Result, error) {
+	prepare := func(c sim.Config) sim.Config {
+		c.Seed += int64(r.number)
+		if r.addNoise != nil {
+			r.addNoise(&c)
+		}
+		return c
 	}
-	for k := range replications {
-		prepare := func(c sim.Config) sim.Config {
-			c.Seed += int64(k)
-			if addNoise != nil {
-				addNoise(&c)
-			}
-			return c
-		}
-		var res *sim.Result
-		var err error
-		switch {
-		case p.blocks != nil:
-			res, err = p.runBlocks(prepare)
-		case addNoise == nil:
-			p.simulated = &markLog{originNs: p.originNs}
-			res, err = sim.Run(prepare(p.engine.Config), p.requests, p.simulated)
-		default:
-			res, err = sim.Run(prepare(p.engine.Config), p.requests, nil)
-		}
-		if err != nil {
-			p.findings = append(p.findings, trace.Findingf(NoReplay, "%s replay: %v", variant, err))
-			return
-		}
-		p.results[variant] = append(p.results[variant], res)
+	if p.blocks != nil {
+		return p.runBlocks(prepare)
 	}
+	e, err := p.newEngines[0]()
+	if err != nil {
+		return nil, err
+	}
+	if r.addNoise != nil {
+		return sim.Run(prepare(e.Config), p.requests, nil)
+	}
+	p.simulated = &markLog{originNs: p.originNs}
+	return sim.Run(prepare(e.Config), p.requests, p.simulated)
 }
 
 // plain returns the result of the plain replay; nil: there is none.

@@ -88,13 +88,20 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		if drafts != nil {
 			content = drafts.content(content, phase)
 		}
-		p := replayPhase(marks, requests, phase, content, e)
+		p := newPhase(requests, phase, content)
+		p.engine = e
+		p.newEngines = []func() (engine, error){j.engineMaker(e, j.set, dep)}
+		p.marks = marksWithin(marks, phase)
 		p.undecided = cmp.Or(whyUncounted(aggregate, requests, phase), shared.whyUndecided(requests, phase))
 		withNoise := func(of *replayedPhase, splitNs int64) (noisyTimes, error) {
-			return j.withNoise(ctx, t, p, of, phase, dep, splitNs)
+			return j.withNoise(ctx, t, p, of, phase, splitNs)
 		}
-		cross, err := j.crossFitted(t, p, phase, dep)
-		if err != nil {
+		replayed := []*replayedPhase{p}
+		cross := j.crossFitted(t, p, phase, dep)
+		if cross != nil {
+			replayed = append(replayed, cross)
+		}
+		if err := runAll(ctx, j.o.Workers, replayed...); err != nil {
 			return err
 		}
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, phase, p, cross, withNoise)...)
@@ -131,16 +138,10 @@ func whyNotReplayed(run *trace.Run, dep *deploy.Deployment) string {
 // For a cross-fitted replay it uses the effect of noise on each request in replays with these
 // coefficients: it hardly depends on them, and a noisy replay of every block would cost three times
 // as much.
-func (j *job) withNoise(ctx context.Context, t *judgedRun, p, of *replayedPhase, phase *deploy.Phase, dep *deploy.Deployment,
-	splitNs int64) (noisyTimes, error) {
+func (j *job) withNoise(ctx context.Context, t *judgedRun, p, of *replayedPhase, phase *deploy.Phase, splitNs int64) (noisyTimes, error) {
 	if t.beta != nil {
 		if noise := stepNoiseOf(t.beta, t.pred, phase.StartNs, phase.EndNs); noise != nil {
-			fresh := func() (engine, error) {
-				e := p.engine
-				err := j.setModels(&e, j.set, dep)
-				return e, err
-			}
-			return p.withStepNoise(ctx, j.o.Workers, fresh, noise, splitNs, of.timesOver(p))
+			return p.withStepNoise(ctx, j.o.Workers, noise, splitNs, of.timesOver(p))
 		}
 	}
 	return of.withRequestNoise(p.engine.Seed, splitNs), nil
@@ -169,7 +170,7 @@ func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p, cross *replayed
 		if err != nil {
 			v.Findings = append(v.Findings, trace.Findingf(NoReplay, "replays with the server's noise: %v", err))
 		}
-		noisy.fill(v.Metrics, p.sample(result.VariantPlain, fromNs).real)
+		noisy.fill(j.o.Workers, v.Metrics, p.sample(result.VariantPlain, fromNs).real)
 		return v
 	}
 	if !t.training {
@@ -260,6 +261,15 @@ func (j *job) setIdleDelays(e *engine, run *trace.Run) []trace.Finding {
 		e.overheadUs = &unknownUs
 	}
 	return []trace.Finding{trace.Findingf(ReplayAssumes, "run %s: no request met an idle server", run.ID)}
+}
+
+// engineMaker returns a function that makes an engine as e is, with models of its own of a set.
+func (j *job) engineMaker(e engine, set *coeff.Set, dep *deploy.Deployment) func() (engine, error) {
+	return func() (engine, error) {
+		made := e
+		err := j.setModels(&made, set, dep)
+		return made, err
+	}
 }
 
 // setModels sets the step times and the delays outside the engine: constants, or the alphas of a
