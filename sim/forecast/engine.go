@@ -63,9 +63,9 @@ type Engine struct {
 	blockSize   int64 // tokens
 	longPrefill int64 // long_prefill_token_threshold; 0: off
 	totalBlocks int64
-	async       bool
-	chunked     bool // chunked prefill
-	batch       sim.Batch
+	async       bool      // asynchronous scheduling
+	chunked     bool      // chunked prefill
+	batch       sim.Batch // the prompts of the step whose time is asked next
 }
 
 // New returns an estimator with the step times and the overhead of a coefficient set, as the

@@ -43,7 +43,7 @@ type rollout struct {
 	moreUs       float64 // by how much the estimate exceeds that
 
 	leaving     float64   // share of the decodes that leave per step
-	windows     []float64 // the same by windows of steps, from the next step on; nil: it stays
+	windows     []float64 // the same by windows of steps, from the next step on; nil: leaving stays as it is
 	windowSteps int       // steps of a window
 	windowLeft  int       // steps left of the first window
 	blocksOfOne float64   // KV blocks of a request when it leaves
@@ -62,7 +62,7 @@ func (x *rollout) finishStep(s *State) error {
 		return err
 	}
 	since := s.SinceStepUs
-	if math.IsNaN(since) {
+	if math.IsNaN(since) { // on average half of the step has passed
 		since = us / 2
 	}
 	x.stepStart = -since
@@ -96,7 +96,7 @@ func (x *rollout) dropFinished() {
 	seqs, blocks := x.freedPerStep()
 	x.freeSeqs += seqs
 	x.blocks += blocks
-	x.tokens += x.decodes - x.tokens*x.leaving
+	x.tokens += x.decodes - x.tokens*x.leaving // one more for each, less those of the share that leaves
 	x.decodes -= seqs
 	x.windowLeft--
 	if x.windowLeft == 0 && len(x.windows) > 1 {
@@ -110,7 +110,8 @@ func (x *rollout) dropFinished() {
 // they free minus those that the growing decodes take.
 func (x *rollout) freedPerStep() (seqs, blocks float64) {
 	seqs = x.decodes * x.leaving
-	return seqs, seqs*x.blocksOfOne - x.decodes/float64(x.blockSize)
+	blocksTaken := x.decodes / float64(x.blockSize) // a decode takes a new block every blockSize steps
+	return seqs, seqs*x.blocksOfOne - blocksTaken
 }
 
 // joins reports whether the request can be part of the next step. With asynchronous scheduling that
@@ -181,7 +182,7 @@ func (x *rollout) playStep() error {
 	if err != nil {
 		return err
 	}
-	if x.likelyUs > 0 {
+	if x.likelyUs > 0 { // joinOthers found that most likely nothing joins the request's own step
 		x.moreUs = us - x.likelyUs
 	}
 	x.stepStart = x.now
@@ -207,11 +208,13 @@ func (x *rollout) formedUs() float64 {
 // the request, if the step's budget or max_num_seqs has no room for all. Otherwise they join the
 // step like other arrivals. Only whole requests are counted, because max_num_seqs counts requests.
 func (x *rollout) overtake(budget int64) {
-	k := math.Floor((x.betterPerS*x.formedUs()/1e6 - x.overtook) / x.betterPrompt)
-	tokens := k * x.betterPrompt
-	if k >= 1 && (float64(x.ahead+x.own)+tokens > float64(budget) || x.freeSeqs < float64(x.requests)+k+1) {
+	arrived := math.Floor((x.betterPerS*x.formedUs()/1e6 - x.overtook) / x.betterPrompt) // requests
+	tokens := arrived * x.betterPrompt
+	lacksBudget := float64(x.ahead+x.own)+tokens > float64(budget)
+	lacksSeqs := x.freeSeqs < float64(x.requests)+arrived+1
+	if arrived >= 1 && (lacksBudget || lacksSeqs) {
 		x.ahead += round(tokens)
-		x.requests += int64(k)
+		x.requests += int64(arrived)
 		x.overtook += tokens
 	}
 }
@@ -228,11 +231,11 @@ func (x *rollout) joinOthers(room int64) (err error) {
 		x.batch.AddPrefill(0, n, n)
 		room -= n
 	}
-	mean := math.Max(0, x.comingPerS*x.formedUs()/1e6-x.overtook)
+	mean := math.Max(0, x.comingPerS*x.formedUs()/1e6-x.overtook) // m*s, tokens
 	switch m := mean / x.comingPrompt; {
-	case x.comingPrompt == 0 || mean == 0:
-	case m < math.Ln2:
-		batch := x.batch
+	case x.comingPrompt == 0 || mean == 0: // the mean is added as it is
+	case m < math.Ln2: // then exp(-m) > 1/2
+		batch := x.batch // stepUs empties it
 		if x.likelyUs, err = x.stepUs(round(x.decodes), round(x.tokens)); err != nil {
 			return err
 		}
@@ -241,6 +244,7 @@ func (x *rollout) joinOthers(room int64) (err error) {
 	default:
 		mean /= -math.Expm1(-m)
 	}
+	// The tokens of a Poisson number of prompts of exponential lengths have the variance 2*mean*s.
 	if n := int64(meanCapped(mean, math.Sqrt(2*mean*x.comingPrompt), float64(room))); n > 0 {
 		x.batch.AddPrefill(0, n, n)
 	}
@@ -273,8 +277,9 @@ func (x *rollout) capPrefill(tokens int64) int64 {
 // fits reports whether max_num_seqs and the free blocks have room for a prompt of a number of
 // tokens.
 func (x *rollout) fits(tokens int64) bool {
+	const rounding = 1e-9 // of sums of expected numbers, which are not whole
 	need := float64((tokens + x.blockSize - 1) / x.blockSize)
-	return x.freeSeqs >= 1-1e-9 && (x.hasAllKV || x.blocks >= need-1e-9)
+	return x.freeSeqs >= 1-rounding && (x.hasAllKV || x.blocks >= need-rounding)
 }
 
 // admitPrompt subtracts a prompt from the room in max_num_seqs and in the free blocks.
@@ -290,12 +295,12 @@ func (x *rollout) extrapolate(first float64) {
 	if x.own <= 0 {
 		return
 	}
-	room := math.Max(1, float64(x.budget)-x.decodes)
-	better := x.betterPerS * (x.now - first) / maxSteps / 1e6 // tokens per step
+	room := math.Max(1, float64(x.budget)-x.decodes)          // prompt tokens per step
+	better := x.betterPerS * (x.now - first) / maxSteps / 1e6 // of these, those of more important classes
 	// left returns the share of a resource that remains when more important classes take the given
 	// share.
-	// Steps that the budget of tokens needs.
 	left := func(share float64) float64 { return math.Max(1.0/maxStretch, 1-share) }
+	// Steps that the budget of tokens needs.
 	steps := float64(x.ahead+x.own) / room / left(better/room)
 	if len(x.windows) > 0 {
 		x.leaving = stat.Mean(x.windows)
@@ -309,7 +314,8 @@ func (x *rollout) extrapolate(first float64) {
 		steps = math.Max(steps, short/seqs/left(better/x.betterPrompt/seqs))
 	}
 	// Steps until enough blocks are free.
-	need := float64(x.ahead+x.own)/float64(x.blockSize) + float64(x.requests+1)/2
+	const lastBlock = 0.5 // of a request's last block, half is empty on average
+	need := float64(x.ahead+x.own)/float64(x.blockSize) + lastBlock*float64(x.requests+1)
 	if short := need - x.blocks; !x.hasAllKV && short > 0 && blocks > 0 {
 		steps = math.Max(steps, short/blocks)
 	}

@@ -18,6 +18,8 @@ import (
 // max_num_batched_tokens, and where max_num_seqs or blocks do not suffice a prompt is admitted only
 // when a decode leaves.
 func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
+	// The decodes while the request decodes, and their tokens in KV: those of now, those whose prompts
+	// end in the steps under way, and the request itself half-way through its output.
 	decodes := s.Decodes + s.StepRequests + s.NextRequests + 1
 	tokens := s.DecodeTokens + s.StepTokens + s.NextTokens + r.PromptTokens + int64(s.OutputTokens/2)
 	admitted := e.admittedAhead(s)
@@ -27,7 +29,7 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 	}
 	mostDecodes := e.maxSeqs
 	decodes = min(decodes, mostDecodes)
-	if admitted < s.AheadRequests { // there are KV blocks for n requests only
+	if admitted < s.AheadRequests { // there are no KV blocks for more
 		mostDecodes = decodes
 	}
 	// D: a step without prompts.
@@ -51,13 +53,13 @@ func (e *Engine) TPOTUs(s *State, r *Request, ttftUs float64) (float64, error) {
 			return 0, err
 		}
 	}
-	if s.OutputTokens > 0 {
+	if s.OutputTokens > 0 { // in a full engine as many prompts are admitted per step as decodes leave
 		longest = math.Min(longest, plain+math.Min(1, float64(mostDecodes)/s.OutputTokens)*(withPrompt-plain))
 	}
-	perToken := (withPrompt - plain) / float64(promptTokens)
-	rate := s.PrefillPerS / 1e6
-	share := rate * perToken
-	if share >= 1 {
+	perToken := (withPrompt - plain) / float64(promptTokens) // c
+	rate := s.PrefillPerS / 1e6                              // r
+	share := rate * perToken                                 // r*c
+	if share >= 1 {                                          // more prompts arrive than can be computed
 		return longest, nil
 	}
 	// T, and what the prompts that arrived during the wait add to each of the request's gaps.

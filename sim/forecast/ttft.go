@@ -54,7 +54,7 @@ func (e *Engine) TTFT(s *State, r *Request) (TTFT, error) {
 		x.windowLeft = s.LeavingSteps
 		x.leaving = x.windows[0]
 	}
-	if s.Decodes > 0 {
+	if s.Decodes > 0 { // a decode that leaves has, on average, half an output more than one of now
 		x.blocksOfOne = (float64(s.DecodeTokens)/float64(s.Decodes) + s.OutputTokens/2) / float64(e.blockSize)
 	}
 	if err := x.finishStep(s); err != nil {

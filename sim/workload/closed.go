@@ -40,12 +40,12 @@ func (w *Workload) Close(l Loop) error {
 		return err
 	}
 	heads := releaseArrivals(w.Requests)
-	if !l.KeepArrivals {
+	if !l.KeepArrivals { // all will arrive at 0, so their present order becomes that of the queue
 		stat.SortStable(heads, func(a, b int) int {
 			return cmp.Compare(w.Requests[a].ArrivalUs, w.Requests[b].ArrivalUs)
 		})
 	}
-	for n, i := range heads {
+	for n, i := range heads { // the first l.Clients of them are sent by themselves, the others are queued
 		request := &w.Requests[i]
 		if !l.KeepArrivals {
 			request.ArrivalUs = 0
@@ -101,27 +101,28 @@ func timesOf(calls []Call) (sent, end []int64) {
 // Call is one request of a client to the API, with all its samples (n > 1).
 type Call struct {
 	Samples       []int // positions in the workload, the first one first
-	SentNs, EndNs int64
+	SentNs, EndNs int64 // when it was sent and when its last sample was answered
 }
 
 // calls returns the API calls behind the workload in the order in which they were sent. A call
 // without a recorded end counts as in flight for ever.
 func (w *Workload) calls(run *trace.Run) []Call {
 	var calls []Call
-	byID := map[string]int{}
+	byID := map[string]int{} // by API id, which the samples of a call share: position in calls
 	for i, row := range w.Rows {
 		r := &run.Requests[row]
 		sent, _ := arrivalNs(r, RunOptions{})
 		end := max(r.DepartedNs.V, r.AbortedNs.V)
 		if !r.DepartedNs.OK && !r.AbortedNs.OK {
-			end = r.FinishedNs.Or(1 << 62)
+			const never = 1 << 62
+			end = r.FinishedNs.Or(never)
 		}
 		k, known := byID[r.APIID.V]
 		if !known || !r.APIID.OK {
 			if r.APIID.OK {
 				byID[r.APIID.V] = len(calls)
 			}
-			calls = append(calls, Call{[]int{i}, sent, end})
+			calls = append(calls, Call{Samples: []int{i}, SentNs: sent, EndNs: end})
 			continue
 		}
 		c := &calls[k]
@@ -153,7 +154,7 @@ func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, erro
 	}
 	releaseArrivals(requests)
 	sent, end := timesOf(calls)
-	think := stat.ThinkTimes(sent, end, clients)
+	think := stat.ThinkTimes(sent, end, clients) // by call, ns
 	for n, call := range calls {
 		first := &requests[call.Samples[0]]
 		first.Loop = 1

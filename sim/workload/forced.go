@@ -16,8 +16,8 @@ import (
 // the schedule is simulated.
 type Forced struct {
 	*Workload
-	Timeline *sim.Recorded
-	Async    bool
+	Timeline *sim.Recorded // the recorded starts and ends of the steps
+	Async    bool          // the recorded engine scheduled asynchronously
 	// ByStep is true if step times are incomplete. Then only the order of pick-ups is that of the
 	// recording, and simulated times have no meaning.
 	ByStep bool
@@ -33,7 +33,7 @@ func ForceLater(run *trace.Run, d *deploy.Deployment) (*Forced, error) {
 			"run %q: got no recorded step, want them for a teacher-forced replay", run.ID)
 	}
 	opt := RunOptions{Queued: true, BaseNs: run.Steps[0].TsStartNs}
-	for i := range run.Requests {
+	for i := range run.Requests { // time 0 is the first recorded event
 		if q := run.Requests[i].QueuedNs; q.OK {
 			opt.BaseNs = min(opt.BaseNs, q.V)
 		}
@@ -59,7 +59,7 @@ func lacksSteps(run *trace.Run) bool {
 // QUEUED), for a run without all its step times.
 func (f *Forced) forceBySteps(run *trace.Run) {
 	f.ByStep = true
-	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000}
+	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000} // any time of a step would do: only numbers count
 	for i, row := range f.Rows {
 		q := &f.Requests[i]
 		q.ArrivalUs = 0
@@ -70,7 +70,7 @@ func (f *Forced) forceBySteps(run *trace.Run) {
 
 // timeline returns the recorded starts of the steps, and the ends that token stamps show.
 func (w *Workload) timeline(run *trace.Run) *sim.Recorded {
-	n := int(run.Steps[len(run.Steps)-1].ID)
+	n := int(run.Steps[len(run.Steps)-1].ID) // steps are numbered from 1
 	r := &sim.Recorded{First: 1, Start: unknown(n), End: unknown(n), FallbackUs: 1}
 	for i := range run.Steps {
 		s := &run.Steps[i]
@@ -102,9 +102,9 @@ func (f *Forced) Under(async bool) {
 // noteEnds sets in end, by step, the ends that token stamps show. FINISHED of an abort has the step
 // counter at the abort, not a step that produced a token, and is not used.
 func (w *Workload) noteEnds(run *trace.Run, end []int64) {
-	note := func(step, at trace.Opt[int64]) {
-		if k := step.V - 1; step.OK && at.OK && k >= 0 && k < int64(len(end)) {
-			end[k] = max(end[k], w.Us(at.V))
+	note := func(step, atNs trace.Opt[int64]) {
+		if k := step.V - 1; step.OK && atNs.OK && k >= 0 && k < int64(len(end)) {
+			end[k] = max(end[k], w.Us(atNs.V))
 		}
 	}
 	for i := range run.Requests {

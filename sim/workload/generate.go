@@ -1,5 +1,7 @@
 package workload
 
+// This file is the generator of synthetic workloads: its YAML format, the checks, and the draws.
+
 import (
 	"errors"
 	"io"
@@ -203,11 +205,14 @@ func (a *ArrivalSpec) checkArrivals() error {
 		return trace.Errorf(codeBadWorkload, "arrivals: got think_ms %g and ramp_s %g, want >= 0", a.ThinkMs, a.RampS)
 	}
 	return checkKind("arrivals", a.Kind, []keyOfKinds{
-		{"rate_rps", a.RateRPS != 0, []string{"constant", "poisson", "gamma"}},
-		{"cv", a.CV != 0, []string{"gamma"}}, {"burst", a.Burst != 0, []string{"bursts"}},
-		{"every_s", a.EveryS != 0, []string{"bursts"}},
-		{"clients", a.Clients != 0, []string{"closed"}}, {"think_ms", a.ThinkMs != 0, []string{"closed"}},
-		{"ramp_s", a.RampS != 0, []string{"closed"}}})
+		{key: "rate_rps", given: a.RateRPS != 0, kinds: []string{"constant", "poisson", "gamma"}},
+		{key: "cv", given: a.CV != 0, kinds: []string{"gamma"}},
+		{key: "burst", given: a.Burst != 0, kinds: []string{"bursts"}},
+		{key: "every_s", given: a.EveryS != 0, kinds: []string{"bursts"}},
+		{key: "clients", given: a.Clients != 0, kinds: []string{"closed"}},
+		{key: "think_ms", given: a.ThinkMs != 0, kinds: []string{"closed"}},
+		{key: "ramp_s", given: a.RampS != 0, kinds: []string{"closed"}},
+	})
 }
 
 // keyOfKinds is a key that only some kinds use, and whether the file has it.
@@ -261,9 +266,13 @@ func (l *LengthSpec) checkLength(name string) error {
 			"%s.kind: got %q, want constant, uniform, lognormal or empirical", name, l.Kind)
 	}
 	return checkKind(name, l.Kind, []keyOfKinds{
-		{"value", l.Value != 0, []string{"constant"}}, {"values", len(l.Values) > 0, []string{"empirical"}},
-		{"mean", l.Mean != 0, []string{"lognormal"}}, {"sigma", l.Sigma != 0, []string{"lognormal"}},
-		{"min", l.Min != 0, []string{"uniform", "lognormal"}}, {"max", l.Max != 0, []string{"uniform", "lognormal"}}})
+		{key: "value", given: l.Value != 0, kinds: []string{"constant"}},
+		{key: "values", given: len(l.Values) > 0, kinds: []string{"empirical"}},
+		{key: "mean", given: l.Mean != 0, kinds: []string{"lognormal"}},
+		{key: "sigma", given: l.Sigma != 0, kinds: []string{"lognormal"}},
+		{key: "min", given: l.Min != 0, kinds: []string{"uniform", "lognormal"}},
+		{key: "max", given: l.Max != 0, kinds: []string{"uniform", "lognormal"}},
+	})
 }
 
 // draw returns a random length in tokens, at least 1.
@@ -276,6 +285,7 @@ func (l *LengthSpec) draw(rng *rand.Rand) int64 {
 	case "empirical":
 		return l.Values[rng.IntN(len(l.Values))]
 	}
+	// A log-normal length; the mean of its logarithm is log(mean) - sigma^2/2.
 	v := math.Exp(math.Log(l.Mean) - l.Sigma*l.Sigma/2 + l.Sigma*rng.NormFloat64())
 	n := int64(math.Min(v, 1e9) + 0.5)
 	if l.Max > 0 {
@@ -291,10 +301,10 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 	}
 	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
 	w := &Workload{Requests: make([]sim.Request, 0, g.Requests)}
-	clockUs := 0.0 // us
+	clockUs := 0.0 // arrival of the last request
 	arrivals := g.Arrivals
-	stage := 0
-	left := 0
+	stage := 0 // number of stages begun
+	left := 0  // requests of the present stage that are still to be drawn
 	for i := range g.Requests {
 		if len(g.Stages) > 0 && left == 0 {
 			arrivals.RateRPS = g.Stages[stage].RateRPS
@@ -377,7 +387,8 @@ func (g *Generator) classify(rng *rand.Rand, q *sim.Request) {
 		if u < 0 || i == len(g.Classes)-1 {
 			q.SLOClass = c.Name
 			q.Priority = c.Priority
-			q.SLOTTFTUs = trace.Ns(c.TTFTMs) // ns of a number in ms, taken in thousandths of ms: us
+			// trace.Ns multiplies by 1000 and truncates: here from ms to us.
+			q.SLOTTFTUs = trace.Ns(c.TTFTMs)
 			q.SLOE2EUs = trace.Ns(c.E2EMs)
 			return
 		}

@@ -34,7 +34,7 @@ func (p Point) Workload(seed int64) (*Workload, error) {
 	}
 	g := Generator{
 		Requests: p.Requests, Prompt: length(p.InputTokens), Output: length(p.OutputTokens),
-		Arrivals: ArrivalSpec{Kind: "bursts", Burst: max(1, p.Requests), EveryS: 1},
+		Arrivals: ArrivalSpec{Kind: "bursts", Burst: max(1, p.Requests), EveryS: 1}, // one burst of all
 	}
 	if p.RateRPS > 0 {
 		g.Arrivals = ArrivalSpec{Kind: "poisson", RateRPS: p.RateRPS}

@@ -10,12 +10,11 @@ import (
 
 // prefixes is what a recording shows about shared prompt tokens, by request.
 type prefixes struct {
-	on     bool
-	groups map[string]trace.ObservedRequest // by core id
-	ids    map[string]uint64                // by group name
-	notes  []trace.Finding
-
-	inferred map[string]int64 // cached tokens by core id, from step totals
+	on       bool                             // prefix caching is on
+	groups   map[string]trace.ObservedRequest // by core id: the client's records that name a prefix group
+	ids      map[string]uint64                // by group name
+	inferred map[string]int64                 // by core id: cached tokens, from step totals
+	notes    []trace.Finding
 }
 
 // newPrefixes collects what run shows about shared prefixes. It notes a finding if prefix caching
@@ -94,7 +93,7 @@ func inferCached(run *trace.Run, async bool) map[string]int64 {
 			firstDecodes[r.FirstTokenStep.V+1]++
 		}
 	}
-	total := map[int64]*trace.Step{} // the steps in which requests were scheduled
+	total := map[int64]*trace.Step{} // by number: the steps in which requests were scheduled
 	for i := range run.Requests {
 		total[run.Requests[i].ScheduledStep.V] = nil
 	}
@@ -107,6 +106,7 @@ func inferCached(run *trace.Run, async bool) map[string]int64 {
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		step := total[r.ScheduledStep.V]
+		// Only a request whose prompt was computed in one step, without another prompt in it.
 		if r.CachedTokens.OK || !r.CoreID.OK || !r.PromptTokens.OK || step == nil ||
 			r.FirstTokenStep != r.ScheduledStep || prefilling[step.ID] != 1 {
 			continue

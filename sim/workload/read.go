@@ -24,12 +24,12 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	head, _, _ := bytes.Cut(data, []byte("\n"))
 	first := strings.TrimSpace(string(head))
 	read := readTraceV2
-	switch {
+	switch { // the order matters: a table of lengths, for example, has no mark of its own
 	case strings.HasPrefix(first, "{") && !isGeneratorJSON(data):
 		read = readJSON
 	case strings.HasPrefix(strings.ToUpper(first), "TIMESTAMP,"):
 		read = readAzure
-	case IsTraceV2(data):
+	case IsTraceV2(data): // read is set
 	case isLengthTable(first):
 		read = readLengthTable
 	case isOtherTable(first):
@@ -97,8 +97,9 @@ func (w *Workload) checkNotEmpty(name string) (*Workload, error) {
 	return w, nil
 }
 
-// readCSV calls each for every record of a CSV file with a header line. field returns the value of
-// a column; "" if the file does not have it.
+// readCSV calls each for every record of a CSV file with a header line. field returns the value that
+// the record has in the column with that name; "" if the file does not have the column. required are
+// the columns without which the file is an error.
 func readCSV(data []byte, name string, required []string, each func(line int, field func(string) string) error) error {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1

@@ -13,8 +13,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// mooncakeSpan is the number of tokens behind one Mooncake hash id.
-const mooncakeSpan = 512
+// The number of tokens behind one hash id: fixed by Mooncake, and that of Weka's sessions that state
+// none.
+const (
+	mooncakeSpan = 512
+	wekaSpan     = 64
+)
 
 // readJSON reads JSON objects of two kinds. Those of Mooncake are requests: timestamp (ms),
 // input_length, output_length, hash_ids of 512-token blocks. Those of Weka are sessions of agents:
@@ -27,17 +31,19 @@ func readJSON(data []byte, name string) (*Workload, error) {
 	at := int64(0)
 	subagents := 0
 	for dec := json.NewDecoder(bytes.NewReader(data)); ; at = dec.InputOffset() {
-		rest := bytes.TrimLeft(data[at:], " \t\r\n")
+		rest := bytes.TrimLeft(data[at:], " \t\r\n") // begins with the next object
 		line += bytes.Count(data[at:len(data)-len(rest)], []byte("\n"))
 		in := struct {
-			Timestamp float64  `json:"timestamp"`
+			// Mooncake
+			Timestamp float64  `json:"timestamp"` // ms
 			Input     int64    `json:"input_length"`
 			Output    int64    `json:"output_length"`
 			Hashes    []uint64 `json:"hash_ids"`
-			BlockSize int64    `json:"block_size"`
-			Scope     string   `json:"hash_id_scope"`
+			// Weka
+			BlockSize int64  `json:"block_size"`
+			Scope     string `json:"hash_id_scope"`
 			Requests  []wekaRequest
-		}{BlockSize: 64}
+		}{BlockSize: wekaSpan}
 		err := dec.Decode(&in)
 		switch {
 		case err == io.EOF && subagents > 0:
@@ -76,10 +82,10 @@ func readJSON(data []byte, name string) (*Workload, error) {
 
 // wekaRequest is a request of a Weka session; see readJSON.
 type wekaRequest struct {
-	Type    string
-	T       float64
-	In, Out int64
-	APITime float64  `json:"api_time"`
+	Type    string   // "subagent", or one of the session itself
+	T       float64  // when it was sent, s since the session began
+	In, Out int64    // tokens
+	APITime float64  `json:"api_time"` // until its answer, s
 	Hashes  []uint64 `json:"hash_ids"`
 }
 
@@ -88,9 +94,9 @@ type wekaRequest struct {
 // tokens behind a hash id; unless global, hash ids are the session's own.
 func (w *Workload) addSession(name string, line int, requests []wekaRequest, block int64, global bool,
 	subagents *int) error {
-	own := uint64(len(w.Requests)+1) << 40
-	before := 0
-	answered := 0.0
+	own := uint64(len(w.Requests)+1) << 40 // differs for each session, in bits above those of hash ids
+	before := 0                            // position of the session's request before, from 1
+	answered := 0.0                        // when that was answered, s since the session began
 	for i, q := range requests {
 		if q.Type == "subagent" {
 			*subagents++

@@ -70,7 +70,7 @@ func readLengthTable(data []byte, name string) (*Workload, error) {
 		for _, count := range []struct {
 			column string
 			to     *int64
-		}{{prompt, &q.PromptTokens}, {output, &q.OutputTokens}} {
+		}{{column: prompt, to: &q.PromptTokens}, {column: output, to: &q.OutputTokens}} {
 			n, err := strconv.ParseInt(field(count.column), 10, 64)
 			if err != nil || n < 1 {
 				return badLine(name, line, "%s: got %q, want a whole number of at least 1", count.column, field(count.column))

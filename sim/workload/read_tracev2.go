@@ -42,8 +42,8 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 		}
 	}
 	w := withRoom(data)
-	ids := names{}
-	sessions := map[string]int{}
+	groups := names{}
+	lastRound := map[string]int{} // by session id: position of its last round so far, from 1
 	w.rounds = make([]round, 0, cap(w.Requests))
 	for {
 		rec, err := rd.Read()
@@ -57,7 +57,7 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 		case err != nil:
 			return nil, badLine(name, int(rd.Line()), "%v", err)
 		}
-		q := tracedRequest(&rec, ids)
+		q := tracedRequest(&rec, groups)
 		if q.PromptTokens < 1 || q.ArrivalUs < 0 {
 			return nil, badLine(name, int(rd.Line()),
 				"request: got %d input tokens at %d us, want >= 1 and >= 0", q.PromptTokens, q.ArrivalUs)
@@ -70,8 +70,8 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 		}
 		r := round{thinkUs: rec.ThinkUs}
 		if rec.SessionID != "" {
-			r.before = sessions[rec.SessionID]
-			sessions[rec.SessionID] = len(w.Requests)
+			r.before = lastRound[rec.SessionID]
+			lastRound[rec.SessionID] = len(w.Requests)
 		}
 		w.rounds = append(w.rounds, r)
 	}
@@ -114,7 +114,10 @@ func tracedRequest(rec *tracev2.Record, groups names) sim.Request {
 const longSpan = 1 << 40
 
 // setSessionContent sets what the prompt of a round of a session shares: its first tokens with the
-// prefix group, the tokens after them with the other rounds of the session.
+// prefix group, the tokens after them with the other rounds of the session. Group and GroupTokens
+// cannot state both, so it replaces them by content ids: one of the group for a span of its length,
+// then ids of the session and the number of the span, as many as the prompt needs. Without a group
+// one span of longSpan tokens is enough.
 func setSessionContent(q *sim.Request, rec *tracev2.Record) {
 	q.HashTokens = longSpan
 	if q.GroupTokens > 0 {
@@ -126,5 +129,6 @@ func setSessionContent(q *sim.Request, rec *tracev2.Record) {
 		h.Write([]byte(rec.SessionID + "\x00" + strconv.FormatInt(n, 10)))
 		q.Hashes = append(q.Hashes, h.Sum64())
 	}
-	q.Group, q.GroupTokens = 0, 0
+	q.Group = 0
+	q.GroupTokens = 0
 }

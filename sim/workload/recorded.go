@@ -113,8 +113,9 @@ func arrivalNs(r *trace.Request, opt RunOptions) (int64, bool) {
 }
 
 // requestOf returns the request of the simulator for a recorded one, without times and prefixes;
-// false if its prompt length is unknown.
+// false if its prompt length is unknown or a recording of the tracing fork lacks its core span.
 func requestOf(r *trace.Request) (sim.Request, bool) {
+	// A request of the tracing fork without a core span was never in the engine, or its span is lost.
 	if !r.PromptTokens.OK || r.PromptTokens.V < 1 || r.Source == trace.SourceFork && !r.CoreID.OK {
 		return sim.Request{}, false
 	}
@@ -134,7 +135,8 @@ func (w *Workload) placeArrivals(run *trace.Run, opt RunOptions) {
 		w.BaseNs = earliest(run, w.Rows, opt)
 	}
 	for i, row := range w.Rows {
-		r, q := &run.Requests[row], &w.Requests[i]
+		r := &run.Requests[row]
+		q := &w.Requests[i]
 		at, _ := arrivalNs(r, opt)
 		q.ArrivalUs = max(0, w.Us(at))
 		w.placeAbort(r, q)
@@ -175,7 +177,7 @@ func earliest(run *trace.Run, rows []int, opt RunOptions) int64 {
 
 // placeAbort sets when and how recorded request r was aborted, if it was. A stop string found by
 // the API is an abort for the engine and a success for the client. The engine would have gone on,
-// so the request gets more output tokens than recorded.
+// so the request gets more output tokens than recorded: up to max_tokens or, if that is unknown, one.
 func (w *Workload) placeAbort(r *trace.Request, q *sim.Request) {
 	aborted := r.FinishStatus.Or("") == trace.FinishAborted || r.FinishStatus.Or("") == trace.FinishError
 	end := r.FinishedNs

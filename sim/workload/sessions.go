@@ -66,8 +66,9 @@ func (w *Workload) EarlyRounds() func(*sim.RequestResult) bool {
 // are those of the logarithm of seconds. A time without a unit is in seconds.
 func ThinkTime(text string, seed int64) (func() int64, error) {
 	kind, rest, _ := strings.Cut(text, ":")
+	// The parameters of each kind; the first one must be given.
 	allowed := map[string][]string{"constant": {"value"}, "lognormal": {"mu", "sigma", "min", "max"}}[kind]
-	v := map[string]float64{"max": math.MaxInt32}
+	v := map[string]float64{"max": math.MaxInt32} // by parameter; times in s
 	for part := range strings.SplitSeq(rest, ",") {
 		name, value, _ := strings.Cut(part, "=")
 		x, err := strconv.ParseFloat(value, 64)
@@ -86,7 +87,7 @@ func ThinkTime(text string, seed int64) (func() int64, error) {
 	if _, ok := v[allowed[0]]; !ok || v["min"] > v["max"] {
 		return nil, fmt.Errorf("got %q, want %s, and min at most max", text, allowed[0])
 	}
-	rng := rand.New(rand.NewPCG(uint64(seed), 0x7417))
+	rng := rand.New(rand.NewPCG(uint64(seed), 0x7417)) // not the numbers that a generator draws from the same seed
 	return func() int64 {
 		s := v["value"]
 		if kind == "lognormal" {

@@ -54,17 +54,17 @@ type specClient struct {
 	SLOClass     string         `yaml:"slo_class"`
 	Model        string         `yaml:"model"`
 	Streaming    bool           `yaml:"streaming"`
-	RateFraction float64        `yaml:"rate_fraction"`
-	Concurrency  int            `yaml:"concurrency"`
-	ThinkUs      int64          `yaml:"think_time_us"`
+	RateFraction float64        `yaml:"rate_fraction"` // of aggregate_rate; see rateOf
+	Concurrency  int            `yaml:"concurrency"`   // requests in flight, in place of a rate
+	ThinkUs      int64          `yaml:"think_time_us"` // with concurrency: from an answer to the next request
 	Arrival      specArrival    `yaml:"arrival"`
 	Input        specLength     `yaml:"input_distribution"`
 	Output       specLength     `yaml:"output_distribution"`
 	PrefixGroup  string         `yaml:"prefix_group"`
 	PrefixTokens int64          `yaml:"prefix_length"`
 	Lifecycle    *specLifecycle `yaml:"lifecycle"`
-	TimeoutUs    *int64         `yaml:"timeout"`
-	TargetUs     int64          `yaml:"slo_target_us"`
+	TimeoutUs    *int64         `yaml:"timeout"`       // after which the client gives up; 0: never
+	TargetUs     int64          `yaml:"slo_target_us"` // goodput target of TTFT
 
 	Adapter    unread `yaml:"adapter"`
 	Network    unread `yaml:"network"`
@@ -242,12 +242,16 @@ func (c *specClient) checkClient(s *specV2) error {
 	case c.Concurrency == 0 && !slices.Contains([]string{"poisson", "gamma", "weibull", "constant"}, c.Arrival.Process):
 		return fmt.Errorf("arrival.process: got %q, want poisson, gamma, weibull or constant", c.Arrival.Process)
 	}
-	for _, n := range []struct {
+	numbers := []struct {
 		key    string
 		v      *float64
 		lo, hi float64
-	}{{"cv", c.Arrival.CV, 0.01, 10.4}, {"shape", c.Arrival.Shape, 1e-3, 1e6}, {"scale", c.Arrival.ScaleUs, 1e-6,
-		1e15}} {
+	}{
+		{key: "cv", v: c.Arrival.CV, lo: 0.01, hi: 10.4},
+		{key: "shape", v: c.Arrival.Shape, lo: 1e-3, hi: 1e6},
+		{key: "scale", v: c.Arrival.ScaleUs, lo: 1e-6, hi: 1e15},
+	}
+	for _, n := range numbers {
 		if n.v != nil && !(*n.v >= n.lo && *n.v <= n.hi) {
 			return fmt.Errorf("arrival.%s: got %g, want %g..%g", n.key, *n.v, n.lo, n.hi)
 		}
@@ -272,14 +276,13 @@ func (c *specClient) checkClient(s *specV2) error {
 	return nil
 }
 
-// specParams are the parameters of each distribution of lengths: those it needs, then those it
-// allows.
-var specParams = map[string][2][]string{
-	"gaussian":         {{"mean", "std_dev", "min", "max"}, nil},
-	"exponential":      {{"mean"}, {"min", "max"}},
-	"lognormal":        {{"mu", "sigma"}, {"min", "max"}},
-	"pareto_lognormal": {{"alpha", "xm", "mu", "sigma", "mix_weight"}, nil},
-	"constant":         {{"value"}, nil},
+// specParams are the parameters of each distribution of lengths.
+var specParams = map[string]struct{ needed, allowed []string }{
+	"gaussian":         {needed: []string{"mean", "std_dev", "min", "max"}},
+	"exponential":      {needed: []string{"mean"}, allowed: []string{"min", "max"}},
+	"lognormal":        {needed: []string{"mu", "sigma"}, allowed: []string{"min", "max"}},
+	"pareto_lognormal": {needed: []string{"alpha", "xm", "mu", "sigma", "mix_weight"}},
+	"constant":         {needed: []string{"value"}},
 }
 
 // checkLength returns an error for an unknown type and for parameters that it lacks or does not
@@ -295,19 +298,19 @@ func (l *specLength) checkLength() error {
 		_, err := l.chances()
 		return err
 	}
-	keys, ok := specParams[l.Type]
+	params, ok := specParams[l.Type]
 	if !ok {
 		return fmt.Errorf("type: got %q, want gaussian, exponential, lognormal, pareto_lognormal, constant or empirical", l.Type)
 	}
-	for _, key := range keys[0] {
+	for _, key := range params.needed {
 		if _, ok := l.Params[key]; !ok {
 			return fmt.Errorf("params.%s: missing, want it with type %s", key, l.Type)
 		}
 	}
 	for _, key := range given {
-		if !slices.Contains(keys[0], key) && !slices.Contains(keys[1], key) {
+		if !slices.Contains(params.needed, key) && !slices.Contains(params.allowed, key) {
 			return fmt.Errorf("params.%s: got it, want %s with type %s", key,
-				trace.OneOf(slices.Concat(keys[0], keys[1])), l.Type)
+				trace.OneOf(slices.Concat(params.needed, params.allowed)), l.Type)
 		}
 	}
 	if lo, hi := l.Params["min"], l.Params["max"]; hi > 0 && lo > hi ||

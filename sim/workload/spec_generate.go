@@ -32,6 +32,7 @@ func (s *specV2) generate(seed int64) (*Workload, error) {
 				w.Requests[k].ID = strconv.Itoa(k)
 			}
 			s.setTargets(w)
+			// As in BLIS (sim/workload/generator.go), the clients start evenly over one think time.
 			return w, w.Close(Loop{Clients: c.Concurrency, ThinkUs: c.ThinkUs, RampUs: c.ThinkUs})
 		}
 		if err := s.addArrivals(w, c, rng, groups, prefix); err != nil {
@@ -68,10 +69,11 @@ func (s *specV2) setTargets(w *Workload) {
 }
 
 // addArrivals adds the requests of client c, which has a share of the aggregate rate. groups and
-// prefix are the number and the tokens of each prefix group.
+// prefix are the number and the tokens of each prefix group, by its name. It draws at most
+// num_requests, because the clients' requests are cut to that number once they are merged.
 func (s *specV2) addArrivals(w *Workload, c *specClient, rng *rand.Rand, groups map[string]uint64,
 	prefix map[string]int64) error {
-	gap := c.Arrival.gaps(s.rateOf(c) / 1e6)
+	gap := c.Arrival.gaps(s.rateOf(c) / 1e6) // requests per us
 	end := int64(sim.LatestUs)
 	if s.Horizon > 0 {
 		end = s.Horizon
@@ -109,7 +111,7 @@ func (c *specClient) request(rng *rand.Rand, at int64, groups map[string]uint64,
 		q.GroupTokens = prefix[c.PrefixGroup]
 		q.PromptTokens += q.GroupTokens
 	}
-	timeout := int64(0)
+	timeout := int64(0) // us; 0: none
 	if c.Concurrency > 0 {
 		timeout = specTimeoutUs
 	}
@@ -223,8 +225,8 @@ func (a *specArrival) gaps(rate float64) func(*rand.Rand) float64 {
 // solves G(1+2/k)/G(1+1/k)^2 = 1 + cv^2, with G the gamma function, by bisection, because the left
 // side falls with k.
 func weibullShape(cv float64) float64 {
-	lo, hi := 0.1, 200.0
-	for range 60 {
+	lo, hi := 0.1, 200.0 // of k, for any cv that checkClient accepts
+	for range 60 {       // halves the interval to less than the precision of a float64
 		k := (lo + hi) / 2
 		one, _ := math.Lgamma(1 + 1/k)
 		two, _ := math.Lgamma(1 + 2/k)
@@ -259,7 +261,7 @@ func (l *specLength) draw(rng *rand.Rand) int64 {
 	case "empirical":
 		values, err := l.chances()
 		if err != nil {
-			return 1 // unreachable: check has read them
+			return 1 // unreachable: checkLength has read them
 		}
 		u := rng.Float64() * values[len(values)-1].sum
 		k, _ := slices.BinarySearchFunc(values, u, func(c chance, u float64) int { return cmp.Compare(c.sum, u) })
@@ -293,7 +295,7 @@ func (l *specLength) chances() ([]chance, error) {
 	for _, n := range slices.Sorted(maps.Keys(weights)) {
 		if v := weights[n]; v > 0 {
 			sum += v
-			out = append(out, chance{n, sum})
+			out = append(out, chance{tokens: n, sum: sum})
 		}
 	}
 	if len(out) == 0 {

@@ -39,11 +39,13 @@ type Traffic struct {
 	RateRPS         float64
 	Requests        int
 	Seed            uint64
-	Longest         int64 // largest number of tokens of a request, 3/4 for the prompt and 1/4 for the output; 0: no limit
+	// Longest is the largest number of tokens of a request; 0: no limit. The prompt is cut at 3/4 of it
+	// and the output at 1/4, so that every request fits.
+	Longest int64
 }
 
-// Squared coefficients of variation of the lengths in chat recordings, and the number of requests of
-// a burst, with which a capacity is measured.
+// Squared coefficients of variation of the lengths, of the size that chat recordings have, and the
+// number of requests of a burst, with which a capacity is measured.
 const (
 	chatPromptCV2 = 1
 	chatOutputCV2 = 0.5
@@ -75,12 +77,13 @@ const (
 // Draw returns the requests, and the mean and spread of the lengths that were drawn.
 func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 	requests := make([]sim.Request, t.Requests)
-	var clock float64
-	var sumPrompt, sumPrompt2, sumOutput, sumOutput2 float64
+	var clockUs float64
+	var sumPrompt, sumPrompt2, sumOutput, sumOutput2 float64 // of the lengths and of their squares
 	for i := range requests {
-		clock -= 1e6 / t.RateRPS * math.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap))
+		// -log(1 - u) is an exponential gap in units of its mean, 1/rate.
+		clockUs -= 1e6 / t.RateRPS * math.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap))
 		r := &requests[i]
-		r.ArrivalUs = sim.ToUs(math.Floor(clock))
+		r.ArrivalUs = sim.ToUs(math.Floor(clockUs))
 		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2,
 			stat.Draw(t.Seed, uint64(i), drawPrompt))
 		r.OutputTokens = lengthOf(t.Output, t.Shape.Output, t.Shape.OutputCV2, stat.Draw(t.Seed, uint64(i), drawOutput))

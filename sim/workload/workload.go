@@ -23,7 +23,7 @@ type Workload struct {
 	// BaseNs is the monotonic stamp of simulated time 0 (extracted runs): us =
 	// ceil((ns - BaseNs)/1000).
 	BaseNs int64
-	// Rows[i] is the row of the extracted run behind Requests[i].
+	// Rows[i] is the row of trace.Run.Requests behind Requests[i] (extracted runs).
 	Rows []int
 	// Notes are findings about what was assumed or omitted.
 	Notes []trace.Finding
@@ -31,7 +31,8 @@ type Workload struct {
 	rounds []round // of sessions, by request; nil: the format has none
 }
 
-// Us converts a monotonic stamp to simulated time, rounded up.
+// Us converts a monotonic stamp to simulated time. It rounds up, so that no event is before the one
+// that caused it.
 func (w *Workload) Us(ns int64) int64 { return ceilDiv(ns-w.BaseNs, 1000) }
 
 // ceilDiv returns a/b rounded up, for b > 0.
@@ -50,7 +51,8 @@ const (
 	codeBadWorkload   trace.Code = "bad_workload"
 )
 
-// Scale multiplies all arrival rates of open-loop requests by factor.
+// Scale multiplies all arrival rates of open-loop requests by factor, so it divides arrivals and the
+// times of aborts by it. No abort comes before its request.
 func (w *Workload) Scale(factor float64) {
 	for i := range w.Requests {
 		q := &w.Requests[i]
