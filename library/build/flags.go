@@ -36,7 +36,7 @@ type served struct {
 var flagColumns = []string{"id", "tp", "dp", "expert_parallel", "max_num_seqs", "max_num_batched_tokens",
 	"gpu_memory_utilization", "further_vllm_keys"}
 
-// readFlags returns what the servers of points ran, by the point's id. Code: bad_points.
+// readFlags returns what the servers of points ran, by the point's id, from a CSV file. Code: bad_points.
 func readFlags(path string) (map[string]*served, result.Input, error) {
 	data, err := files.ReadAll(path)
 	if err != nil {
@@ -107,7 +107,7 @@ func badFlags(path string, line int64, format string, args ...any) error {
 		WithHint("the columns are " + strings.Join(flagColumns, ","))
 }
 
-// apply sets the deployment and the model's cache to what ran.
+// apply sets the deployment, and the dtype of the KV cache in its layers m, to what ran.
 func (s *served) apply(d *deploy.Deployment, m *model.Decoder) error {
 	d.TP = s.TP
 	d.DP = s.DP
@@ -143,7 +143,8 @@ func (s *served) apply(d *deploy.Deployment, m *model.Decoder) error {
 	return nil
 }
 
-// shown returns the flags that change kernels or graphs, in the form of `vllm serve`.
+// shown returns the flags that change kernels or graphs: three in the form of `vllm serve`, and two words of
+// compilation_config.
 func (s *served) shown() (flags []string) {
 	if s == nil {
 		return nil

@@ -132,8 +132,17 @@ func forwardPasses(src export.Source, opt export.Options) (*export.Output, error
 		return nil, err
 	}
 	sum := sha256.Sum256(data)
-	meta, err := result.Marshal(fpmMetadata{"aic_fpm_forward_perf", 6, "iteration_totals_balanced_v1", "dynamo_native_single_sample_v1",
-		system, "vllm", release, hex.EncodeToString(sum[:]), len(rows)})
+	meta, err := result.Marshal(fpmMetadata{
+		Schema:      "aic_fpm_forward_perf",
+		Version:     6,
+		Coordinates: "iteration_totals_balanced_v1",
+		Policy:      "dynamo_native_single_sample_v1",
+		System:      system,
+		Backend:     "vllm",
+		Release:     release,
+		SHA256:      hex.EncodeToString(sum[:]),
+		Rows:        len(rows),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -183,7 +192,7 @@ func fpmRows(c *result.FitConfig, timer export.StepTimer, system, release string
 	if m.BytesPerKV < 2 {
 		kvName = fp8
 	}
-	gemm, experts := "", ""
+	gemm, experts := "", "" // dtypes of the first linear layer and of the experts, in AIConfigurator's words
 	for _, l := range cmp.Or(m.Decoder, m.Layers()).Layers {
 		if l.Mixer != nil && gemm == "" {
 			gemm = library.DTypeOf(&l.Mixer.Linears[0].Quant)
@@ -193,7 +202,7 @@ func fpmRows(c *result.FitConfig, timer export.StepTimer, system, release string
 			experts = library.DTypeOf(&l.FFN.Linears[i].Quant)
 		}
 	}
-	row := fpmRow{
+	row := fpmRow{ // what all rows of the configuration have in common
 		CellID:     fpmPrefix + c.Key,
 		Model:      m.ID,
 		System:     system,
@@ -240,7 +249,7 @@ func fpmRows(c *result.FitConfig, timer export.StepTimer, system, release string
 		out = append(out, row)
 		return nil
 	}
-	tokens := blocks * e.BlockSize
+	tokens := blocks * e.BlockSize                                   // room in the KV cache
 	for requests := int64(1); requests <= e.MaxNumSeqs; requests++ { // all: between batches the reader goes by its own roofline
 		for _, context := range append([]int64{1}, fpmGrid(1024, tokens)...) {
 			if err := add("decode", requests, 0, context); err != nil {
@@ -253,7 +262,7 @@ func fpmRows(c *result.FitConfig, timer export.StepTimer, system, release string
 		return nil, err
 	}
 	longest := d.LongestSequence().Or(tokens)
-	for _, requests := range fpmGrid(1, e.MaxNumBatchedTokens/16) {
+	for _, requests := range fpmGrid(1, e.MaxNumBatchedTokens/16) { // prompts of 16 tokens and more fill a pass
 		contexts := append([]int64{0}, fpmGrid(64, min(tokens, requests*longest))...)
 		for _, promptTokens := range prompts {
 			for _, context := range contexts {
@@ -274,7 +283,8 @@ func fpmRows(c *result.FitConfig, timer export.StepTimer, system, release string
 const straight = 0.003
 
 // refinedGrid returns the grid with prompt lengths added where the time of one prompt is not
-// linear, which is where arithmetic becomes slower than reading memory.
+// linear, which is where arithmetic becomes slower than reading memory: intervals are halved until their
+// middle is within straight of the line between their ends, or they have at most 3 tokens.
 func refinedGrid(t export.StepTimer, grid []int64) ([]int64, error) {
 	var failed error
 	us := func(tokens int64) float64 {

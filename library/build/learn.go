@@ -21,24 +21,24 @@ import (
 // correction has the values of the parameters: those of library.Parameters that all GPUs share, then
 // those of library.ByGPU for each GPU.
 type correction struct {
-	GPUs       []string // datasheet names, sorted
-	Theta      []float64
-	Covariance []float64 // len(Theta)^2, row-major; nil: the prior's
+	GPUs       []string  // datasheet names, sorted
+	Theta      []float64 // the shared parameters, then len(library.ByGPU) ones of each GPU
+	Covariance []float64 // of Theta, len(Theta)^2, row-major; nil: the prior's
 }
 
 const (
 	numCommon = library.NumStep + 1 // parameters that GPUs share: those of a step, and the overhead
 
-	// Standard deviations of the log of a measured time, about what its group or run has in common. A step
-	// cycle has the smallest, because no load generator is part of it.
+	// Standard deviations that are assumed of the log of a measured time. A step cycle (the time from one step to the
+	// next) has the smallest, because no load generator is part of it.
 	tpotSD  = 0.05
 	ttftSD  = 0.30
 	cycleSD = 0.025
 
-	ttftCount  = 4   // how many points the TTFTs of a group count as: they share a load generator that is not stated
-	cycleCount = 15  // how many points the step cycles of a run count as
-	huberSD    = 2.0 // standard deviations from which a residual counts linearly
-	passes     = 8   // of Gauss-Newton
+	ttftCount  = 4   // as how many independent points the TTFTs of a family count: they share a load generator that is not stated
+	cycleCount = 15  // as how many points the step cycles of a run count, however many there are
+	huberSD    = 2.0 // standard deviations beyond which a residual counts in proportion to its size, not its square
+	passes     = 8   // steps of Gauss-Newton, after which the parameters no longer move
 )
 
 // newCorrection returns the prior means.
@@ -75,7 +75,7 @@ func (c *correction) gpuIndex(gpu string) int {
 	return numCommon + i*len(library.ByGPU)
 }
 
-// stepIndex returns the index in a step of the parameter that ByGPU has at i.
+// stepIndex returns the index in library.Parameters of the parameter that library.ByGPU has at i.
 func stepIndex(i int) int {
 	return slices.IndexFunc(library.Parameters[:], func(p library.Parameter) bool { return p.Name == library.ByGPU[i].Name })
 }
@@ -92,8 +92,9 @@ func (c *correction) stepValuesOn(gpu string) (out [library.NumStep]float64) {
 	return out
 }
 
-// derivativesOf returns derivatives by a step's parameters, followed by that by the overhead, in
-// the order of Theta, with 0 for other parameters.
+// derivativesOf returns the derivatives of a time on a GPU by all of Theta, from its derivatives by a step's
+// parameters and, if it has one, by the overhead (by). A GPU's own parameter is added to the shared one, so both
+// have the same derivative; those of other GPUs are 0.
 func (c *correction) derivativesOf(gpu string, by []float64) []float64 {
 	out := make([]float64, len(c.Theta))
 	copy(out, by)
@@ -108,9 +109,10 @@ func (c *correction) derivativesOf(gpu string, by []float64) []float64 {
 // evidence is one measured number: the error of its prediction, and how that changes with each
 // parameter.
 type evidence struct {
-	log        float64   // log predicted - log measured
-	by         []float64 // its derivatives
-	sd, weight float64
+	log    float64   // log predicted - log measured
+	by     []float64 // the derivatives of log, in the order of Theta
+	sd     float64   // standard deviation of log that is expected
+	weight float64   // as how many measurements it counts
 }
 
 // simulated returns the simulated means of a load under the correction, with derivatives if
@@ -132,8 +134,8 @@ func (c *correction) configOf(l *load) sim.Config {
 	return cfg
 }
 
-// relativeEvidence returns the evidence of one prediction whose derivatives by are in the order of
-// Theta.
+// relativeEvidence returns the evidence of one predicted time and its derivatives in the order of Theta:
+// dividing them by the prediction gives those of its log.
 func relativeEvidence(predicted, measured float64, by []float64, sd, weight float64) evidence {
 	e := evidence{log: math.Log(predicted / measured), by: slices.Clone(by), sd: sd, weight: weight}
 	for k := range e.by {
@@ -146,7 +148,7 @@ func relativeEvidence(predicted, measured float64, by []float64, sd, weight floa
 // simulated under. Means under other parameters are extrapolated linearly.
 type means struct {
 	*sim.Means
-	at []float64
+	at []float64 // Theta
 }
 
 // simulateAll returns the means of every load, simulated under the corrections of its GPU, with
@@ -188,8 +190,8 @@ func (m *means) meansUnder(c *correction, by []float64) float64 {
 	return sum
 }
 
-// evidenceOf returns the evidence in all measurements: TPOT and TTFT of each load, then the step
-// cycles.
+// evidenceOf returns the evidence in all measurements, predicted under c: TPOT and TTFT of each load, then
+// the step cycles. of has the simulated means of each load, from which they are extrapolated.
 func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []evidence {
 	var out []evidence
 	for _, l := range ls {
@@ -197,7 +199,7 @@ func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []
 		gpu := l.dep.Hardware.Name
 		tpotBy := c.derivativesOf(gpu, m.TPOTBy[:library.NumStep+1])
 		ttftBy := c.derivativesOf(gpu, m.TTFTBy[:library.NumStep+1])
-		if l.inProcess {
+		if l.inProcess { // simulated without the overhead
 			tpotBy[numCommon-1] = 0
 			ttftBy[numCommon-1] = 0
 		}
@@ -224,8 +226,8 @@ func (y *cycles) timeOf(i int, theta *[library.NumStep]float64) (us float64, x [
 	return us, x
 }
 
-// leastTTFT: a linear extrapolation may not make a TTFT smaller than the measured one divided by
-// this.
+// leastTTFT is by how many times a linear extrapolation may make a TTFT smaller than the measured one: it
+// could otherwise reach 0, which has no log.
 const leastTTFT = 20
 
 // fitCorrection returns a correction fitted to simulated loads and cycles, by Gauss-Newton on the
@@ -251,11 +253,12 @@ func gpusOf(ls []*load, ys []*cycles) []string {
 }
 
 // gaussNewtonStep moves the parameters by one Gauss-Newton step under the prior, with Huber's
-// weights. Parameters stay at or above their least value.
+// weights, for the least sum of squares of (log/sd), each times its weight, and of the parameters' distances
+// from their priors. Parameters stay at or above their least value.
 func (c *correction) gaussNewtonStep(es []evidence) {
 	numParameters := len(c.Theta)
-	normal := make([]float64, numParameters*numParameters)
-	right := make([]float64, numParameters)
+	normal := make([]float64, numParameters*numParameters) // matrix of the normal equations, row-major
+	right := make([]float64, numParameters)                // their right side
 	// The priors, as evidence on each parameter.
 	for k := range numParameters {
 		p := c.prior(k)
@@ -279,14 +282,15 @@ func (c *correction) gaussNewtonStep(es []evidence) {
 	c.solve(normal, right)
 }
 
-// solve moves the parameters by the solution of the normal equations. A parameter that would fall
-// below its least value is fixed there, and the others are solved again.
+// solve moves the parameters by the solution of the normal equations a x = rhs. A parameter that would fall
+// below its least value is held there, which fixes its move, and the others are solved again.
 func (c *correction) solve(a, rhs []float64) {
 	n := len(rhs)
 	held := make([]bool, n)
 	for {
 		matrix := slices.Clone(a)
 		moves := slices.Clone(rhs)
+		// Take the known moves of held parameters out of the equations of the others.
 		for k := range n {
 			if !held[k] {
 				continue
@@ -302,7 +306,6 @@ func (c *correction) solve(a, rhs []float64) {
 		}
 		stat.Cholesky(matrix, n)
 		stat.CholeskySolve(matrix, n, moves)
-		// A parameter below its least value is held there, and the rest is solved again.
 		again := false
 		for k := range n {
 			if !held[k] && c.Theta[k]+moves[k] < c.prior(k).AtLeast {
@@ -400,8 +403,8 @@ func perShare(js []judged, without string) library.Intervals {
 	}
 }
 
-// leaveOut predicts every family of points with a correction that was fitted without it. The loads
-// of always are in every fit.
+// leaveOut returns predictions of all points, each family by a correction that was fitted without it. The loads
+// of always, and the cycles ys, are in every fit.
 func leaveOut(
 	ctx context.Context,
 	from *correction,
@@ -444,9 +447,10 @@ type Sources struct {
 
 // Measured has the measurements of real servers.
 type Measured struct {
-	points, served []*load
-	cycles         []*cycles
-	Inputs         []result.Input
+	points []*load   // means of load levels, from files of points
+	served []*load   // recorded runs whose requests have times, but whose steps have none
+	cycles []*cycles // recorded runs whose steps have times
+	Inputs []result.Input
 }
 
 // Read returns the measurements from which corrections are learned, read from the files in src: means
@@ -542,7 +546,7 @@ func widestOf(judged []library.Judged) (out library.Intervals) {
 // judgementOf returns what the predictions of a family show that was held out of the fit.
 func judgementOf(family string, js []judged) library.Judged {
 	judgement := library.Judged{Family: family, Points: len(js)}
-	var tpot, ttft, e2e, throughput []float64
+	var tpot, ttft, e2e, throughput []float64 // errors
 	var models, flags []string
 	for _, j := range js {
 		measuredPoint := j.point
@@ -579,7 +583,7 @@ func judgementOf(family string, js []judged) library.Judged {
 }
 
 // interval90 returns a bound that nine in ten errors of further measurements stay within: the
-// conformal quantile of the given errors.
+// conformal quantile of n given errors, that of 0.9 (n+1)/n (spec#library-step).
 func interval90(errors []float64) float64 {
 	n := float64(len(errors))
 	return stat.Quantile(stat.Sorted(errors), min(1, 0.9*(n+1)/n))

@@ -25,13 +25,13 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// columns has the columns of one Parquet file.
+// columns has the columns of one Parquet file, by name.
 type columns struct {
-	n     int
-	names []string // of ints and texts, as in the file
-	ints  map[string][]int64
-	texts map[string][]string
-	nums  map[string][]float64
+	n     int                  // rows
+	names []string             // of ints and texts, which may be keys, in the order of the file
+	ints  map[string][]int64   // keys and sizes
+	texts map[string][]string  // keys
+	nums  map[string][]float64 // times
 }
 
 // readColumns returns the columns of text, int64 and double of a whole Parquet file. The Parquet
@@ -88,7 +88,8 @@ func damagedFile(path string, err error) error {
 // same returns v.
 func same[T any](v T) T { return v }
 
-// column reads one column of all row groups into dst. R is the reader of the column's physical type, P its value.
+// column reads the column at an index, of n values in all row groups, into dst under its name. R is the reader of the
+// column's physical type, P its value, which conv converts.
 func column[R file.ColumnChunkReader, P, V any](
 	path string,
 	rd *file.Reader,
@@ -107,14 +108,14 @@ func column[R file.ColumnChunkReader, P, V any](
 			return damagedFile(path, err)
 		}
 		for r := chunk.(R); r.HasNext(); {
-			n, got, err := read(r, int64(len(page)), page, defs, nil)
+			levels, got, err := read(r, int64(len(page)), page, defs, nil)
 			if err != nil {
 				return damagedFile(path, err)
 			}
-			if int64(got) != n {
+			if int64(got) != levels { // a null has a level and no value
 				return trace.Errorf(library.BadTable, "%s: column %q: got an empty value after row %d, want none", path, name, len(values)+got)
 			}
-			if n == 0 {
+			if levels == 0 { // a damaged chunk may claim more and have none
 				break
 			}
 			for _, v := range page[:got] {
@@ -132,18 +133,23 @@ func column[R file.ColumnChunkReader, P, V any](
 // sizes are the columns that may be a table's size: the first with more than one value is.
 var sizes = []string{"m", "seq_len", "num_tokens", "num_token", "message_size", "isl", "step"}
 
-// unused are columns that no lookup asks for.
+// unused are columns that no lookup asks for; op_name counts where it has several values.
 var unused = []string{"framework", "device", "architecture", "op_name"}
 
-// times are the columns of times, with the us of one unit. A file with several of them makes a
-// table of each.
+// times are the columns of times. A file with several of them makes a table of each.
 var times = []struct {
-	column, suffix string
-	us             float64
-}{{"latency", "", 1e3}, {"dispatch_avg_t_us", "_dispatch", 1}, {"combine_avg_t_us", "_combine", 1},
-	{"dispatch_transmit_us", "_dispatch", 1}, {"combine_transmit_us", "_combine", 1}}
+	column string
+	suffix string  // of the table's name
+	us     float64 // of one unit
+}{
+	{column: "latency", us: 1e3},
+	{column: "dispatch_avg_t_us", suffix: "_dispatch", us: 1},
+	{column: "combine_avg_t_us", suffix: "_combine", us: 1},
+	{column: "dispatch_transmit_us", suffix: "_dispatch", us: 1},
+	{column: "combine_transmit_us", suffix: "_combine", us: 1},
+}
 
-// tablesOf returns the tables of one file: every row, by key and size.
+// tablesOf returns the tables of one file: every row, by key and size. rel is the path below the systems folder.
 func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 	columns, err := readColumns(path, data)
 	if err != nil {
@@ -153,8 +159,8 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 	name := strings.TrimSuffix(strings.TrimSuffix(filepath.Base(path), ".parquet"), "_perf")
 	var out []*library.Table
 	for _, t := range times {
-		ms := columns.nums[t.column]
-		if ms == nil {
+		values := columns.nums[t.column] // in t.us
+		if values == nil {
 			continue
 		}
 		table := &library.Table{
@@ -165,11 +171,11 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 			SourceBytes: in.Bytes,
 			Rows:        columns.n,
 		}
-		values, err := columns.keys(table, path)
+		keys, err := columns.keys(table, path)
 		if err != nil {
 			return nil, err
 		}
-		for i, v := range ms {
+		for i, v := range values {
 			if !(v >= 0 && v*t.us < 1e9) {
 				return nil, trace.Errorf(library.BadTable, "%s: row %d: %s: got %g, want a time of 0 to 1e9 us", path, i+1, t.column, v)
 			}
@@ -178,17 +184,19 @@ func tablesOf(path, rel string, data []byte) ([]*library.Table, error) {
 		for i := range order {
 			order[i] = i
 		}
-		stat.SortStable(order, func(a, b int) int { return slices.Compare(values[a], values[b]) })
-		width := len(table.Columns) - 1
+		stat.SortStable(order, func(a, b int) int { return slices.Compare(keys[a], keys[b]) })
+		// Rows of one key follow each other now, by ascending size, and become one series.
+		width := len(table.Columns) - 1 // of a key without its size
 		for _, i := range order {
+			key, size := keys[i][:width], keys[i][width]
 			n := len(table.Series)
-			if n == 0 || !slices.Equal(table.Series[n-1].Key, values[i][:width]) {
-				table.Series = append(table.Series, library.Series{Key: values[i][:width]})
+			if n == 0 || !slices.Equal(table.Series[n-1].Key, key) {
+				table.Series = append(table.Series, library.Series{Key: key})
 				n++
 			}
 			last := &table.Series[n-1]
-			last.X = append(last.X, values[i][width])
-			last.Q = append(last.Q, library.Quantized(ms[i]*t.us))
+			last.X = append(last.X, size)
+			last.Q = append(last.Q, library.Quantized(values[i]*t.us))
 		}
 		out = append(out, table)
 	}
@@ -219,7 +227,7 @@ func (c *columns) keys(t *library.Table, path string) ([][]int64, error) {
 		switch {
 		case name == size:
 			return true
-		case size == "seq_len" && name == "num_tokens":
+		case size == "seq_len" && name == "num_tokens": // follows from it
 			return true
 		case name == "op_name" && len(ops) >= 2:
 			return false
@@ -274,17 +282,18 @@ func packTables(ctx context.Context, g *library.GPU, dir string, workers int) er
 	if err != nil {
 		return err
 	}
-	newest := map[string]string{} // by family, framework and file
+	// Of the versions of a table only the newest stays.
+	versionOf := func(path string) string { return filepath.Base(filepath.Dir(path)) }
+	tableOf := func(path string) string { // its family, framework and file
+		return filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.Base(path))
+	}
+	newest := map[string]string{} // path by table
 	for _, path := range paths {
-		version := filepath.Dir(path)
-		key := filepath.Join(filepath.Dir(version), filepath.Base(path))
-		if old := newest[key]; old == "" || compareVersions(filepath.Base(version), filepath.Base(filepath.Dir(old))) > 0 {
-			newest[key] = path
+		if old := newest[tableOf(path)]; old == "" || compareVersions(versionOf(path), versionOf(old)) > 0 {
+			newest[tableOf(path)] = path
 		}
 	}
-	paths = slices.DeleteFunc(paths, func(path string) bool {
-		return newest[filepath.Join(filepath.Dir(filepath.Dir(path)), filepath.Base(path))] != path
-	})
+	paths = slices.DeleteFunc(paths, func(path string) bool { return newest[tableOf(path)] != path })
 	tables := make([][]*library.Table, len(paths))
 	if err := par.Try(ctx, workers, len(paths), func(i int) error {
 		data, err := files.ReadAll(paths[i])

@@ -29,11 +29,17 @@ import (
 
 // point is one measured load level of a named server.
 type point struct {
-	requestfit.Level
-	id, model, system, weights, measured string
-	tp, ep                               int64
-	served                               *served // what ran; nil: unknown, and the labels are taken
-	otherTTFTMs, otherTPOTMs             float64 // what AIConfigurator predicts; NaN where it refuses
+	requestfit.Level // the load, and its measured means
+	id               string
+	model            string  // Hugging Face name
+	system           string  // GPU
+	weights          string  // their quantization, as the point's label has it
+	measured         string  // date; "": not stated
+	tp               int64   // tensor-parallel ranks
+	ep               int64   // ranks over which whole experts are spread; 1: experts are divided
+	served           *served // what ran; nil: unknown, and the labels are taken
+
+	otherTTFTMs, otherTPOTMs float64 // what AIConfigurator predicts; NaN where it refuses
 }
 
 // pointColumns are those a file of points must have.
@@ -62,7 +68,7 @@ func readPoints(path string, flags map[string]*served) ([]*point, result.Input, 
 		}
 	}
 	var out []*point
-	dated := map[string]bool{}
+	dated := map[string]bool{} // by model: whether any of its points states a date
 	for i, row := range list[1:] {
 		p, err := pointRow(path, int64(i+2), list[0], row)
 		if err != nil {
@@ -81,8 +87,10 @@ func readPoints(path string, flags map[string]*served) ([]*point, result.Input, 
 			out = append(out, p)
 		}
 	}
+	// Points with a date are of the public benchmark that draws lengths (see load), and so are the others of their
+	// models.
 	for _, p := range out {
-		if dated[p.model] { // of the public benchmark that draws lengths
+		if dated[p.model] {
 			p.measured = cmp.Or(p.measured, "undated")
 		}
 	}
@@ -153,8 +161,9 @@ func pointRow(path string, line int64, header, row []string) (*point, error) {
 		p.ep = p.tp
 	}
 	if optional("attention_dp") > 1 {
+		// The server ran tensor parallelism with whole experts; AIConfigurator predicted what the label states.
 		p.otherTTFTMs = math.NaN()
-		p.otherTPOTMs = math.NaN() // measured with whole experts per GPU and tensor parallelism
+		p.otherTPOTMs = math.NaN()
 	}
 	return p, failed
 }
@@ -162,17 +171,19 @@ func pointRow(path string, line int64, header, row []string) (*point, error) {
 // load is a load on a real server, which is simulated, with the measured latencies. It comes from a
 // measured point, or from a recorded run whose requests have times but whose steps have none.
 type load struct {
-	name, group, family string // group: as printed; family: points that are held out together
-	dep                 *deploy.Deployment
-	step                *library.Step
-	kvBlocks            int64
-	reqs                []sim.Request
-	ttftMs, tpotMs      float64 // means over requests
-	tpotWeight          float64 // what the two count as, in points
-	ttftWeight          float64
-	point               *point    // nil: a run
-	inProcess           bool      // the client runs in the server's process: TTFT has no front end
-	ttfts, tpots        []float64 // ms of each request, where they are known
+	name           string
+	group          string // as printed
+	family         string // model, weights and GPU: points that are held out together
+	dep            *deploy.Deployment
+	step           *library.Step
+	kvBlocks       int64
+	reqs           []sim.Request
+	ttftMs, tpotMs float64   // measured means over requests
+	tpotWeight     float64   // as how many points tpotMs counts in a fit
+	ttftWeight     float64   // as how many points ttftMs counts
+	point          *point    // nil: a run
+	inProcess      bool      // the client runs in the server's process: TTFT has no front end
+	ttfts, tpots   []float64 // ms of each request, where they are known
 }
 
 // servedCount is how many measured points a recorded run counts as.
@@ -258,7 +269,8 @@ var published = map[string]string{"meta-llama/Llama-3.1-70B": "meta-llama/Meta-L
 var pointWeights = map[string]model.Quant{"fp8": {Algorithm: "fp8", BytesPerWeight: 1, ActivationBits: 8},
 	"nvfp4": {Algorithm: "nvfp4", BytesPerWeight: 0.5625, ActivationBits: 4}}
 
-// decoder returns the model of a point: <models>/<org>--<name>_config.json.
+// decoder returns the model of a point, as layers and as a model: <models>/<org>--<name>_config.json. Quantized weights
+// that the point states replace those of an unquantized dense model.
 func (p *point) decoder(models string) (*model.Decoder, model.Model, error) {
 	name := cmp.Or(published[p.model], p.model)
 	d, err := model.ReadDecoderFile(filepath.Join(models, strings.ReplaceAll(name, "/", "--")+"_config.json"), model.Options{})
@@ -299,7 +311,7 @@ func loadsOf(src *Sources) ([]*load, []result.Input, error) {
 		}
 		ins = append(ins, in)
 	}
-	size := map[string]int{}
+	size := map[string]int{} // points of a family
 	for _, path := range src.Points {
 		points, in, err := readPoints(path, flags)
 		if err != nil {

@@ -22,8 +22,9 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// servedOf returns the load of a recorded run of stock spans; nil without spans. Spans count cached
-// tokens as prompt and do not identify contents; what all prompts share is stated of the run.
+// servedOf returns the load of a recorded run of stock spans (the request spans of unmodified vLLM); nil
+// without spans. Spans count cached tokens as prompt and do not identify contents; what all prompts share
+// is stated of the run.
 func servedOf(name string, run *trace.Run, d *deploy.Deployment) (*load, error) {
 	var list []*trace.Request
 	for i := range run.Requests {
@@ -125,7 +126,7 @@ const longWait = 2
 type cycles struct {
 	name, gpu string
 	us        []float64
-	x         [][library.NumStep]float64 // columns of kernels.Pricer
+	x         [][library.NumStep]float64 // library.Pricer.Columns of each step
 }
 
 // readRuns returns the runs in run folders, which it extracts. Runs with recorded steps become
@@ -172,7 +173,8 @@ func readRuns(ctx context.Context, dirs []string) (ys []*cycles, ls []*load, inp
 	return ys, ls, doc.Inputs, nil
 }
 
-// cyclesOf returns the cleaned rows of one run as cycles.
+// cyclesOf returns the rows of one run with step traces, cleaned as a fit cleans them, as cycles. Its vectorizer puts
+// library's features in the place of a fit's.
 func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error) {
 	steps, err := rows.Rebuild(run, d, features.V12)
 	if err != nil {
@@ -193,7 +195,7 @@ func cyclesOf(name string, run *trace.Run, d *deploy.Deployment) (*cycles, error
 			Tokens:        in.ScheduledTokens,
 			Sequences:     in.NumSampledSeqs,
 			Decodes:       in.NumDecodeReqs,
-			DecodeContext: in.DecodeContextTokens - in.NumDecodeReqs,
+			DecodeContext: in.DecodeContextTokens - in.NumDecodeReqs, // without the tokens that the step computes
 			Prefills:      in.NumPrefillReqs,
 			PrefillTokens: in.PrefillTokens,
 			PrefillPairs:  in.PrefillCausalWork,

@@ -34,13 +34,16 @@ type Load struct {
 // state and keep it there.
 type Stretch struct {
 	Requests    []sim.Request
-	from, until int     // of the measured requests, where they are consecutive
-	drawnExcess float64 // of arrivals of a workload that are drawn at a rate, over those of the rate, as a share of them
-	meanSpanS   float64 // mean over seeds from the first measured arrival to the last; 0: arrivals are not drawn at a rate
+	from, until int // the measured requests are those from index from to before until; 0 and 0 where they are not consecutive
+	// drawnExcess is by what share more requests of a workload arrived than its rate has, by the chance of the draw.
+	drawnExcess float64
+	// meanSpanS is the mean over seeds of the time from the first measured arrival to the last; 0: arrivals are not
+	// drawn at a rate.
+	meanSpanS float64
 }
 
-// AtMeanRate changes the times of arrivals so that the measured ones take exactly as long as on average: with
-// few requests their random number would decide more than the load does.
+// AtMeanRate scales the times of arrivals so that the measured ones take exactly as long as on average: with
+// few requests the chance of how many arrive would decide more than the load does.
 func (s *Stretch) AtMeanRate() {
 	if s.meanSpanS == 0 || s.until-s.from < 2 {
 		return
@@ -58,17 +61,17 @@ func (s *Stretch) AtMeanRate() {
 // are gamma-distributed with a coefficient of variation of 1/sqrt(servers). A closed loop and a workload
 // do not use servers.
 //
-// A closed loop has two requests of each client before the measured ones, and one and a half after them.
-// It starts its clients evenly over warmUpS seconds. Started together, the first requests of all clients
-// would wait for each other, and they would be the tenth with the largest TTFT. Benchmarks warm up for
-// the same reason.
+// A closed loop has two requests of each client before the measured ones, and one and a half after them,
+// so that all clients still send while the last measured request is answered. It starts its clients
+// evenly over warmUpS seconds. Started together, the first requests of all clients would wait for each
+// other, and they would be the tenth with the largest TTFT. Benchmarks warm up for the same reason.
 func (l *Load) Stretch(seed int64, measured int, warmUpS float64, servers int) (*Stretch, error) {
 	if l.IsWorkload() {
 		return l.drawWorkload(seed, measured, warmUpS)
 	}
 	before := 2 * l.Clients
 	after := l.Clients + l.Clients/2
-	if l.Clients == 0 {
+	if l.Clients == 0 { // arrivals of warmUpS seconds on both sides
 		before = int(math.Ceil(l.RateRPS * warmUpS))
 		after = before
 	}
@@ -101,7 +104,7 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, servers int) (
 // each client, sent together, or the arrivals of the first warmUpS seconds.
 func (l *Load) Start(seed int64, warmUpS float64) (*Stretch, error) {
 	if l.Clients > 0 {
-		warmUpS = 0
+		warmUpS = 0 // sent together
 	}
 	s, err := l.Stretch(seed, 1, warmUpS, 1)
 	if err != nil {
@@ -116,9 +119,14 @@ func (l *Load) Start(seed int64, warmUpS float64) (*Stretch, error) {
 	return s, nil
 }
 
-// IsRecording reports whether every seed has the same requests at the same times.
+// IsRecording reports whether every seed has the same requests at the same times: a workload with arrivals of its
+// own, which a rate only scales. Arrivals of sessions, and of a workload without any, are drawn at the rate.
 func (l *Load) IsRecording() bool {
-	return l.Workload != nil && l.Clients == 0 && !(l.RateRPS > 0 && (l.Workload.HasSessions() || lastArrivalUs(l.Workload.Requests) == 0))
+	if l.Workload == nil || l.Clients != 0 {
+		return false
+	}
+	isDrawn := l.RateRPS > 0 && (l.Workload.HasSessions() || lastArrivalUs(l.Workload.Requests) == 0)
+	return !isDrawn
 }
 
 // IsWorkload reports whether requests come from a workload and not from lengths.
@@ -152,7 +160,7 @@ func (l *Load) drawWorkload(seed int64, measured int, warmUpS float64) (*Stretch
 	l.markCached(own.Requests)
 	hasSessions := own.HasSessions()
 	excess := 0.0
-	spanS := float64(lastArrivalUs(own.Requests)) / 1e6
+	spanS := float64(lastArrivalUs(own.Requests)) / 1e6 // 0: the workload has no arrivals
 	if hasSessions {
 		own.CloseSessions(nil)
 	}
@@ -192,12 +200,12 @@ func lastArrivalUs(requests []sim.Request) int64 {
 	return last
 }
 
-// CountLonger returns the number of the workload's prompts that leave no room for a token within a
-// longest sequence.
-func (l *Load) CountLonger(tokens int64) int {
+// CountLonger returns the number of the workload's prompts that leave no room for an output token within
+// the longest sequence of the server (max_model_len).
+func (l *Load) CountLonger(longest int64) int {
 	n := 0
 	for i := range l.Workload.Requests {
-		if l.Workload.Requests[i].PromptTokens >= tokens {
+		if l.Workload.Requests[i].PromptTokens >= longest {
 			n++
 		}
 	}
@@ -213,12 +221,12 @@ func repeated(requests []sim.Request, n int) []sim.Request {
 		for i := range requests {
 			r := requests[i]
 			r.ID = fmt.Sprintf("%s+%d", r.ID, len(out))
-			if r.After > 0 {
+			if r.After > 0 { // the position, from 1, of the round before
 				r.After += first
 			}
 			r.Hashes = slices.Clone(r.Hashes)
 			for k := range r.Hashes {
-				r.Hashes[k] ^= uint64(first) << 40
+				r.Hashes[k] ^= uint64(first) << 40 // another prefix block than in any other copy
 			}
 			out = append(out, r)
 		}
@@ -238,7 +246,7 @@ func drawSessions(requests []sim.Request, rateRPS float64, seed int64) (excess f
 	}
 	rng := rand.New(rand.NewPCG(uint64(seed), arrivalStream))
 	rng.Shuffle(len(first), func(i, j int) { first[i], first[j] = first[j], first[i] })
-	perS := rateRPS * float64(len(first)) / float64(len(requests))
+	perS := rateRPS * float64(len(first)) / float64(len(requests)) // sessions
 	atS := 0.0
 	for _, i := range first {
 		atS += rng.ExpFloat64() / perS
@@ -263,7 +271,7 @@ func drawArrivals(requests []sim.Request, rateRPS float64, seed int64) (excess f
 // arrivalStream separates these random numbers from others of the same seed.
 const arrivalStream = 0xa771
 
-// markCached gives every prompt the cached share.
+// markCached states of every prompt that the load's CachedShare of it is in the prefix cache.
 func (l *Load) markCached(requests []sim.Request) {
 	if l.CachedShare == 0 {
 		return
@@ -293,7 +301,8 @@ func recordedStretch(requests []sim.Request, warmUpS float64) *Stretch {
 	return s
 }
 
-// markUnmeasured keeps the token gaps of warm-up and cool-down out of the distribution of gaps.
+// markUnmeasured marks the requests of warm-up and cool-down, which the simulator keeps out of its distribution of
+// token gaps and a Sample out of its latencies.
 func (s *Stretch) markUnmeasured() {
 	for i := range s.Requests {
 		s.Requests[i].Unmeasured = i < s.from || i >= s.until

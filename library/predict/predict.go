@@ -61,17 +61,17 @@ type Prediction struct {
 	RequestsInterval [2]float64 `json:"requests_per_sec_interval"`
 	TokensInterval   [2]float64 `json:"output_tokens_per_sec_per_gpu_interval"`
 	Saturated        bool       `json:"saturated"`                     // more is offered than the server can do
-	Met              *bool      `json:"met,omitempty"`                 // the targets, by the load that is asked
-	MetSurely        *bool      `json:"met_at_stated_error,omitempty"` // also at the upper end of the stated error
-	Missed           string     `json:"missed,omitempty"`              // which of them is not
+	Met              *bool      `json:"met,omitempty"`                 // whether the load that is asked meets the targets; nil: none asked
+	MetSurely        *bool      `json:"met_at_stated_error,omitempty"` // whether it also does with times longer by the stated error
+	Missed           string     `json:"missed,omitempty"`              // the first target that it misses
 	Bound            bool       `json:"upper_bound,omitempty"`         // no kernel tables: the datasheet's roofline, which no server reaches
 	Start            *Start     `json:"start,omitempty"`               // of an idle server, on request
 
-	KVTokens    int64           `json:"kv_cache_tokens"`     // of one engine
-	KVPeakShare float64         `json:"kv_cache_peak_share"` // in [0, 1]
-	LimitedBy   string          `json:"limited_by,omitempty"`
-	Shares      []Share         `json:"step_shares,omitempty"`
-	MaxLoad     *MaxLoad        `json:"max_load,omitempty"`
+	KVTokens    int64           `json:"kv_cache_tokens"`       // room in the cache of one engine
+	KVPeakShare float64         `json:"kv_cache_peak_share"`   // most blocks used at once over all, in [0, 1]
+	LimitedBy   string          `json:"limited_by,omitempty"`  // see limit
+	Shares      []Share         `json:"step_shares,omitempty"` // of step time, by kind of work
+	MaxLoad     *MaxLoad        `json:"max_load,omitempty"`    // nil: no targets asked
 	Warnings    []trace.Finding `json:"warnings,omitempty"`
 	Refused     string          `json:"refused,omitempty"` // why there is no answer
 	Hint        string          `json:"hint,omitempty"`
@@ -154,7 +154,7 @@ func (q *Question) Plan(ctx context.Context, batch []trace.Chunk) (*Prediction, 
 func checkBatch(d *deploy.Deployment, batch []trace.Chunk) error {
 	e := &d.Engine
 	var tokens, blocks int64
-	units := d.KVUnits()
+	units := d.KVUnits() // Block tokens of a context take Blocks blocks
 	for _, c := range batch {
 		tokens += c.New
 		context := c.Computed + c.New
@@ -329,15 +329,14 @@ func hintAtMemory(err error, d *deploy.Deployment, tokens int64) error {
 	return trace.Hinted(err, "take a GPU with more memory, or weights of fewer bits")
 }
 
-// How much is simulated: so many seeds, and of each so many measured requests, of arrivals those of a
-// quarter of a minute.
+// How much is simulated.
 const (
-	replications  = 4
-	leastOfLoop   = 100
-	leastArrivals = 400
-	mostArrivals  = 1250
-	arrivalsOfS   = 15
-	mostWarmUps   = 2 // how often a longer warm-up is tried
+	replications  = 4    // seeds
+	leastOfLoop   = 100  // measured requests of a closed loop, per seed; two of each client if that is more
+	arrivalsOfS   = 15   // seconds of arrivals that are measured, per seed, but
+	leastArrivals = 400  // at least so many requests, and
+	mostArrivals  = 1250 // at most so many
+	mostWarmUps   = 2    // how often a longer warm-up is tried
 )
 
 // simulateLoad simulates the load of the question and fills in the results.
@@ -369,6 +368,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 		if err != nil {
 			return err
 		}
+		// The first seed shows whether the server was warm; if not, it is repeated with a longer warm-up.
 		if needsS, isLonger := s.LongerWarmUp(warmUpS, idleS); isLonger && k == 0 && warmUps < mostWarmUps {
 			warmUpS = needsS
 			warmUps++
@@ -402,6 +402,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	if p.Step != nil {
 		p.TTFTParts = parts.ranged(p)
 	}
+	// A saturated server widens the stated error, so this comes before StatedError.
 	total := sim.Totals(engines)
 	if p.Saturated || total.Preemptions > 0 {
 		p.simulation.MarkSaturated()
@@ -414,6 +415,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	p.KVPeakShare = float64(total.PeakBlocks*p.simulation.Deployment.KVUnits().Blocks) / float64(p.options.KVBlocks)
 	p.Shares = breakdown.shares()
 	p.LimitedBy = p.limit(total)
+	// A decode step of as many requests as the mean step had, half way through their answers.
 	decodes := math.Max(1, math.Round(float64(tokens)/float64(max(1, total.Steps))))
 	p.DecodeStep = library.Batch{
 		Tokens:        decodes,
@@ -424,7 +426,8 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	return nil
 }
 
-// figuresOf returns the statistics of a metric; nil where a request got no answer.
+// figuresOf returns the statistics of a metric; nil where they are infinite because requests got no answer, or where
+// there are no values.
 func figuresOf(samples []*Sample, metric string) (out Figures) {
 	for _, f := range []struct {
 		quantile float64
@@ -453,7 +456,9 @@ func (p *Prediction) simulateStart(load *Load, warmUpS float64) error {
 	return nil
 }
 
-// limit returns the name of the resource because of which the load is not served faster.
+// limit returns for people the resource because of which the load is not served faster: the KV cache if requests were
+// preempted or waited beside a full one, else the batch if requests waited beside a full batch, else the arrivals if
+// the engine idled a tenth of the time; otherwise what the largest share of the steps is spent on.
 func (p *Prediction) limit(s *sim.Result) string {
 	busyShare := math.Min(1, float64(s.BusyUs)/float64(max(1, s.EndUs)))
 	switch {

@@ -45,6 +45,7 @@ const AssumedVersion = "0.24.0"
 func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	draft := deploy.NewDraft()
 	if q.Serve != "" {
+		// Arguments alone become a command line; a whole one (vllm serve, python -m ...api_server, docker run) stays.
 		line := strings.TrimPrefix(strings.TrimSpace(q.Serve), "serve ")
 		if !strings.Contains(line, "serve ") && !strings.Contains(line, "api_server") && !strings.Contains(line, " run ") {
 			line = "vllm serve " + line
@@ -63,6 +64,7 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	}
 	named, _ := draft.Get("model.id").(string)
 	name := cmp.Or(q.Model, named)
+	// What is stated in the arguments of vllm serve and as a setting must be the same.
 	for _, set := range append([]string{"model.id=" + name}, q.Set...) {
 		path, value, _ := strings.Cut(set, "=")
 		if given := draft.Get(path); given != nil && fmt.Sprint(given) != value {
@@ -119,7 +121,7 @@ func setModel(draft *deploy.Draft, name string) error {
 
 // Sweep returns one question for each combination of the axes in text, such as
 // "tp=1,2,4 concurrency=1..256"; a..b doubles from a to b. Axes: model, hardware, tp, ep,
-// concurrency, rate, input-len, output-len.
+// concurrency, rate, input-len, output-len. The last axis varies fastest.
 func (q Question) Sweep(text string) ([]Question, error) {
 	out := []Question{q}
 	for _, word := range strings.Fields(text) {
@@ -167,7 +169,7 @@ func axisValues(key, list string) ([]string, error) {
 // setAxis sets one axis of a sweep.
 func (q *Question) setAxis(key, value string) error {
 	n, err := strconv.ParseFloat(value, 64)
-	isValid := err == nil && n >= 1 && n == math.Trunc(n) && n <= 1<<30
+	isValid := err == nil && n >= 1 && n == math.Trunc(n) && n <= 1<<30 // a whole number; some axes differ
 	override := func(path string) { q.Set = append(slices.Clone(q.Set), path+"="+value) }
 	switch key {
 	case "model":

@@ -15,7 +15,7 @@ import (
 
 // Sample is what the measured requests of one simulation experienced, ms, each list in order of arrival.
 type Sample struct {
-	TTFT, TPOT, E2E []float64
+	TTFT, TPOT, E2E []float64       // of the requests that were answered; TPOT 0 for an answer of one token
 	gaps            *stat.Histogram // between tokens, us
 	lost            int             // measured requests that got no answer
 	ServedS         float64         // from the first measured answer to the last: the served interval
@@ -75,9 +75,9 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 	if len(arrivals) == 0 {
 		return
 	}
-	first := arrivals[0].At
+	first := arrivals[0].At // us
 	last := arrivals[len(arrivals)-1].At
-	firstLeft, lastLeft := math.Inf(1), math.Inf(-1)
+	firstLeft, lastLeft := math.Inf(1), math.Inf(-1) // when the first and the last measured answer ended, us
 	for i := range arrivals {
 		if left := arrivals[i].Left; !math.IsNaN(left) {
 			firstLeft = math.Min(firstLeft, left)
@@ -89,6 +89,7 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 	if s.meanSpanS > 0 {
 		m.excess = 1 - (last-first)/1e6/s.meanSpanS
 	}
+	// All requests count here, also those that are not measured: they are in the system at the same time.
 	for i := range requests {
 		r := &requests[i]
 		left := last
@@ -201,9 +202,10 @@ func ValueOf(samples []*Sample, of func(*Sample) float64) Value {
 
 // estimate is the mean of a statistic over replications.
 type estimate struct {
-	mean, half float64 // half of the 95 % interval
-	slope      float64 // of the statistic by the excess of arrivals
-	residual   float64 // standard deviation of one replication without excess
+	mean     float64
+	half     float64 // half width of the 95 % interval of the mean
+	slope    float64 // of the statistic by the excess of arrivals; 0 without a regression
+	residual float64 // standard deviation between replications that the excess does not explain
 }
 
 // estimateOf returns the mean of a statistic over replications, at no excess of arrivals where there
@@ -267,6 +269,7 @@ func (m *Sample) OfRecording(metric string, quantile float64) Value {
 	values := m.of(byPart)
 	var parts []float64
 	for k := range blocksOfRecording {
+		// The values of any metric, put into the place of TTFT, for the statistic of one list.
 		part := Sample{TTFT: values[k*len(values)/blocksOfRecording : (k+1)*len(values)/blocksOfRecording]}
 		parts = append(parts, part.Figure(TTFT, quantile))
 	}
@@ -289,8 +292,10 @@ func Widened(samples []*Sample, of func(*Sample) float64, requests int, widest f
 		measured += len(s.TTFT) + s.lost
 	}
 	perReplication := float64(measured) / float64(len(samples))
-	variance := (e.residual*e.residual*perReplication + e.slope*e.slope) / float64(requests) // of arrivals: 1/requests
-	own := e.half / normal95
+	// The variance of a repetition's statistic: that of one replication shrinks with the number of requests; that of
+	// the excess of Poisson arrivals, by which the slope acts, is 1/requests.
+	variance := (e.residual*e.residual*perReplication + e.slope*e.slope) / float64(requests)
+	own := e.half / normal95 // standard error of the mean itself
 	repeated := normal95 * math.Sqrt(variance+own*own)
 	half = math.Max(half, math.Min(repeated, widest/2*math.Abs(e.mean)))
 	return Value{Value: e.mean, Low: e.mean - half, High: e.mean + half}
@@ -299,7 +304,8 @@ func Widened(samples []*Sample, of func(*Sample) float64, requests int, widest f
 // normal95 is how many standard deviations 95 % of a normal distribution lie within.
 const normal95 = 1.96
 
-// Broken returns the first target that replications miss on average, as a short text; "": they meet all.
+// Broken returns the first target that replications miss on average, as a short text ("ttft p95", "goodput"); "": they
+// meet all. A server that is saturated in most replications misses any target.
 func Broken(samples []*Sample, t *Targets) string {
 	saturated := 0
 	for _, s := range samples {

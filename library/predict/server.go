@@ -37,11 +37,11 @@ func (p *Prediction) Engine(seed int64) (sim.Config, error) {
 	return cfg, err
 }
 
-// A warm-up lasts so many answers of an idle server, each under load somewhat longer.
+// A warm-up lasts as long as warmUpAnswers answers of an idle server, the mean of idleAnswers one after the other.
 const (
 	warmUpAnswers = 3
-	mostWarmUpS   = 300
 	idleAnswers   = 8
+	mostWarmUpS   = 300
 )
 
 // WarmUpS returns how long a load warms a server up before its requests are measured, in seconds.
@@ -64,8 +64,9 @@ func (p *Prediction) WarmUpS(load *Load, seed int64) (float64, error) {
 	return math.Min(mostWarmUpS, warmUpAnswers*stat.Mean(s.E2E)/1e3), nil
 }
 
-// A request under load takes longer than on an idle server. A warm-up shorter than this many of its answers is
-// repeated with so many, up to a limit of answers of the idle server: above capacity answers never stop growing.
+// A request under load takes longer than on an idle server. A warm-up shorter than leastWarmUp answers under load is
+// repeated with so many, up to mostWarmUp times that of WarmUpS (20 answers of the idle server): above capacity
+// answers never stop growing.
 const (
 	leastWarmUp = 2
 	mostWarmUp  = 20.0 / warmUpAnswers
@@ -82,7 +83,8 @@ func (m *Sample) LongerWarmUp(hadS, idleS float64) (needsS float64, isLonger boo
 	return needsS, needsS > hadS
 }
 
-// serve simulates a stretch on the one server. breakdown may be nil.
+// serve simulates a stretch on the one server, with a seed for the engine's own random numbers. breakdown, which also
+// records the steps' times by kind of work, may be nil.
 func (p *Prediction) serve(s *Stretch, seed int64, breakdown *stepBreakdown) (*Sample, *sim.Result, error) {
 	cfg, err := p.Engine(seed)
 	if err != nil {

@@ -54,21 +54,21 @@ func resourceOf(share string) string {
 type stepBreakdown struct {
 	sim.Model
 	step    *library.Step
-	scale   float64 // of all kernels on this GPU
-	prompts *stepParts
-	divides bool // this simulation's steps into kinds of work, too
-	us      [numShares]float64
-	steps   int
+	scale   float64            // the correction of all kernels on this GPU
+	prompts *stepParts         // the steps with prompts of the current simulation, for the parts of the TTFT
+	divides bool               // whether steps of the current simulation are divided into kinds of work
+	us      [numShares]float64 // sums over the divided steps, by kind of work
+	steps   int                // of all simulations so far
 }
 
 // sampleEvery is how many steps there are for each whose time is divided.
 const sampleEvery = 16
 
-// expertTokens is a number of tokens at which every expert has some, but reading its weights still
-// takes longer than computing them.
+// expertTokens is a number of tokens at which nearly every expert has some, but reading its weights still
+// takes longer than computing them: the time of experts there is taken as that of reading all weights.
 const expertTokens = 256
 
-// newStepBreakdown returns a model that adds up the times of the operators of a step.
+// newStepBreakdown returns a breakdown of the steps of a plan. The simulation sets the wrapped Model (see serve).
 func newStepBreakdown(step *library.Step, hardware string) *stepBreakdown {
 	return &stepBreakdown{step: step, scale: library.Learned().On(hardware)[library.ScaleGPU], prompts: newStepParts(step)}
 }
@@ -82,6 +82,7 @@ func (w *stepBreakdown) StepUs(b *sim.Batch) (float64, error) {
 	if w.steps%sampleEvery != 1 || err != nil || !w.divides {
 		return us, err
 	}
+	// Times by operator: of this batch, and of batches in which reading weights takes all the time.
 	oneToken := library.Batch{Tokens: 1, Sequences: 1}
 	someTokens := library.Batch{Tokens: expertTokens, Sequences: 1}
 	kernelUs := w.step.Us(&batch)
@@ -113,7 +114,7 @@ func (w *stepBreakdown) StepUs(b *sim.Batch) (float64, error) {
 			w.us[smallKernels] += opUs
 		}
 	}
-	w.us[hostWork] += math.Max(0, us-sum)
+	w.us[hostWork] += math.Max(0, us-sum) // the rest of the step
 	return us, nil
 }
 

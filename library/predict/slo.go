@@ -70,7 +70,8 @@ const probeRequests = 500
 
 // searchMaxLoad returns the highest load that meets the targets. It doubles the load until a target
 // is missed and then halves the interval, down to one client or 2 %. It varies clients, or the rate
-// if the question has one.
+// if the question has one. It starts at one client, or 1/64 of the rate, and ends at four times
+// max_num_seqs clients, or 16,384 times the rate, which no server reaches.
 func (p *Prediction) searchMaxLoad(load *Load, warmUpS float64, targets *Targets) (*MaxLoad, error) {
 	out := &MaxLoad{SLO: boundsOf(targets), Goodput: targets.Goodput}
 	try := func(amount float64) (meets bool, err error) {
@@ -92,9 +93,9 @@ func (p *Prediction) searchMaxLoad(load *Load, warmUpS float64, targets *Targets
 		out.TokensPerS = float64(s.Tokens) / s.ServedS / float64(p.GPUs)
 		return true, nil
 	}
-	lo := 0.0
-	hi := 1.0
-	leastStep := 1.0 // clients
+	lo := 0.0        // the highest load that met the targets
+	hi := 1.0        // the lowest load that did not, once the doubling ends
+	leastStep := 1.0 // clients; 0: of rates
 	if load.Clients == 0 {
 		hi = load.RateRPS / 64
 		leastStep = 0

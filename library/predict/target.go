@@ -59,7 +59,7 @@ const defaultQuantile = 0.9
 // request, and this share of requests has to meet all limits.
 func ParseTargets(text string) (Targets, error) {
 	var out Targets
-	figured := ""
+	figured := "" // the first limit with a figure
 	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
 		name, value, _ := strings.Cut(strings.ToLower(word), "=")
 		if name == "goodput" {

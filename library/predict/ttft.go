@@ -10,8 +10,8 @@ import (
 	"github.com/blis-train/blis-train/sim"
 )
 
-// TTFTPart is a part of the mean TTFT. Parts add up to it. The range is where nine in ten servers lie, as far as the
-// part's own evidence tells.
+// TTFTPart is a part of the mean TTFT. Parts add up to it, less those below half a microsecond. The range is where nine
+// in ten servers are expected to lie, from the error of that part alone.
 type TTFTPart struct {
 	Name   string  `json:"name"`
 	MeanMs float64 `json:"mean_ms"`
@@ -60,11 +60,13 @@ func (w *stepParts) addStep(id int64, b *library.Batch) {
 	}
 }
 
-// requestParts are sums over requests, us.
+// requestParts are sums over requests of the parts of their TTFT, us.
 type requestParts struct {
-	requests                 float64
-	frontUs, queueUs, waitUs float64
-	stepsUs                  [library.NumTimeParts]float64
+	requests float64                       // how many
+	frontUs  float64                       // front end
+	queueUs  float64                       // queueing
+	waitUs   float64                       // for the running step
+	stepsUs  [library.NumTimeParts]float64 // the steps of the prompt
 }
 
 // addRequests adds the parts of the TTFT of the stretch's measured requests.
@@ -77,7 +79,7 @@ func (w *stepParts) addRequests(s *Stretch, res *sim.Result, to *requestParts) {
 		r := &res.Requests[i]
 		ttftUs, ok := r.TTFTUs()
 		if s.Requests[i].Unmeasured || !ok || r.Preemptions > 0 || r.ScheduledStep < 1 {
-			continue
+			continue // not measured, not answered, or not computed in one run of steps
 		}
 		inStepsUs := 0.0
 		for k := r.ScheduledStep; k <= r.FirstStep; k++ {
@@ -101,7 +103,7 @@ func (r *requestParts) ranged(p *Prediction) (out []TTFTPart) {
 	if r.requests == 0 {
 		return nil
 	}
-	const z90 = 1.645 // of a normal distribution
+	const z90 = 1.645 // standard errors within which 90 % of a normal distribution lie
 	learned := library.Learned()
 	_, overheadSE := learned.Value(library.NumStep, p.Hardware)
 	_, launchSE := p.Step.LaunchUs(learned)
