@@ -45,7 +45,7 @@ var ownFrame = regexp.MustCompile(`(?m)^github\.com/blis-train/blis-train/(\S+)\
 // three.
 func (b *bug) where() []string {
 	stack := string(b.stack)
-	if _, below, found := strings.Cut(stack, "\npanic("); found {
+	if _, below, found := strings.Cut(stack, "\npanic("); found { // above are the frames of recovering
 		stack = below
 	}
 	var frames []string

@@ -135,11 +135,11 @@ func (con *console) showRefit(file string, doc *pipeline.RefitResult) error {
 type checkDoc struct {
 	SchemaVersion string         `json:"schema_version"`
 	File          result.Input   `json:"file"`
-	Against       *string        `json:"against"`
+	Against       *string        `json:"against"` // the path of --against; nil: not given
 	SpecVersion   string         `json:"spec_version"`
-	Compatible    bool           `json:"compatible"`
-	Replayable    bool           `json:"replayable"`
-	Gates         map[string]int `json:"gates"` // pass, fail, null
+	Compatible    bool           `json:"compatible"` // no mismatches
+	Replayable    bool           `json:"replayable"` // the file has an overhead, the delay before the engine, that a replay may add
+	Gates         map[string]int `json:"gates"`      // how many: pass, fail, null
 	// Purposes are the verdicts by purpose that the file states; empty if it was not validated.
 	Purposes   []coeff.PurposeVerdict `json:"purposes"`
 	Mismatches []trace.Finding        `json:"mismatches"`
@@ -165,6 +165,7 @@ func checkFile(con *console, file, against, data string) (*coeff.Set, error) {
 		doc.Against = &against
 	}
 	// Mismatches of the coefficients with the deployment, then with the files they were made from.
+	// beyond are warnings, such as batches larger than those recorded.
 	found, beyond, err := export.Check(set, d, vectorizer(set))
 	if err != nil {
 		return nil, err

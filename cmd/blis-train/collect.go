@@ -51,7 +51,8 @@ Example:
 // as run does.
 func runCollect(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	par.LeanHeap()
-	// stdout has only the ids of open tasks: shell loops end when there are none.
+	// stdout has only the ids of open tasks: shell loops end when there are none. Everything for people is printed on
+	// stderr.
 	con.text = con.err
 	con.outWidth = columns(con.err)
 	if c.NArg() != 1 {

@@ -72,7 +72,7 @@ func makeCommands(word string) []*cli.Command {
 	return all
 }
 
-// newCommand completes a command and returns it: it adds the flags of every command, the
+// newCommand completes a command and returns it: it adds the flags that every command has, the
 // environment variables, and the function run, which gets a console to write to. groups are the
 // groups of pipeline.yaml that the command reads.
 func newCommand(cmd *cli.Command, groups []group, run func(*cli.Context, *console) error) *cli.Command {

@@ -120,6 +120,7 @@ func isCompletion(args []string) bool {
 func completeWords(c *cli.Context) {
 	words := os.Args[:len(os.Args)-1] // without --generate-bash-completion
 	last := words[len(words)-1]
+	// The flag is the last word, or the one before it if its value has been begun.
 	for _, flag := range []string{last, words[max(0, len(words)-2)]} {
 		values := completedFlags[strings.TrimLeft(flag, "-")]
 		if !strings.HasPrefix(flag, "-") || values == nil || !hasFlag(c.Command, strings.TrimLeft(flag, "-")) {

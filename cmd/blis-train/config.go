@@ -60,8 +60,8 @@ const configName = "pipeline.yaml"
 // has some of them as flags; the others are keys of the file alone. An option that several stages
 // have under one name is one option of the command.
 type group struct {
-	name    string
-	options []cli.Flag
+	name    string     // in pipeline.yaml: extract, fit, ...
+	options []cli.Flag // all options of the stage, by which the stage reads them
 }
 
 // flagsOf returns the named options of groups, which a command adds to its flags.
@@ -134,7 +134,7 @@ func (con *console) readConfig(c *cli.Context, path string) error {
 }
 
 // applyGroup sets the options that the group name of the file at path has, and returns those it set
-// in the form of the command line.
+// in the form of the command line. What the command line sets stays.
 func (con *console) applyGroup(c *cli.Context, path, name string, keys map[string]yaml.Node) ([]string, error) {
 	var set []string
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -234,17 +234,18 @@ func workingConfig(con *console, inputs []string) (string, error) {
 	for _, input := range inputs {
 		st, err := os.Stat(input)
 		if err != nil {
-			continue // a glob or -, or for the command to complain about
+			continue // a glob, -, or a mistake that the command reports
 		}
 		if !st.IsDir() {
 			input = filepath.Dir(input)
 		}
-		holdsUs, err := isWithin(".", input)
+		containsWorkingFolder, err := isWithin(".", input)
 		if err != nil {
 			return "", err
 		}
-		if holdsUs && found != "" {
-			ignored[found], found = true, ""
+		if containsWorkingFolder && found != "" {
+			ignored[found] = true
+			found = ""
 		}
 		inSubfolders, err := filepath.Glob(filepath.Join(input, "*", configName))
 		if err != nil { // a folder whose name is no pattern
@@ -271,16 +272,21 @@ func isFile(path string) bool {
 
 // isWithin reports whether dir is parent or is below it. It resolves symbolic links.
 func isWithin(dir, parent string) (bool, error) {
-	var real [2]string
-	for i, p := range []string{dir, parent} {
-		abs, err := filepath.Abs(p)
+	realPath := func(path string) (string, error) {
+		abs, err := filepath.Abs(path)
 		if err != nil {
-			return false, err
+			return "", err
 		}
-		if real[i], err = filepath.EvalSymlinks(abs); err != nil {
-			return false, err
-		}
+		return filepath.EvalSymlinks(abs)
 	}
-	rel, err := filepath.Rel(real[1], real[0])
+	realDir, err := realPath(dir)
+	if err != nil {
+		return false, err
+	}
+	realParent, err := realPath(parent)
+	if err != nil {
+		return false, err
+	}
+	rel, err := filepath.Rel(realParent, realDir)
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, ".."+string(filepath.Separator)), nil
 }

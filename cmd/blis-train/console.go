@@ -46,13 +46,14 @@ type console struct {
 	groups   []group  // of pipeline.yaml that the command reads
 	settings settings // what pipeline.yaml sets
 
-	warned map[trace.Finding]bool // warnings printed
-	mu     sync.Mutex
-	last   map[string]time.Time
-	open   bool // a progress line is on the screen
+	mu     sync.Mutex             // of what follows, and of printing
+	warned map[trace.Finding]bool // warnings that were printed
+	last   map[string]time.Time   // when progress of a stage was last printed
+	open   bool                   // a progress line is on the screen
 }
 
-// outputFiles are flags with files that are written at the end of the work, and checked before it.
+// outputFiles are flags with files that are written at the end of the work. newConsole checks before the work that
+// they can be.
 var outputFiles = []string{"ledger", "junit", "save-gram", "emit-otlp"}
 
 // fullName returns the words of a command without the name of the program: "predictor fit".
@@ -175,10 +176,10 @@ func (con *console) progress() trace.Progress {
 // stages are what one call of a command reports progress of.
 type stages struct {
 	con     *console
-	started map[string]time.Time
+	started map[string]time.Time // by the name of the stage
 }
 
-// show prints how much of a stage is done.
+// show prints how much of a stage is done, in the given unit. A total of 0 is unknown.
 func (p *stages) show(stage string, done, total int64, unit string) {
 	con := p.con
 	con.mu.Lock()
@@ -194,14 +195,14 @@ func (p *stages) show(stage string, done, total int64, unit string) {
 		every = 80 * time.Millisecond
 	}
 	last, seen := con.last[stage]
-	if !con.tty && total > 0 && done >= total { // a log learns of the end of a stage by what follows
+	isDone := done == total
+	switch {
+	case !con.tty && total > 0 && done >= total: // the messages that follow show that the stage has ended
 		return
-	}
-	if !seen && !con.tty { // no line for a stage of less than two seconds
+	case !con.tty && !seen: // a stage of less than two seconds gets no line
 		con.last[stage] = now
 		return
-	}
-	if seen && now.Sub(last) < every && (done != total || !con.tty) {
+	case seen && now.Sub(last) < every && !(con.tty && isDone):
 		return
 	}
 	con.last[stage] = now
@@ -216,7 +217,7 @@ func (p *stages) show(stage string, done, total int64, unit string) {
 		con.moveCursor(clearLine)
 		fmt.Fprint(con.err, files.Line(msg))
 		con.open = true
-		if done == total {
+		if isDone {
 			con.clearBar()
 		}
 	default:
@@ -277,11 +278,11 @@ func amount(v float64, unit string) string {
 // stage goes on and writes its files. Control characters are escaped, because names come from
 // recordings.
 type output struct {
-	raw  io.Writer
+	raw  io.Writer // the stream
 	mu   sync.Mutex
-	text files.Writer
-	err  error
-	used bool
+	text files.Writer // writes to raw, with control characters escaped
+	err  error        // of the first write that failed
+	used bool         // something was written
 }
 
 // newOutput returns an output that writes to w.

@@ -78,7 +78,9 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	if errors.As(err, new(cli.ExitCoder)) { // the library's help command found no topic
+	if errors.As(err, new(cli.ExitCoder)) {
+		// The library's help command found no topic: "No help topic for 'x'. Did you mean y?", whose second sentence
+		// becomes the hint.
 		msg, near, _ := strings.Cut(strings.ToLower(err.Error()[:1])+err.Error()[1:], ". Did you mean ")
 		hint := "see blis-train help all"
 		if near != "" {
@@ -209,7 +211,7 @@ func hintOf(err error, command string) string {
 			return hint
 		}
 	}
-	if m := percentGiven.FindStringSubmatch(err.Error()); m != nil {
+	if m := percentGiven.FindStringSubmatch(err.Error()); m != nil { // 5 is 0.05, 95 is 0.95
 		return fmt.Sprintf("%s %% is 0.%s", m[1], ("0" + m[1])[len(m[1])-1:])
 	}
 	switch {

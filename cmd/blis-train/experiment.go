@@ -85,7 +85,7 @@ func showIsolation(con *console, d *cluster.Document) {
 	var rows []cells
 	for _, c := range d.Cells {
 		f := func(key string) *float64 { return c.Figures[key].Mean }
-		if c.Role != "frontier" {
+		if c.Role != "frontier" { // the points of a frontier are in the report only
 			no := ""
 			if c.PublishedNumber > 0 {
 				no = fmt.Sprint(c.PublishedNumber)

@@ -115,10 +115,10 @@ var codeText []byte
 // explained is one code as explain prints it.
 type explained struct {
 	Code    trace.Code `json:"code"`
-	Package string     `json:"package"`
-	Kind    string     `json:"kind" yaml:"kind"` // drop, warning, error, finding, tag or usage
+	Package string     `json:"package"`          // that prints it, or the place where a word is printed
+	Kind    string     `json:"kind" yaml:"kind"` // of codes: drop, warning, error, finding, tag or usage; else gate, reason, identity, word, feature
 	Meaning string     `json:"meaning" yaml:"meaning"`
-	Action  string     `json:"action" yaml:"action"`
+	Action  string     `json:"action" yaml:"action"` // what to do about it; "": nothing
 }
 
 // isUsage reports whether a code is that of a command that was called wrongly.
@@ -130,13 +130,22 @@ func isUsage(code trace.Code) bool {
 // failed gates and diagnoses.
 func gateReasons() (all []explained) {
 	for _, g := range gate.All() {
-		all = append(all, explained{trace.Code(g.Name), "pipeline/validate", "gate",
-			asSentence(g.What + ": " + g.Means), asSentence(g.Do)})
+		all = append(all, explained{
+			Code:    trace.Code(g.Name),
+			Package: "pipeline/validate",
+			Kind:    "gate",
+			Meaning: asSentence(g.What + ": " + g.Means),
+			Action:  asSentence(g.Do),
+		})
 	}
 	for word, e := range report.Explanations {
-		of := cmp.Or(e.Of, "pipeline/validate")
-		all = append(all, explained{trace.Code(word), of, "reason", asSentence(e.What + ": " + e.Means),
-			asSentence(e.Do)})
+		all = append(all, explained{
+			Code:    trace.Code(word),
+			Package: cmp.Or(e.Of, "pipeline/validate"),
+			Kind:    "reason",
+			Meaning: asSentence(e.What + ": " + e.Means),
+			Action:  asSentence(e.Do),
+		})
 	}
 	stat.SortStable(all, func(a, b explained) int { return cmp.Compare(a.Code, b.Code) })
 	return all
@@ -168,9 +177,11 @@ func identityEntries() (all []explained) {
 
 // catalogue returns the codes of all packages, sorted by code and package.
 var catalogue = sync.OnceValue(func() (all []explained) {
-	for name, codes := range *files.Embedded[map[string]map[trace.Code]explained](codeText, "codes.yaml")() {
+	byPackage := *files.Embedded[map[string]map[trace.Code]explained](codeText, "codes.yaml")()
+	for name, codes := range byPackage {
 		for code, e := range codes {
-			e.Code, e.Package = code, name
+			e.Code = code
+			e.Package = name
 			all = append(all, e)
 		}
 	}

@@ -64,7 +64,8 @@ var predictorSettings = map[export.Format][]export.Setting{
 		Default: fmt.Sprint(predictor.ServerBucketRows), Number: true}},
 }
 
-// readers are the programs that load each format, for the help.
+// readers are the programs that load each format, for the help. Formats that are missing here have a note of their
+// own (export.Writer.Note).
 var readers = map[export.Format]string{
 	export.FormatNative:       "coefficients.yaml itself, which simulate, check, the Go and the Python package read",
 	export.FormatRegistryHost: "BLIS: entries of its registry for the host's work",
@@ -122,6 +123,7 @@ func runExport(c *cli.Context, con *console, o *pipeline.ExportOptions) error {
 	if o.Out == "" {
 		return usagef("export: missing -o FILE")
 	}
+	// The format decides for predictors, the document for queueing calibrations.
 	switch {
 	case slices.Contains(predictor.Formats, string(o.Format)):
 		return runPredictorExport(c, con, *o)
@@ -285,7 +287,7 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	out := &export.Output{}
 	if o.Format == export.FormatNative {
 		set := *features.On(set, dep)
-		// name the deployment in the file: there is no fit.json with it
+		// Name the deployment in the file: there is no fit.json with it.
 		if set.Library != nil && len(set.Configs) == 0 {
 			set.Configs = []coeff.Config{coeff.ConfigOf(dep, []string{}, 0)}
 		}

@@ -93,10 +93,11 @@ func (con *console) extractReporter() func(*result.Extract) {
 				"%s was left alone: it is not as this program wrote it", name)})
 		}
 		seconds := time.Since(start).Seconds()
-		memory := ""
 		doc.Seconds = &seconds
+		memory := ""
 		if rss := peakRSS(); rss.OK {
-			doc.PeakRSSBytes, memory = &rss.V, fmt.Sprintf(", peak memory %.0f MB", float64(rss.V)/1e6)
+			doc.PeakRSSBytes = &rss.V
+			memory = fmt.Sprintf(", peak memory %.0f MB", float64(rss.V)/1e6)
 		}
 		if con.brief {
 			con.printExtractSummary(doc)

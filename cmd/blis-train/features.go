@@ -96,7 +96,7 @@ func (con *console) featuresSet(c *cli.Context) (*coeff.Set, error) {
 			return set, err
 		}
 	}
-	if name == "" && asked != "" && asked != string(features.V12) {
+	if name == "" && asked != "" && asked != string(features.V12) { // the library's coefficients are of 1.2
 		return nil, nil
 	}
 	ext, err := readExtract(con, c.Args().First())

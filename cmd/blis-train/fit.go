@@ -152,8 +152,8 @@ func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of
 	return verdictError(c, con, val)
 }
 
-// refuseUnused returns an error if a flag is set that has no meaning for what is fitted (steps,
-// requests, points or Gram files), also if it is set to its default.
+// refuseUnused returns an error if a flag is set that has no meaning for what is fitted, also if it is set to
+// its default. from is the value of --from; grams: sums of Gram files are fitted in place of recordings.
 func refuseUnused(c *cli.Context, from string, grams bool) error {
 	kind := fit.FromSteps
 	refused := []string{"deployment"} // the recordings may decide between steps and requests
@@ -241,7 +241,8 @@ func showRequests(con *console, doc *result.Fit) {
 	}
 }
 
-// keepJudged returns an error if a fit that was validated would be replaced, unless --force is given.
+// keepJudged returns an error if a fit that was validated would be replaced, unless --force is given. Fits of Gram
+// files and of points need -o, and replace nothing in the folder of their input.
 func keepJudged(c *cli.Context, o *pipeline.FitOptions, fromGrams bool) error {
 	in := c.Args().First()
 	if fromGrams || o.From == fit.FromPoints.Name || o.Out != "" || o.Force {
@@ -285,30 +286,32 @@ func showFit(con *console, doc *result.Fit) {
 // recipeWords returns the cross-validated errors of the recipes (specification and prior) among
 // which the data chose, the chosen one first; "" if a recipe was asked for.
 func recipeWords(doc *result.Fit) string {
-	var chosen string
-	var others []string
+	var chosen string   // words of the chosen recipe
+	var others []string // words of each other recipe
 	uncalibrated := ""
-	var least *float64 // error of the chosen recipe
+	var chosenErr *float64
 	for _, r := range doc.Recipes {
 		if r.Chosen {
-			least = r.RelErr
+			chosenErr = r.RelErr
 		}
 	}
 	for _, r := range doc.Recipes {
 		if r.Uncalibrated != nil {
 			uncalibrated = optional(r.Uncalibrated, 100, "; the library alone, uncalibrated: %.3g %%")
 		}
-		recipe, other := "spec "+r.Spec+" without a prior", "spec "+r.Spec+" without it"
+		asChosen := "spec " + r.Spec + " without a prior"
+		asOther := "spec " + r.Spec + " without it"
 		if r.Prior == fit.PriorLibrary {
-			recipe, other = "library's prior", "with the library's prior"
+			asChosen = "library's prior"
+			asOther = "with the library's prior"
 		}
 		errorWords := optional(r.RelErr, 100, "%.3g %%")
 		if r.Chosen {
-			chosen = fmt.Sprintf("%s, held-out error %s", recipe, errorWords)
+			chosen = fmt.Sprintf("%s, held-out error %s", asChosen, errorWords)
 			continue
 		}
-		words := fmt.Sprintf("%s: %s", other, errorWords)
-		if least != nil && r.RelErr != nil && *r.RelErr < *least {
+		words := fmt.Sprintf("%s: %s", asOther, errorWords)
+		if chosenErr != nil && r.RelErr != nil && *r.RelErr < *chosenErr {
 			words += ", too small a gain to give up what the prior knows of other loads"
 		}
 		others = append(others, words)

@@ -130,8 +130,8 @@ func flagNames(flags []cli.Flag) []string {
 	return names
 }
 
-// goesWith returns an error if one of the named flags is set, which have a meaning only together
-// with what.
+// goesWith returns an error if one of the named flags is set. A command calls it where what is missing, without which
+// these flags have no meaning: another flag, or a kind of input.
 func goesWith(c *cli.Context, what string, names ...string) error {
 	for _, name := range names {
 		if c.IsSet(name) {

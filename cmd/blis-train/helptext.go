@@ -15,7 +15,7 @@ var libraryFlagLine = cli.FlagStringer
 
 func init() { cli.FlagStringer = flagLine }
 
-// unsetValue finds the value that means "not set" in a flag's text, with its meaning and the
+// unsetValue finds the value that means "not set" in a flag's text, with its meaning, followed by the
 // default: "...; 0: every core (default: 0)".
 var unsetValue = regexp.MustCompile(`; (0|-1): ([^;()]+?) \(default: (0|-1)\)`)
 

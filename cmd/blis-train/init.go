@@ -80,12 +80,17 @@ func runInit(c *cli.Context, con *console) error {
 	if len(missing) > 0 {
 		con.infof("still to fill in: %s", strings.Join(missing, ", "))
 	}
-	return con.document(initDoc{result.SchemaVersion, text.String(), append([]string{}, missing...),
-		append([]trace.Finding{}, findings...)})
+	return con.document(initDoc{
+		SchemaVersion: result.SchemaVersion,
+		RunYAML:       text.String(),
+		Missing:       append([]string{}, missing...), // an empty list, not null
+		Warnings:      append([]trace.Finding{}, findings...),
+	})
 }
 
 // draftOf returns the draft of a run.yaml. Flags take precedence over the server's command line,
-// and that over the log; what none of them states gets vLLM's default. commandLine is what the command line states.
+// and that over the log: Merge keeps what is set. What none of them states gets vLLM's default. commandLine is what
+// the command line states.
 func draftOf(c *cli.Context) (draft, commandLine *deploy.Draft, err error) {
 	draft = deploy.NewDraft()
 	commandLine = deploy.NewDraft()
@@ -208,18 +213,21 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*model.Model, 
 		con.infof("%s is the model's config.json: copy it into the folder of run.yaml, or use -o", path)
 		return m, nil
 	}
-	for from, to := range map[string]string{path: name, model.QuantConfigName(path): model.QuantConfigName(name)} {
-		text, err := files.Read(from, 1<<24, false)
+	for _, file := range []struct{ from, to string }{
+		{path, name},
+		{model.QuantConfigName(path), model.QuantConfigName(name)},
+	} {
+		text, err := files.Read(file.from, 1<<24, false)
 		if err != nil { // most models have no hf_quant_config.json
 			continue
 		}
 		if err := files.Folder(dir); err != nil {
 			return nil, err
 		}
-		if err := files.Write(filepath.Join(dir, to), text); err != nil {
+		if err := files.Write(filepath.Join(dir, file.to), text); err != nil {
 			return nil, err
 		}
-		con.infof("copied %s", from)
+		con.infof("copied %s", file.from)
 	}
 	draft.SetNoted("model.config", name, "a copy")
 	return m, nil

@@ -18,8 +18,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// vectorizer returns a function that computes the features of the step time of a batch, under the
-// version of the specification of the set.
+// vectorizer returns a function that computes the features of the step time of a batch, of the
+// version of features that the coefficient set is for.
 func vectorizer(set *coeff.Set) export.Vectorizer {
 	return func(d *deploy.Deployment, batch []trace.Chunk) ([]float64, error) {
 		p, err := pipeline.NewStepTimes(set, d)

@@ -56,7 +56,7 @@ Example:
 // runInspect prints what the recordings or extracted folders in the arguments can be used for, and
 // with --model the sizes of a model.
 func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error {
-	con.brief = false // without -v, only one table is left out
+	con.brief = false // also without -v the tables are printed, all but one (showInspect)
 	if c.IsSet("model") {
 		return inspectModel(c, con)
 	}

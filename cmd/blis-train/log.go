@@ -140,14 +140,16 @@ func trendRows(ts []export.Trend) []cells {
 // sparkline returns the last 60 values as one character each.
 func sparkline(v []float64) string {
 	v = v[max(0, len(v)-60):]
-	lo, hi := math.Inf(1), math.Inf(-1)
+	lo := math.Inf(1)
+	hi := math.Inf(-1)
 	for _, x := range v {
-		lo, hi = math.Min(lo, x), math.Max(hi, x)
+		lo = math.Min(lo, x)
+		hi = math.Max(hi, x)
 	}
 	bars := []rune("▁▂▃▄▅▆▇█")
 	var b strings.Builder
 	for _, x := range v {
-		i := 3
+		i := 3 // the middle, if all are equal
 		if hi > lo {
 			i = int((x - lo) / (hi - lo) * float64(len(bars)-1))
 		}

@@ -43,20 +43,20 @@ Example:
 // arguments name, the environment and signals.
 func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	out := newOutput(stdout)
-	talk := newOutput(stderr)
+	messages := newOutput(stderr)
 	s := &session{args: args[min(1, len(args)):]}
 	defer s.releaseFolders()
 	interrupted := func() {
 		files.Sweep()
-		s.printError(talk, "interrupted, temporary files removed", "")
+		s.printError(messages, "interrupted, temporary files removed", "")
 	}
 	ctx, stop := interruptible(interrupted)
 	defer stop()
-	word := ""
+	command := ""
 	if len(args) > 1 {
-		word = args[1]
+		command = args[1]
 	}
-	app := newApp(word, stdin, out, talk)
+	app := newApp(command, stdin, out, messages)
 	if slices.Equal(args[1:], []string{"help", "all"}) {
 		app.CustomAppHelpTemplate = "" // the library's own lists every command
 		args = args[:2]
@@ -66,6 +66,7 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	}
 	app.Metadata = map[string]any{sessionKey: s}
 	var err error
+	// Numbers are checked as they were written, before the library reads them.
 	if cmd, depth := commandOf(app, args); cmd != nil && !isCompletion(args) {
 		s.command = strings.Join(args[1:depth], " ")
 		err = checkNumbers(cmd, args[depth:])
@@ -79,12 +80,12 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		return exitInterrupted
 	}
 	files.Sweep()
-	code := s.exitCode(talk, err)
+	code := s.exitCode(messages, err)
 	if lost := out.failure(); lost != nil {
-		if !isBrokenPipe(lost) || columns(talk) == 0 { // at a terminal, | head is no news
-			s.printError(talk, lost.Error(), "")
+		if !isBrokenPipe(lost) || columns(messages) == 0 { // at a terminal a user who pipes to head expects it
+			s.printError(messages, lost.Error(), "")
 		}
-		if code == exitOK || code == exitGate { // the verdict did not reach its reader
+		if code == exitOK || code == exitGate { // what was asked for was not printed in full
 			code = exitFailed
 		}
 	}

@@ -27,11 +27,10 @@ type predictDoc struct {
 	SchemaVersion string                `json:"schema_version"`
 	ToolVersion   string                `json:"tool_version"`
 	Points        []*predict.Prediction `json:"points"`
-	// with -v: a decode step of the one point; with --step: of that step
+	// Operators are those of one step: with -v of DecodeStep of the one point, with --step of the step in it.
 	Operators []kernelDoc `json:"operators,omitempty"`
-	KernelsMs float64     `json:"kernels_ms,omitempty"`
-	// with the corrections: the GPU's scale and the host's work
-	StepMs float64 `json:"step_ms,omitempty"`
+	KernelsMs float64     `json:"kernels_ms,omitempty"` // the sum of the operators
+	StepMs    float64     `json:"step_ms,omitempty"`    // with the corrections: the GPU's scale and the host's work
 }
 
 // kernelDoc is an operator of a step in a predictDoc.
@@ -44,7 +43,7 @@ type kernelDoc struct {
 	Kernel  string  `json:"kernel"`
 	Reached string  `json:"reached"` // measured, interpolated, beyond, substituted or analytic
 	Note    string  `json:"note,omitempty"`
-	Ms      float64 `json:"ms"`
+	Ms      float64 `json:"ms"` // of all its runs in the step
 }
 
 // predictCommand returns the command predict.
@@ -194,7 +193,7 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	}
 	q.InputTokens = input
 	q.OutputTokens = output
-	q.Concurrency = int(min(clients, mostClients+1))
+	q.Concurrency = int(min(clients, mostClients+1)) // within an int; more is refused below
 	if hasRate {
 		first, _, _ := strings.Cut(c.String("rate"), ",")
 		if q.RateRPS, err = strconv.ParseFloat(first, 64); err != nil {
@@ -216,7 +215,7 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 		q.Concurrency = 1
 	}
 	for _, s := range serverFlags {
-		if c.IsSet(s.flag) && !hasAxis(axes, s.flag) {
+		if c.IsSet(s.flag) && !hasAxis(axes, s.flag) { // an axis sets it in each question of the sweep
 			q.Set = append(q.Set, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
 		}
 	}
@@ -267,7 +266,8 @@ func firstWhole(name, text string, to *int64) (err error) {
 	return nil
 }
 
-// parseBatch returns the batch in a text: decodes NxCONTEXT and prompt chunks N@CACHED, in tokens.
+// parseBatch returns the batch in a text: NxCONTEXT is N decodes behind CONTEXT cached tokens each, N@CACHED a prompt
+// chunk of N tokens behind CACHED cached ones.
 func parseBatch(text string) (batch []trace.Chunk, err error) {
 	for _, word := range strings.Split(text, ",") {
 		var n, tokens int64
@@ -365,13 +365,13 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 			fmt.Fprintf(con.text, format+"\n", args...)
 		}
 	}
-	most := ""
+	below := ""
 	if p.Bound {
-		most = "< "
+		below = "< "
 		printf("bound        no kernel tables: at the datasheet's rates, so that a server's latencies are higher and its throughput lower")
 	}
-	printf("throughput   %s%.3g requests/s (other seeds: %.3g to %.3g), %s%s output tokens/s per GPU", most, p.RequestsPerS,
-		p.RequestsInterval[0], p.RequestsInterval[1], most, trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
+	printf("throughput   %s%.3g requests/s (other seeds: %.3g to %.3g), %s%s output tokens/s per GPU", below, p.RequestsPerS,
+		p.RequestsInterval[0], p.RequestsInterval[1], below, trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
 	if p.Saturated {
 		printf("saturated    the engine serves %.3g of %.3g requests/s: the queue, TTFT and E2E grow as long as "+
 			"this load lasts", p.RequestsPerS, p.RateRPS)

@@ -12,10 +12,10 @@ import (
 // operatingPoint is a server under a load, as plots show it.
 type operatingPoint struct {
 	server     string
-	load       string
+	load       string  // clients, or requests per second with /s
 	tokensPerS float64 // of a GPU
 	tpotMs     float64 // mean
-	isBound    bool    // no server reaches it
+	isBound    bool    // from the datasheet's rates: an upper bound, which no server reaches
 }
 
 // predictedPoints returns the points of a sweep that have an answer.
@@ -49,8 +49,8 @@ const (
 // request length, its points labelled with their load, and the limit of a target on TPOT or ITL.
 // Upper bounds are dotted.
 func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
-	// Points of each server: throughput and latency, and the load at each. x and y are their ranges.
-	var x, y report.Span
+	var x, y report.Span // the ranges of throughput and latency
+	// By the name of the server: its points (throughput, latency), the load at each, and whether they are bounds.
 	lines := map[string][][2]float64{}
 	loads := map[string][]string{}
 	isBound := map[string]bool{}
@@ -86,10 +86,12 @@ func loadPicture(points []operatingPoint, targets *predict.Targets) []byte {
 		report.Logarithmic("mean TPOT, ms", y.Lo, y.Hi))
 	paints := []report.Paint{report.Decode, report.Prefill, report.Mixed, report.Other}
 	for i, name := range names {
+		// Four colours, then again dashed and dotted.
 		paint := paints[i%len(paints)]
+		const dotted = 2
 		dash := i / len(paints) % 3
 		if isBound[name] {
-			dash = 2
+			dash = dotted
 		}
 		// A line is named in the legend; a single point has its name next to it.
 		isLine := len(lines[name]) > 1

@@ -160,9 +160,11 @@ func showSweep(con *console, points []*predict.Prediction, targets *predict.Targ
 	}
 	var rows []cells
 	for _, p := range points {
-		above, below := "", ""
+		above := "" // before latencies
+		below := "" // before throughputs
 		if p.Bound {
-			above, below = "> ", "< "
+			above = "> "
+			below = "< "
 		}
 		var row cells
 		for _, a := range varied {
@@ -191,7 +193,8 @@ func showSweep(con *console, points []*predict.Prediction, targets *predict.Targ
 	con.table(name, head, rows)
 }
 
-// sweepFigures returns the latencies of a sweep's table: those of the targets, else the usual ones.
+// sweepFigures returns the latencies of a sweep's table, as targets without a limit: those of the targets, filled up to
+// three with the usual ones of other metrics. Limits of goodput are of single requests, and name no statistic.
 func sweepFigures(targets *predict.Targets) []predict.Target {
 	out := slices.Clone(targets.Limits)
 	if targets.Goodput > 0 {
@@ -317,8 +320,9 @@ func paretoPoints(points []*predict.Prediction) []operatingPoint {
 // plot has it in upper case if one of the server's points is. It returns "" for fewer than three estimates.
 func paretoPlot(points []operatingPoint) string {
 	type dot struct {
-		x, y   float64 // tokens/s per GPU, per user
-		letter int
+		x      float64 // tokens/s per GPU
+		y      float64 // tokens/s per user
+		letter int     // index of the server in names
 	}
 	var dots []dot
 	var names []string
@@ -342,6 +346,7 @@ func paretoPlot(points []operatingPoint) string {
 	for i := range grid {
 		grid[i] = []byte(strings.Repeat(" ", plotColumns))
 	}
+	// draw writes the letters of the points that no other point beats in both, or of the others.
 	draw := func(isBest bool) {
 		for _, d := range dots {
 			isBeaten := slices.ContainsFunc(dots, func(o dot) bool { return o.x >= d.x && o.y >= d.y && o != d && (o.x > d.x || o.y > d.y) })

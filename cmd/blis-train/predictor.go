@@ -205,7 +205,8 @@ func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predi
 		con.header(predictor.FitCommand(made, name, o)))
 	path := filepath.Join(out, folder.PredictorFile)
 	if err != nil {
-		if stale := os.Remove(path); !errors.Is(stale, fs.ErrNotExist) { // that of other rows
+		// A predictor of an earlier call must not stay beside the rows of this one.
+		if stale := os.Remove(path); !errors.Is(stale, fs.ErrNotExist) {
 			err = errors.Join(err, stale)
 		}
 		return err
@@ -213,8 +214,8 @@ func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predi
 	return errors.Join(folder.WriteDocument(path, p), con.writeScores(out, scores))
 }
 
-// predictorInput returns the extracted folder and its extract.json. If the arguments are run
-// folders, it extracts them and fits coefficients first. ext is nil after a dry run.
+// predictorInput returns the extracted folder (in), the folder of the results (out) and extract.json. If the
+// arguments are run folders, it extracts them into out and fits coefficients first. ext is nil after a dry run.
 func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOptions) (in, out string,
 	ext *result.Extract, err error) {
 	in = c.Args().First()
@@ -242,7 +243,7 @@ func predictorInput(c *cli.Context, con *console, extraction pipeline.ExtractOpt
 	f := pipeline.DefaultFitOptions()
 	f.Progress = con.progress()
 	_, err = pipeline.Fit(c.Context, out, f)
-	// client files and stock spans have no steps: the trees are trained without physics
+	// Client files and stock spans have no steps: the trees are trained without physics.
 	if coded, ok := errors.AsType[*trace.Error](err); ok && coded.Code == fit.CodeNoRows {
 		con.warn([]trace.Finding{{Code: coded.Code, Message: coded.Msg}})
 		err = nil
@@ -293,7 +294,7 @@ func rowsFor(c *cli.Context, con *console, in, out string, ext *result.Extract,
 	doc := &predictor.RowsDocument{}
 	err := con.readDoc(filepath.Join(out, predictor.RowsFile), doc)
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist): // none yet
 	case err != nil:
 		return nil, err
 	case doc.Command == predictor.RowsCommand(o) && doc.ToolVersion == folder.ToolVersion &&
@@ -380,8 +381,8 @@ func runPredictorEvaluate(c *cli.Context, con *console, shared []string, extract
 	if err != nil || ext == nil {
 		return err
 	}
-	ro := p.Options.Rows // only what requests share is the caller's
-	ro.Target = cmp.Or(ro.Target, predictor.TargetToken)
+	ro := p.Options.Rows                                 // only what requests share is the caller's
+	ro.Target = cmp.Or(ro.Target, predictor.TargetToken) // where the file states none
 	ro.Shared = append([]string{}, shared...)
 	if err := ro.Check(); err != nil {
 		return err

@@ -148,10 +148,11 @@ func queueOutFlag() cli.Flag { return outFlag("`FOLDER` of queue.json") }
 
 // queueInputs has the options of the queue commands that read recordings or sweeps.
 type queueInputs struct {
-	options     autoscale.Options
-	window, hop time.Duration // hop 0: window
-	ttft        string        // statistic of TTFT in a sweep
-	filter      pipeline.Filter
+	options autoscale.Options
+	window  time.Duration   // length of a window of requests
+	hop     time.Duration   // from the start of one window to the next; 0: window
+	ttft    string          // statistic of TTFT in a sweep: median or mean; "": depends on the file
+	filter  pipeline.Filter // --only and --exclude
 }
 
 // newQueueInputs returns the defaults.
@@ -223,9 +224,10 @@ func (q *queueInputs) resolve() error {
 // tuners would have estimated.
 func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 	verb := "fit"
-	more := (func(*autoscale.Calibrated, *autoscale.Options) []autoscale.WindowRow)(nil)
+	var track func(*autoscale.Calibrated, *autoscale.Options) []autoscale.WindowRow // nil: no tracks
 	if c.Bool("track") {
-		verb, more = "fit --track", autoscale.Track
+		verb = "fit --track"
+		track = autoscale.Track
 	}
 	if err := q.resolve(); err != nil {
 		return err
@@ -242,7 +244,7 @@ func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 	if err != nil {
 		return err
 	}
-	fitted, rows, err := autoscale.FitQueues(c.Context, servers, o, more)
+	fitted, rows, err := autoscale.FitQueues(c.Context, servers, o, track)
 	if err != nil {
 		return err
 	}
@@ -368,6 +370,7 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 
 // runQueueSize finds the largest rate of one replica that meets the targets.
 func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
+	// The options in queue.json, by name, so that equal calls have equal documents.
 	command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d "+
 		"--tps %g --ttft-ms %g",
 		o.Targets.ITLMs, o.Output, o.Prompt, o.Seed, o.Requests, o.Targets.TPS, o.Targets.TTFTMs)
@@ -417,11 +420,12 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 	if err := add(doc); err != nil {
 		return err
 	}
-	for i, plan := range []*autoscale.QueuePlan{doc.Plan, doc.Optimum} {
-		if plan != nil && len(plan.Unserved) > 0 {
-			con.message("warning",
-				fmt.Sprintf("%s plan: no capacity for %s", []string{"greedy", "optimum"}[i],
-					strings.Join(plan.Unserved, ", ")))
+	for _, p := range []struct {
+		name string
+		plan *autoscale.QueuePlan
+	}{{"greedy", doc.Plan}, {"optimum", doc.Optimum}} {
+		if p.plan != nil && len(p.plan.Unserved) > 0 {
+			con.message("warning", fmt.Sprintf("%s plan: no capacity for %s", p.name, strings.Join(p.plan.Unserved, ", ")))
 		}
 	}
 	return finishQueue(c, con, doc, "sizes", "plan")

@@ -47,8 +47,13 @@ Example:
 
 // runGroups returns the groups of pipeline.yaml that a run reads, with its options.
 func runGroups(o *pipeline.RunOptions) []group {
-	stages := o.Flags()
-	return []group{{"extract", stages[0]}, {"fit", stages[1]}, {"validate", stages[2]}, {"run", nil}}
+	stages := o.Flags() // of extract, fit and validate
+	return []group{
+		{name: "extract", options: stages[0]},
+		{name: "fit", options: stages[1]},
+		{name: "validate", options: stages[2]},
+		{name: "run"},
+	}
 }
 
 // runRun extracts, fits, validates and exports the recordings in the arguments, and returns an
@@ -112,11 +117,11 @@ func (con *console) reportStages(c *cli.Context, o *pipeline.RunOptions, out str
 	con.completeValidate(&o.Validate)
 	o.Fit.Progress = con.progress()
 	printExtracted := con.extractReporter()
-	var fit *result.Fit
+	var fit *result.Fit // that of the second stage, which the third prints
 	o.Done = func(doc any) {
 		switch doc := doc.(type) {
 		case *result.Extract:
-			par.LeanHeap()
+			par.LeanHeap() // the stages that follow work on rows
 			printExtracted(doc)
 			con.flushWarnings()
 		case *result.Fit:

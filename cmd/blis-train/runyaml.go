@@ -24,8 +24,8 @@ import (
 // runYAMLFile is the file that makes a folder a run folder.
 const runYAMLFile = "run.yaml"
 
-// checkHardwareFlag returns an error if --hardware names another device than a run.yaml that is there
-// already, which would be used without a word.
+// checkHardwareFlag returns an error if --hardware (flag) names another device than the run.yaml name that is there
+// already, which would be used instead without a message.
 func checkHardwareFlag(name, flag string) error {
 	if flag == "" {
 		return nil
@@ -107,8 +107,8 @@ func (con *console) writeMissingRunYAML(c *cli.Context, dir string) error {
 	return nil
 }
 
-// findStartLog returns the first log in a folder that has the lines of a server's start, and what they state; nil if
-// there is none.
+// findStartLog returns the path of the first log in a folder that has the lines of a server's start, and what they
+// state; "" and nil if there is none.
 func findStartLog(dir string) (string, *deploy.Draft) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 // and how errors are printed.
 type session struct {
 	args     []string     // the words after the program
-	releases []func()     // of claimed folders
-	log      *slog.Logger // nil: text
-	command  string       // as it was called, without arguments
+	releases []func()     // unlock the output folders
+	log      *slog.Logger // writes errors with --log-format json; nil: text
+	command  string       // the command, with its subcommand, as it was called; without arguments
 }
 
 // releaseFolders unlocks the output folders.

@@ -50,7 +50,7 @@ Example:
 
 // runSimulate simulates one engine, or a cluster if one is asked for, and prints the result.
 func runSimulate(c *cli.Context, con *console, o *cluster.Options) error {
-	// not pipeline.yaml of the working folder: inputs of simulate are often there
+	// pipeline.yaml of the working folder is not read, because inputs of simulate are often there.
 	if file := c.String("config"); file != "" {
 		if err := con.configure(c, file, nil); err != nil {
 			return err
@@ -169,14 +169,13 @@ func showCluster(con *console, c *cluster.Part) {
 	con.table("at the gateway", cells{"class", "arrived", "admitted", "good", "goodput", "TTFT missed of admitted",
 		"floor apart"}, classes)
 	var audits []cells
-	for _, a := range []struct {
-		of string
-		a  *cluster.AuditPart
-	}{{"admitted", c.Prediction}, {"rejected, shadow", c.Shadow}} {
-		if a.a != nil {
-			audits = append(audits, cells{a.of, a.a.Requests, percent(a.a.MedianAPE), percent(a.a.Bias),
-				percent(a.a.Coverage90), percent(a.a.FalseShare)})
+	addAudit := func(of string, a *cluster.AuditPart) {
+		if a != nil {
+			audits = append(audits, cells{of, a.Requests, percent(a.MedianAPE), percent(a.Bias), percent(a.Coverage90),
+				percent(a.FalseShare)})
 		}
 	}
+	addAudit("admitted", c.Prediction)
+	addAudit("rejected, shadow", c.Shadow)
 	con.table("predicted TTFT", cells{"of", "requests", "median APE", "bias", "P90 coverage", "would have met"}, audits)
 }

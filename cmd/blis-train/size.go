@@ -26,10 +26,10 @@ import (
 
 // sizeDoc is what size --json prints.
 type sizeDoc struct {
-	SchemaVersion string `json:"schema_version"`
-	ToolVersion   string `json:"tool_version"`
-	*sizing.Answer
-	Variants []*sizing.Answer `json:"variants,omitempty"` // where lengths or rates have several values
+	SchemaVersion  string           `json:"schema_version"`
+	ToolVersion    string           `json:"tool_version"`
+	*sizing.Answer                  // nil with Variants
+	Variants       []*sizing.Answer `json:"variants,omitempty"` // one for each load, where lengths or rates have several values
 }
 
 // sizeCommand returns the command size.
@@ -111,7 +111,8 @@ func runSize(c *cli.Context, con *console, q sizing.Question) error {
 			con.printText(func() string { return "" })
 		}
 		showSizes(con, a, c.Bool("verbose"))
-		if answers = append(answers, a); a.Best() == nil {
+		answers = append(answers, a)
+		if a.Best() == nil {
 			unmet++
 		}
 	}
@@ -153,7 +154,7 @@ func sizeLoads(c *cli.Context, load predict.Load) ([]predict.Load, error) {
 	for _, f := range []struct {
 		name  string
 		least float64
-		want  string
+		want  string // in the error
 		set   func(*predict.Load, float64)
 	}{
 		{"input-len", 1, "a whole number of at least 1", func(l *predict.Load, v float64) { l.InputTokens = int64(v) }},
@@ -344,7 +345,7 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 		load := strconv.FormatFloat(r.ReplicaLoad, 'g', 3, 64)
 		spare := fmt.Sprintf("%.0f %%", 100*r.Headroom)
 		switch {
-		case r.HighestLoad == 0:
+		case r.HighestLoad == 0: // it was not searched for
 			spare = ""
 		case r.HighestAtLeast:
 			spare = fmt.Sprintf(">%.0f %%", 100*r.Headroom)
@@ -363,8 +364,7 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 		if hasPrice && r.USDPerHour != nil {
 			row = append(row, fmt.Sprintf("%.2f", *r.USDPerHour), fmt.Sprintf("%.2f", *r.USDPerMToken))
 		}
-		mark := markOf(r)
-		rows = append(rows, append(row, mark))
+		rows = append(rows, append(row, markOf(r)))
 	}
 	con.printText(func() string { return " targets: " + targetsText(&a.Targets) })
 	if len(rows) > 0 {
@@ -399,6 +399,7 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 		}
 	}
 	showServe("serve", best)
+	// If the first row meets the targets by the estimate only, print also the first that surely does.
 	isCertain := func(r sizing.Row) bool { return r.Met == sizing.MetYes }
 	if k := slices.IndexFunc(a.Rows, isCertain); k > 0 && best.Met == sizing.MetEstimate {
 		showServe("first yes", &a.Rows[k])

@@ -54,7 +54,7 @@ var touchVerdict = []trace.Code{
 // flushWarningsBeside does what flushWarnings does for warnings printed with a verdict: none of them
 // touches a pass. For other verdicts, the codes that may be a reason come first.
 func (con *console) flushWarningsBeside(verdict string) {
-	var ofFiles, held []trace.Finding
+	var ofFiles, held []trace.Finding // warnings about files, and the others
 	for _, f := range con.deferred {
 		if extract.IsOfFile(f.Code) {
 			ofFiles = append(ofFiles, f)
@@ -144,9 +144,13 @@ func (con *console) printExtractSummary(doc *result.Extract) {
 // there are none.
 func passesText(doc *result.Extract) string {
 	var parts []string
-	sources := []struct{ kind, words string }{{"iterations", "logged iterations"}, {"passes", "traced passes"},
-		{"", "steps reconstructed from the chunks that clients received"}}
-	counts := make([]int64, len(sources))
+	// A run's passes are counted for the first source whose kind of file it has; the last takes the others.
+	sources := []struct{ kind, words string }{
+		{"iterations", "logged iterations"},
+		{"passes", "traced passes"},
+		{"", "steps reconstructed from the chunks that clients received"},
+	}
+	counts := make([]int64, len(sources)) // passes, by source
 	for _, r := range doc.Runs {
 		for k, s := range sources {
 			fromChunks := slices.ContainsFunc(r.Warnings, func(f trace.Finding) bool { return f.Code == "chunk_steps" })

@@ -24,7 +24,7 @@ func peakRSS() trace.Opt[int64] {
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return trace.Opt[int64]{}
 	}
-	unit := int64(1024)
+	unit := int64(1024) // getrusage counts kilobytes, on macOS bytes
 	if runtime.GOOS == "darwin" {
 		unit = 1
 	}

@@ -20,7 +20,7 @@ type cells []any
 // twoLines is a cell with a second line below the first.
 type twoLines [2]string
 
-// show prints rows for people on stdout; nothing with --json or --quiet.
+// show prints rows for people on stdout, also in the short form (unlike table); nothing with --json or --quiet.
 func (con *console) show(title string, header cells, rows []cells) {
 	if len(rows) > 0 {
 		con.printTable(tableOf(title, header, rows))

@@ -39,12 +39,13 @@ func usageError(c *cli.Context, err error, groups []group) error {
 	}
 	if m := badFlagValue.FindStringSubmatch(usage.Msg); m != nil {
 		usage.Msg = fmt.Sprintf("%s: got %s, %s", dashed(m[2]), m[1], wantedValue(c.Command.Flags, m[2], m[3]))
+		// m is the quoted value, the flag, and the reason. People write thousands as 2,000, 2_000 or 2k.
 		plain := strings.NewReplacer(`"`, "", ",", "", "_", "", "k", "000", "K", "000").Replace(m[1])
 		if _, err := strconv.Atoi(plain); err == nil && strings.HasSuffix(usage.Msg, "number") {
 			usage.Hint = "did you mean " + plain + "?"
 		}
 	}
-	if m := badEnvironment.FindStringSubmatch(usage.Msg); m != nil {
+	if m := badEnvironment.FindStringSubmatch(usage.Msg); m != nil { // the quoted value, the variable, the flag, the reason
 		usage.Msg = fmt.Sprintf("%s: got %s, %s", m[2], m[1], wantedValue(c.Command.Flags, m[3], m[4]))
 	}
 	return usage
@@ -61,7 +62,7 @@ func unknownFlagHint(c *cli.Context, name string, groups []group) string {
 		return fmt.Sprintf("did you mean --%s?", own)
 	}
 	near := files.Nearest(name, slices.Concat(known, slices.Sorted(maps.Keys(soughtFlags))))
-	path := deploy.ServePath(name)
+	path := deploy.ServePath(name) // the key of run.yaml, if it is a flag of vllm serve
 	key := keyHint(c.Command, groups, near)
 	sought := soughtFlags[near]
 	switch {
@@ -157,7 +158,8 @@ func flagsFirst(app *cli.App, args []string) []string {
 		return args
 	}
 	var flags, rest []string
-	head, in := args[:depth:depth], args[depth:]
+	head := args[:depth:depth] // the program and the command
+	in := args[depth:]
 	for i := 0; i < len(in); i++ {
 		a := in[i]
 		if a == "--" {
@@ -173,7 +175,8 @@ func flagsFirst(app *cli.App, args []string) []string {
 		if f := option.Find(cmd.Flags, name); hasValue || f == nil || !option.TakesValue(f) {
 			continue
 		}
-		if i+1 == len(in) { // nothing may follow, so that the library misses the value
+		if i+1 == len(in) {
+			// The flag's value is missing. The arguments are dropped, so that the library does not take one for it.
 			return append(head, flags...)
 		}
 		i++
@@ -231,7 +234,7 @@ func isNumeric(f cli.Flag) bool {
 	switch option.Plain(f).(type) {
 	case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag, *cli.Uint64Flag, *cli.Float64Flag:
 		return true
-	case *cli.StringFlag:
+	case *cli.StringFlag: // counts with a largest value, and rates, may be lists
 		name := f.Names()[0]
 		return option.HasMost(name) || name == "rate"
 	}
@@ -270,8 +273,8 @@ func checkNumber(name, value string) error {
 	return nil
 }
 
-// commandOf returns the command or subcommand that the first words name, and how many words that
-// took; nil if there is none.
+// commandOf returns the command or subcommand that the first words after the program name, and how many words that
+// took, the program included; nil if there is none.
 func commandOf(app *cli.App, args []string) (cmd *cli.Command, depth int) {
 	named := func(list []*cli.Command, word string) *cli.Command {
 		for _, c := range list {

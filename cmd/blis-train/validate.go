@@ -161,8 +161,8 @@ func loosenedText(val *result.Validation) string {
 // failedGates returns the number of failed gates and a sentence for each name of a gate. If it
 // failed in several scopes, the sentence has the value of the first.
 func failedGates(gates []result.Gate) (n int, sentences []string) {
-	first := map[string]result.Gate{}
-	times := map[string]int{}
+	first := map[string]result.Gate{} // by name, the first that failed
+	times := map[string]int{}         // by name, in how many scopes it failed
 	var names []string
 	for _, g := range gates {
 		if g.Pass == nil || *g.Pass {

@@ -19,7 +19,7 @@ func wordEntries() []explained {
 		if w.Unit != "" {
 			meaning += " Unit: " + w.Unit + "."
 		}
-		all = append(all, explained{trace.Code(w.Name), "printed by " + w.Where, "word", meaning, ""})
+		all = append(all, explained{Code: trace.Code(w.Name), Package: "printed by " + w.Where, Kind: "word", Meaning: meaning})
 	}
 	for _, v := range features.Versions() {
 		beta, alpha := features.Of(v)
@@ -28,9 +28,13 @@ func wordEntries() []explained {
 			if isKnown {
 				continue
 			}
-			all = append(all, explained{trace.Code(f.Name), "pipeline/features", "feature",
-				fmt.Sprintf("%s, from version %s on: %s. Unit of its coefficient: %s.", f.Name, v, f.Doc, f.Unit()),
-				fmt.Sprintf("Formula: %s. Printed in coefficients.yaml, fit.json and the report.", f.Formula)})
+			all = append(all, explained{
+				Code:    trace.Code(f.Name),
+				Package: "pipeline/features",
+				Kind:    "feature",
+				Meaning: fmt.Sprintf("%s, from version %s on: %s. Unit of its coefficient: %s.", f.Name, v, f.Doc, f.Unit()),
+				Action:  fmt.Sprintf("Formula: %s. Printed in coefficients.yaml, fit.json and the report.", f.Formula),
+			})
 		}
 	}
 	return all
