@@ -119,3 +119,15 @@ func TestCheckRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestVersions: the version that lists the features, and whether step times are fitted in components of them.
+func TestVersions(t *testing.T) {
+	for _, c := range []struct {
+		version, base Version
+		inComponents  bool
+	}{{"1.3", "1.3", false}, {"1.3+principal-components", "1.3", true}, {"", "", false}} {
+		if c.version.Base() != c.base || c.version.InComponents() != c.inComponents {
+			t.Errorf("%q: got the base %q, in components %v", c.version, c.version.Base(), c.version.InComponents())
+		}
+	}
+}

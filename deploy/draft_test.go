@@ -303,6 +303,21 @@ func FuzzShellAndPython(f *testing.F) {
 	})
 }
 
+// TestModelOfALog: the name that clients use, else the model, a folder without its last slash.
+func TestModelOfALog(t *testing.T) {
+	for args, want := range map[string]any{
+		"'model': '/models/llama/'": "/models/llama",
+		"'model': 'org/llama'":      "org/llama",
+		"'model': '/models/llama/', 'served_model_name': ['chat/', 'b']": "chat",
+		"'max_num_seqs': 3": nil,
+	} {
+		d, err := FromLog(strings.NewReader("non-default args: {"+args+"}\n"), "log")
+		if err != nil || d.Get("model.id") != want {
+			t.Errorf("%s: got %v, %v, want %v", args, d.Get("model.id"), err, want)
+		}
+	}
+}
+
 // The logs of vLLM on a CPU print neither blocks nor, in new versions, how the
 // engine schedules.
 func TestLogOfACPUServer(t *testing.T) {

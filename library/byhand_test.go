@@ -1,6 +1,7 @@
 package library
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -491,6 +492,11 @@ func TestOrderByHand(t *testing.T) {
 	if len(batches) != 3*2+5*2 || batches[0] != (Batch{Tokens: 1, Sequences: 1, Decodes: 1, DecodeContext: 500}) || batches[3] != (Batch{Tokens: 1, Sequences: 1, Prefills: 1, PrefillTokens: 1, PrefillPairs: 3501}) ||
 		batches[5] != (Batch{Tokens: 2, Sequences: 1, Prefills: 1, PrefillTokens: 2, PrefillPairs: 3}) {
 		t.Errorf("got %d batches: %+v", len(batches), batches)
+	}
+	all := sampleBatches(&vllm.Engine{MaxNumSeqs: 1 << 20, MaxNumBatchedTokens: 1 << 20})
+	if i := slices.IndexFunc(all, func(b Batch) bool { return b.Tokens > 8192 }); i >= 0 || len(all) != 25*4 || all[0].Tokens != 1 || all[99].Tokens != 8192 ||
+		!slices.IsSortedFunc(all, func(a, b Batch) int { return cmp.Compare(a.Tokens, b.Tokens) }) {
+		t.Errorf("of an engine without limits: got %d batches", len(all))
 	}
 	var list []Replaced
 	for _, op := range []Operator{{found: found{Table: "gemm", Contradicted: 2}, DType: fp8}, {found: found{Table: "gemm", Contradicted: 3}, DType: fp8}, {found: found{Table: "gemm", Contradicted: 1.5}, DType: fp8},

@@ -223,3 +223,27 @@ func TestTimeOfAStep(t *testing.T) {
 		t.Errorf("got %g us", us)
 	}
 }
+
+// TestPriorsOfParameters: times are never negative, whole steps take at least half of the model's time, and what is added in
+// shares takes away at most half.
+func TestPriorsOfParameters(t *testing.T) {
+	least := func(name string) float64 {
+		switch {
+		case strings.HasSuffix(name, "_us"):
+			return 0
+		case name == "gpu_scale":
+			return 0.5
+		}
+		return -0.5
+	}
+	for _, p := range Parameters {
+		if p.AtLeast != least(p.Name) || p.Mean < p.AtLeast || !(p.SD > 0) {
+			t.Errorf("got %+v", p)
+		}
+	}
+	for _, p := range ByGPU {
+		if p.AtLeast != -0.5 || p.Mean != 0 || !(p.SD > 0) {
+			t.Errorf("of a GPU: got %+v", p)
+		}
+	}
+}

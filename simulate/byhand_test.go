@@ -248,6 +248,42 @@ func TestRequestsByHand(t *testing.T) {
 	}
 }
 
+// TestResultsInBLISsForm: a request under its number or, without one, its place; one without an answer is left out.
+func TestResultsInBLISsForm(t *testing.T) {
+	for _, c := range []struct {
+		requests []sim.RequestResult
+		want     string
+	}{
+		{nil, "[]\n"},
+		{[]sim.RequestResult{
+			{ID: "17", ArrivalUs: 100, FirstTokenUs: trace.Some[int64](130), FinishedUs: trace.Some[int64](170), DepartedUs: trace.Some[int64](190), Outcome: sim.OutcomeFinished, PromptTokens: 7, OutputTokens: 5, SLOClass: "batch"},
+			{ID: "18", ArrivalUs: 100, FirstTokenUs: trace.Some[int64](130), Outcome: sim.OutcomeUnfinished},
+			{ID: "chat-1", ArrivalUs: 200, FirstTokenUs: trace.Some[int64](211), FinishedUs: trace.Some[int64](211), DepartedUs: trace.Some[int64](212), Outcome: sim.OutcomeFinished, PromptTokens: 8, OutputTokens: 1},
+		}, `[
+ {"request_id":17,"ttft_us":30,"e2e_us":90,"input_tokens":7,"output_tokens":5,"slo_class":"batch","itl_mean_us":10},
+ {"request_id":2,"ttft_us":11,"e2e_us":12,"input_tokens":8,"output_tokens":1}
+]
+`},
+	} {
+		dir := t.TempDir()
+		w, err := (&Options{Out: dir, Format: "blis"}).blisWriter()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range c.requests {
+			if err := w.writeRequest(i, &c.requests[i]); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := w.close(); err != nil {
+			t.Error(err)
+		}
+		if got, err := os.ReadFile(filepath.Join(dir, "blis_results.json")); err != nil || string(got) != c.want {
+			t.Errorf("got %s, %v", got, err)
+		}
+	}
+}
+
 // TestNotesByHand: what is assumed of a deployment that states little, and of a load beyond it.
 func TestNotesByHand(t *testing.T) {
 	o := onL4(t)

@@ -89,11 +89,11 @@ func TestSpeculationRefused(t *testing.T) {
 
 // TestDraftsByBatchSize: a gap between ranges has the drafts of the range before, and beyond the last that of the last.
 func TestDraftsByBatchSize(t *testing.T) {
-	s, err := with("0.33.0", speculating(`{"method":"ngram","num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[9,16,1],[1,4,7],[5,6,3]]}`)).Speculation()
+	s, err := with("0.33.0", speculating(`{"method":"ngram","num_speculative_tokens":5,"num_speculative_tokens_per_batch_size":[[9,16,1],[1,4,7],[5,6,3],[17,17,0]]}`)).Speculation()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n, want := range map[int64]int64{1: 5, 4: 5, 5: 3, 6: 3, 8: 3, 9: 1, 16: 1, 100: 1} {
+	for n, want := range map[int64]int64{1: 5, 4: 5, 5: 3, 6: 3, 8: 3, 9: 1, 16: 1, 17: 0, 100: 0} {
 		if got := s.TokensFor(n); got != want {
 			t.Errorf("%d requests: got %d drafts, want %d", n, got, want)
 		}

@@ -84,6 +84,9 @@ func TestCodec(t *testing.T) {
 	if err := lists.Decode(lists.Append(nil, &[]int64{3}), &full, NewInterner()); err != nil || !reflect.DeepEqual(full, []int64{3}) {
 		t.Errorf("got %v and %v", full, err)
 	}
+	if err := lists.Decode(lists.Append(nil, &[]int64{}), &full, NewInterner()); err != nil || len(full) != 0 {
+		t.Errorf("an empty list: got %v and %v", full, err)
+	}
 	defer func() {
 		if recover() == nil {
 			t.Error("a map was packed")

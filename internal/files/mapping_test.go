@@ -87,6 +87,7 @@ func TestSectionRefuses(t *testing.T) {
 		{"share: 0.25", ""}, {"share: 0.75", ""}, {"share: 0.2499", "run.yaml:1:8: share: got 0.2499, want 0.25..0.75 of 1"},
 		{"share: 0.7501", "run.yaml:1:8: share: got 0.7501, want 0.25..0.75 of 1"},
 		{"share: {a: 1}", "run.yaml:1:8: share: got a mapping, want a number in of 1"},
+		{"opt_f: !!int 0x10", `run.yaml:1:8: opt_f: got "0x10", want a number in s`},
 		{"opt_f: '1'", `run.yaml:1:8: opt_f: got "1", want a number in s`},
 		{"text: c", `run.yaml:1:7: text: got "c", want a or b`}, {"text: [a]", "run.yaml:1:7: text: got a list, want a string"},
 		{"flag: 1", `run.yaml:1:7: flag: got "1", want true or false`}, {"opt_b: [true]", "run.yaml:1:8: opt_b: got a list, want true or false"},

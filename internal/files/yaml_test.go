@@ -60,7 +60,7 @@ func TestDecodeYAMLIsStrict(t *testing.T) {
 func TestReadable(t *testing.T) {
 	const evil = "a\u202eb\u2066"
 	for _, text := range []string{"model: " + evil + "\n", "'" + evil + "': [x]\n",
-		"# " + evil + "\na: |\n  k: " + evil + "\n",
+		"# " + evil + "\na: |\n  k: " + evil + "\n", "first: \"\u202ea\"\n", "\u2066\u202e: last\n",
 		`{"a": "` + evil + `"}`, "a: 1\n---\nb: \"" + evil + "\"\n"} {
 		got := Readable([]byte(text))
 		if strings.ContainsAny(string(got), "\u202e\u2066") || !strings.Contains(string(got), `\u202e`) {

@@ -244,6 +244,17 @@ func TestOverloadedServer(t *testing.T) {
 	if _, err := p.WarmUpS(&Load{Clients: 1}, 1); err == nil {
 		t.Error("a load without lengths has a warm-up")
 	}
+	tooLong := Load{Clients: 1, InputTokens: 4000, OutputTokens: 10}
+	few := slow
+	few.Set = append(few.Set, "vllm.kv_blocks_total_gpu=100")
+	small, _, err := few.Server(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := small.WarmUpS(&tooLong, 1); err == nil || !strings.HasPrefix(err.Error(), "bad_sim_config: no request of this length completes: the KV cache holds ") ||
+		trace.HintOf(err) != "shorten --input-len and --output-len, or raise --tp" {
+		t.Errorf("a request that no server can hold: got %v", err)
+	}
 	if err := p.simulateLoad(&Load{Clients: 1}, 1, &Targets{}); err == nil {
 		t.Error("a load without lengths is simulated")
 	}

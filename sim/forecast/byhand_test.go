@@ -296,6 +296,32 @@ func TestOvertakingByHand(t *testing.T) {
 	}
 }
 
+// TestJoiningPromptsByHand: what waits behind the request fills the step first; of the prompts that are expected after 10 ms
+// the mean joins, less where none is the likelier case and more where one is certain.
+func TestJoiningPromptsByHand(t *testing.T) {
+	for name, c := range map[string]struct {
+		behind, room     int64
+		perS, of         float64
+		want, wantChunks int64
+		isLikelyAlone    bool
+	}{
+		"nothing":                       {0, 100, 0, 0, 0, 0, false},
+		"behind it":                     {30, 100, 0, 0, 30, 1, false},
+		"behind it, more than room":     {130, 100, 900, 0, 100, 1, false},
+		"of unknown lengths":            {0, 100, 900, 0, 9, 1, false},
+		"of a token":                    {0, 100, 198, 1, 2, 1, false},            // 1.98/(1 - exp(-1.98)) = 2.30
+		"half a prompt":                 {0, 10_000, 50_000, 1000, 38, 1, true},   // 500*(1 - 0.5/ln 2)^2 = 38.8
+		"two prompts":                   {0, 100_000, 20_000, 100, 231, 1, false}, // 200/(1 - exp(-2)) = 231.3
+		"behind it and one that is cut": {90, 100, 9e9, 100, 100, 2, false},
+	} {
+		x := rollout{Engine: NewWith(hand{}, llama8b()), now: 10_000, comingPerS: c.perS, comingPrompt: c.of, behind: c.behind}
+		err := x.joinOthers(c.room)
+		if err != nil || x.batch.PrefillTokens != c.want || x.batch.PrefillReqs != c.wantChunks || x.likelyUs > 0 != c.isLikelyAlone {
+			t.Errorf("%s: got %d tokens in %d chunks, %g us alone, %v", name, x.batch.PrefillTokens, x.batch.PrefillReqs, x.likelyUs, err)
+		}
+	}
+}
+
 // TestExtrapolationByHand: 32 steps of 1000 us have passed, and what is left takes as many more of them as tokens, places or
 // blocks need.
 func TestExtrapolationByHand(t *testing.T) {
