@@ -235,7 +235,7 @@ func TestOptionsOfADemand(t *testing.T) {
 	}{
 		{"twice", problemServer{Model: "m"}, ""},
 		{"below 0", problemServer{Model: "m", TPS: -1}, "got tps -1 and rate_rps 0, want one of them"},
-		{"too much", problemServer{Model: "m", TPS: mostWanted * 2}, "want one of them"},
+		{"too much", problemServer{Model: "m", TPS: 1e8 * 2}, "want one of them"},
 		{"both", problemServer{Model: "m", TPS: 1, Demand: Demand{RateRPS: 2}}, "got tps 1 and rate_rps 2, want one of them"},
 		{"no cost", problemServer{Model: "other"}, `unit_cost: got none for "L4"`},
 	} {

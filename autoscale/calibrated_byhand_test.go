@@ -511,7 +511,7 @@ func TestLimitsOfOptions(t *testing.T) {
 	o := DefaultOptions()
 	o.Sweep.Loads, o.Sweep.Mean = 7, true
 	o.Cut = cutOptions{WindowNs: 30e9, HopNs: 15e9, MinRequests: 9, Semantics: byPrometheus}
-	if got, want := CommandLine("fit", &o), "queue fit --flavour corrected --hold-out 0.3 --hop 15s --loads 7 --max-num-batched-tokens "+fmt.Sprint(defaultMaxBatchedTokens)+" --max-num-seqs 256 --min-requests 9 --queue-ratio 10 --semantics prometheus --ttft mean --window 30s"; got != want {
+	if got, want := CommandLine("fit", &o), "queue fit --flavour corrected --hold-out 0.3 --hop 15s --loads 7 --max-num-batched-tokens 8192 --max-num-seqs 256 --min-requests 9 --queue-ratio 10 --semantics prometheus --ttft mean --window 30s"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 	if r := o.Record(); r.WindowS != 30 || r.HopS != 15 || r.MinRequests != 9 || r.Semantics != "prometheus" || r.Observation != "mean" || r.HoldOut != 0.3 || r.QueueRatio != 10 {

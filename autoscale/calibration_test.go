@@ -261,8 +261,8 @@ func TestRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	same("tuner-config", c.Model.InitState, want(wvA3P))
-	if got := c.Filter.ErrorLevel / c.Filter.TPercentile; math.Abs(got/(medianToSD*0.04)-1) > 1e-12 ||
-		math.Abs(c.Model.PercentChange[0]/(medianToSD*0.01)-1) > 1e-12 {
+	if got := c.Filter.ErrorLevel / c.Filter.TPercentile; math.Abs(got/(1.4826*0.04)-1) > 1e-12 ||
+		math.Abs(c.Model.PercentChange[0]/(1.4826*0.01)-1) > 1e-12 {
 		t.Errorf("noise %g and drift %v, want the measured ones", got, c.Model.PercentChange)
 	}
 	var specs []serverSpec

@@ -207,8 +207,11 @@ func (p *problem) sweep(x []float64) []queuePoint {
 	return out
 }
 
-// conditionOf returns the condition number that windows at the points would have.
+// conditionOf returns the condition number that windows at the points would have, +Inf without points.
 func (p *problem) conditionOf(points []queuePoint, theta []float64) float64 {
+	if len(points) == 0 {
+		return math.Inf(1)
+	}
 	q := p.withoutPrior()
 	q.windows, q.sigma = nil, nil
 	for _, at := range points {

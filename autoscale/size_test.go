@@ -22,8 +22,8 @@ func TestSizeIsTheLargestRate(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lo := m.Solve(1000 * rangeEdge / m.tauMs(1))
-		hi := m.Solve((1 - rangeEdge) * m.MaxRateRPS())
+		lo := m.Solve(1000 * 0.001 / m.tauMs(1))
+		hi := m.Solve((1 - 0.001) * m.MaxRateRPS())
 		if hi.TTFTMs < lo.TTFTMs*1.001 || hi.ITLMs < lo.ITLMs*1.001 || m.s.Output == 1 {
 			continue // one seat, or no gap between tokens: nothing grows with the load
 		}

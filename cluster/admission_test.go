@@ -205,7 +205,7 @@ func TestRatios(t *testing.T) {
 		x := math.Round(20*rng.Float64()) / 10 // many equal ones
 		s.addRatio(x)
 		all = append(all, x)
-		last := stat.Sorted(all[max(0, len(all)-kept):])
+		last := stat.Sorted(all[max(0, len(all)-512):])
 		if !slices.Equal(last, s.sorted) {
 			t.Fatalf("after %d: got %d ratios, want the last %d", k+1, len(s.sorted), len(last))
 		}
@@ -454,8 +454,8 @@ func TestLeavingByHand(t *testing.T) {
 	}
 	got := l.Leaving(1)
 	for w, want := range []float64{4 * 2. / 3 / 8, 4. / 3 * 2 / 3 / (4./3 + 4)} {
-		if math.Abs(got[w]-want/ageSteps) > 1e-12 {
-			t.Errorf("window %d: got %g, want %g", w, got[w], want/ageSteps)
+		if math.Abs(got[w]-want/16) > 1e-12 {
+			t.Errorf("window %d: got %g, want %g", w, got[w], want/16)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func TestSeedPreset(t *testing.T) {
 	}
 	for _, at := range d.Loads {
 		for _, c := range at.Contrasts {
-			if own := c.A == gatedCell || c.A == mainCell || c.A == noFloorCell || c.A == sizeCell; own && at.Rho == quietRho &&
+			if own := c.A == gatedCell || c.A == mainCell || c.A == noFloorCell || c.A == sizeCell; own && at.Rho == 0.6 &&
 				c.Figure == "goodput" && *c.Effect != 0 {
 				t.Errorf("%s at rho %g: got %g on goodput, want none", c.A, at.Rho, *c.Effect)
 			}
@@ -218,7 +218,7 @@ func TestLoadsAreKeyed(t *testing.T) {
 		if min(classes["critical"], classes["standard"], classes["sheddable"]) < len(long)/4 {
 			t.Errorf("%s: classes %v", name, classes)
 		}
-		if l.Newcomer != slices.ContainsFunc(long, func(q simRequest) bool { return q.Group == newcomerGroup }) {
+		if l.Newcomer != slices.ContainsFunc(long, func(q simRequest) bool { return q.Group == 1000 }) {
 			t.Errorf("%s: newcomer %v", name, l.Newcomer)
 		}
 		gaps := 0.0

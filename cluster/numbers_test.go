@@ -409,7 +409,7 @@ func TestTextsOfASpec(t *testing.T) {
 		t.Error("llmd with trees needs coefficients")
 	}
 	of := (&Spec{Targets: map[string]targetSpec{"standard": {TTFTMs: 1.5}}, Admission: admission{PredictOn: "best", Eps: map[string]float64{"a": 0.2}, Floor: num(0.25)}}).predictive(&parts{}, nil)
-	if !of.Best || of.StandardUs != 1500 || of.Eps["a"] != 0.2 || of.Floor.Share != 0.25 || of.Floor.BudgetShare != budgetShare {
+	if !of.Best || of.StandardUs != 1500 || of.Eps["a"] != 0.2 || of.Floor.Share != 0.25 || of.Floor.BudgetShare != 0.05 {
 		t.Errorf("got %+v", of)
 	}
 	if of = (&Spec{Admission: admission{PredictOn: "chosen", Floor: num(0)}}).predictive(&parts{}, nil); of.Best || of.Floor != nil {
@@ -469,10 +469,10 @@ func TestEstimatesThatFail(t *testing.T) {
 	if _, err := p.Decide(r, v, 0); err == nil {
 		t.Error("predictive on the best: got no error")
 	}
-	if got := p.eps("x", -1); got != epsShed {
+	if got := p.eps("x", -1); got != 0.10 {
 		t.Errorf("got %g", got)
 	}
-	if got := p.eps("x", 0); got != epsStandard {
+	if got := p.eps("x", 0); got != 0.05 {
 		t.Errorf("got %g", got)
 	}
 	p.Eps = map[string]float64{"x": 0.3}

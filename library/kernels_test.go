@@ -98,7 +98,7 @@ func TestOrderOfGPUsAndRanks(t *testing.T) {
 						us := p[Compute] + p[Experts]
 						least := q[Compute] + q[Experts]
 						switch {
-						case us <= leastSlower*least:
+						case us <= 1.03*least:
 						case strings.Contains(said, c.words):
 							named[c.words]++
 						default:
@@ -414,7 +414,7 @@ func TestContradictedExpertsAreReplaced(t *testing.T) {
 		}
 		for i, x := range got.x {
 			us, plainUs := got.y[i], plain.usAt(x, 1)
-			if c.wrong && us > 1.001*plainUs || !c.wrong && c.shape.dtypes[0] == fp8 && us > mostSlower*plainUs {
+			if c.wrong && us > 1.001*plainUs || !c.wrong && c.shape.dtypes[0] == fp8 && us > 2*plainUs {
 				t.Errorf("%s, %v, %g tokens: got %.0f us, bfloat16 %.0f", c.gpu, c.shape, x, us, plainUs)
 			}
 			readUs, computeUs := g.expertsRoofline(&c.shape, c.shape.dtypes[0], x)
@@ -438,7 +438,7 @@ func TestOutsideOfTheMeasuredDomain(t *testing.T) {
 		Parameters: 70.6, ActiveParameters: 69.5, BatchedTokens: 8192}
 	theta := c.On("H100-SXM-80GB")
 	decode, prompt := s.UnmeasuredShares(&theta, c.OverheadUs(), &inside)
-	if !(decode > decodeFloor+0.05 && decode < decodeFloor+0.35 && prompt > promptFloor+0.1 && prompt < promptFloor+0.7) {
+	if !(decode > 0.12 && decode < 0.42 && prompt > 0.15 && prompt < 0.75) {
 		t.Errorf("got unmeasured shares %.2f and %.2f", decode, prompt)
 	}
 	if got, axes := c.IntervalsOf(s, &inside); len(axes) > 0 || got.ITL != stat.Round(j.PerShare.ITL*decode, 3) || got.TTFT != stat.Round(j.PerShare.TTFT*prompt, 3) {

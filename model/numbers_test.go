@@ -298,3 +298,29 @@ func TestWorkOfSums(t *testing.T) {
 		}
 	}
 }
+
+// TestWeightsOfSchemes: bytes of a weight with its share of the scales, in a matrix of 1024 columns; the bits of the
+// activations; and the rows and columns that share a scale.
+func TestWeightsOfSchemes(t *testing.T) {
+	type figures struct {
+		bytes float64
+		act   int64
+		block [2]int64
+	}
+	want := map[string]figures{
+		"FP8": {1, 8, [2]int64{}}, "FP8_PER_CHANNEL_PER_TOKEN": {1 + 4.0/1024, 8, [2]int64{}}, "FP8_PB_WO": {1 + 4.0/(128*128), 8, [2]int64{128, 128}},
+		"NVFP4": {0.5 + 1.0/16, 4, [2]int64{1, 16}}, "NVFP4_AWQ": {0.5 + 1.0/16, 4, [2]int64{1, 16}}, "W4A16_NVFP4": {0.5 + 1.0/16, 16, [2]int64{1, 16}}, "W4A8_NVFP4_FP8": {0.5 + 1.0/16, 8, [2]int64{1, 16}},
+		"W4A16_AWQ": {0.5 + 2.0/128, 16, [2]int64{1, 128}}, "W4A8_AWQ": {0.5 + 2.0/128, 8, [2]int64{1, 128}},
+		"W8A16": {1 + 2.0/1024, 16, [2]int64{}}, "W8A8_SQ_PER_CHANNEL": {1 + 2.0/1024, 8, [2]int64{}},
+		"MXFP4": {0.5 + 1.0/32, 16, [2]int64{1, 32}}, "MXFP8": {1 + 1.0/32, 8, [2]int64{1, 32}}, "W4A8_MXFP4_FP8": {0.5 + 1.0/32, 8, [2]int64{1, 32}},
+	}
+	for name := range schemes {
+		q := schemeNamed(name).quant(&Linear{Rows: 512, Columns: 1024})
+		if got := (figures{q.BytesPerWeight, q.ActivationBits, q.Block}); got != want[name] || q.Algorithm != strings.ToLower(name) || q.Bits != int64(8*got.bytes) {
+			t.Errorf("%s: got %+v", name, q)
+		}
+	}
+	if len(schemes) != len(want) {
+		t.Errorf("got %d schemes, want %d", len(schemes), len(want))
+	}
+}

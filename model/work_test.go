@@ -199,8 +199,8 @@ func TestModelChecks(t *testing.T) {
 		want   string
 	}{
 		"good":         {func(m *Model) {}, ""},
-		"largest":      {func(m *Model) { m.HiddenSize = maxDimension }, ""},
-		"too large":    {func(m *Model) { m.HiddenSize = maxDimension + 1 }, "model hidden_size: got"},
+		"largest":      {func(m *Model) { m.HiddenSize = 1 << 30 }, ""},
+		"too large":    {func(m *Model) { m.HiddenSize = 1 << 31 }, "model hidden_size: got"},
 		"no layers":    {func(m *Model) { m.NumLayers = 0 }, "model num_hidden_layers: got 0, want 1 to"},
 		"no bytes":     {func(m *Model) { m.BytesPerParam = 0 }, "model bytes_per_param: got 0, want > 0 B"},
 		"experts":      {func(m *Model) { m.NumExperts, m.TopK = 4, 4 }, ""},

@@ -33,13 +33,13 @@ func TestBulkRoundTrip(t *testing.T) {
 	}
 	var all []bulkEntry
 	for _, tpot := range []bool{false, true} {
-		all = append(all, Sample(rows, tpot, bucketRows, 1)...)
+		all = append(all, Sample(rows, tpot, 500, 1)...)
 	}
 	var b bytes.Buffer
 	if err := writeBulk(&b, all); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(b.String(), "\n"); n != (len(all)+batchEntries-1)/batchEntries {
+	if n := strings.Count(b.String(), "\n"); n != (len(all)+999)/1000 {
 		t.Errorf("got %d batches for %d entries", n, len(all))
 	}
 	again, err := readBulk(&b)
@@ -318,7 +318,7 @@ func TestEvalReservoirMemory(t *testing.T) {
 	if repo.Eval() {
 		n = 10_000_000
 	}
-	r := newReservoir[Row](buckets, bucketRows, 1)
+	r := newReservoir[Row](buckets, 500, 1)
 	row := Row{RequestID: "x"}
 	for i := range n {
 		row.NumRequestWaiting = int64(i % 17)

@@ -56,7 +56,7 @@ func TestBlocksOfTestRows(t *testing.T) {
 	if lo, hi, ok := o.interval(v, 1); !ok || lo != 3 || hi != 3 {
 		t.Errorf("got %g to %g, %v, want 3", lo, hi, ok)
 	}
-	o.blocks = leastBlocks - 1
+	o.blocks = 4
 	if _, _, ok := o.interval(v, 1); ok {
 		t.Error("four blocks give an interval")
 	}
@@ -152,8 +152,8 @@ func TestFreshSteps(t *testing.T) {
 		ns               int64
 		want             bool
 	}{
-		{false, 1, 0, 100 + staleNs, true}, {false, 1, 0, 101 + staleNs, false}, {false, 0, 1, 101 + staleNs, false}, {false, 0, 0, 101 + staleNs, true},
-		{true, 1, 1, 101 + staleNs, true},
+		{false, 1, 0, 100 + 250_000_000, true}, {false, 1, 0, 101 + 250_000_000, false}, {false, 0, 1, 101 + 250_000_000, false}, {false, 0, 0, 101 + 250_000_000, true},
+		{true, 1, 1, 101 + 250_000_000, true},
 	} {
 		s.complete = c.complete
 		if got := s.isFresh(&trace.Step{TsStartNs: 100, RunningDepth: c.running, WaitingDepth: c.waiting}, c.ns); got != c.want {

@@ -157,13 +157,13 @@ func TestCrowd(t *testing.T) {
 // Every edge of the buckets, from rows whose state is made to lie on it.
 func TestBucketEdges(t *testing.T) {
 	for waiting, want := range map[int64]int{0: 0, 1: 1, 2: 1, 3: 2, 5: 2, 6: 3, 10: 3, 11: 4, 500: 4} {
-		if got := Bucket(&Row{NumRequestWaiting: waiting}) / (kvBuckets * prefixBuckets); got != want {
+		if got := Bucket(&Row{NumRequestWaiting: waiting}) / (20 * 4); got != want {
 			t.Errorf("waiting %d: got bucket %d, want %d", waiting, got, want)
 		}
 	}
 	for usage, want := range map[float64]int{-0.1: 0, 0: 0, 0.049: 0, 0.05: 1, 0.0999: 1, 0.1: 2, 0.5: 10, 0.9499: 18, 0.95: 19, 1: 19,
 		1.2: 19} {
-		if got := Bucket(&Row{KVCachePercentage: usage}) / prefixBuckets; got != want {
+		if got := Bucket(&Row{KVCachePercentage: usage}) / 4; got != want {
 			t.Errorf("KV usage %g: got bucket %d, want %d", usage, got, want)
 		}
 	}

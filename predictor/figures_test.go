@@ -245,7 +245,7 @@ func TestQueueStateByHand(t *testing.T) {
 	if got := c.meanOutput(); got.OK {
 		t.Errorf("nothing finished: got %g", got.V)
 	}
-	for i := range recentEnds + 1 {
+	for i := range 513 {
 		l := requestLife{output: trace.Some(int64(10)), first: trace.Some(int64(0))}
 		if i == 0 {
 			l.output.V = 1000
@@ -261,7 +261,7 @@ func TestQueueStateByHand(t *testing.T) {
 		t.Errorf("the first is too old: got a mean of %g", got.V)
 	}
 	c.learnFinished(&requestLife{output: trace.Some(int64(1)), first: trace.Some(int64(0))}, 5)
-	if len(c.pace) != recentEnds+1 {
+	if len(c.pace) != 513 {
 		t.Error("one token has no pace")
 	}
 
@@ -538,7 +538,7 @@ func TestRowsForTraining(t *testing.T) {
 		t.Errorf("got estimates %v", p)
 	}
 	o := DefaultTrainOptions()
-	for text, want := range map[string]int{"12": 12, "none": 0, "auto": bucketRows} {
+	for text, want := range map[string]int{"12": 12, "none": 0, "auto": 500} {
 		o.BucketRows = text
 		if got, err := o.rowsPerBucket(a.table, train); got != want || err != nil {
 			t.Errorf("%s: got %d, %v", text, got, err)

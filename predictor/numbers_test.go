@@ -112,7 +112,7 @@ func TestFromRunsToAPredictor(t *testing.T) {
 	}
 	var bulk bytes.Buffer
 	values, err := ExportBulk(&bulk, dest, p, 1<<20)
-	if err != nil || bulk.Len() == 0 || *values[0].Value != 1<<20 || !strings.HasSuffix(values[0].Effect, "; 0 more are not in it") || values[0].Origin != "--option bucket-rows" || *values[1].Value != bucketRows || *values[2].Value != 1000 || *values[3].Value != 10 || values[1].Unit != "rows" {
+	if err != nil || bulk.Len() == 0 || *values[0].Value != 1<<20 || !strings.HasSuffix(values[0].Effect, "; 0 more are not in it") || values[0].Origin != "--option bucket-rows" || *values[1].Value != 500 || *values[2].Value != 1000 || *values[3].Value != 10 || values[1].Unit != "rows" {
 		t.Errorf("got %+v, %v", values, err)
 	}
 	bulk.Reset()

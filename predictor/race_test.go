@@ -262,10 +262,19 @@ func TestFileIsTheModel(t *testing.T) {
 		if err := judgeFile(runs, &targets[k], nil, o, doc); err != nil || len(doc.Models) != len(scored) {
 			t.Fatalf("got %v and %d scores, want %d", err, len(doc.Models), len(scored))
 		}
+		bounded := 0
 		for _, c := range doc.Models {
+			if c.Coverage != nil {
+				if bounded++; *c.Coverage < 0.85 || *c.Coverage > 0.99 {
+					t.Errorf("%s: %g of the latencies are below their P90", c.Model, *c.Coverage)
+				}
+			}
 			if usesPhysics(c.Model) != (c.Reason != "") {
 				t.Errorf("%s: got reason %q without physics", c.Model, c.Reason)
 			}
+		}
+		if bounded == 0 {
+			t.Errorf("%s: no P90 is judged", target)
 		}
 	}
 }

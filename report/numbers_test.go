@@ -289,7 +289,7 @@ func TestRowsOfReplays(t *testing.T) {
 // TestReplaysDrawn: eight comparisons have curves, those that gate first, then by the largest distance.
 func TestReplaysDrawn(t *testing.T) {
 	v := &result.Validation{}
-	for i := range maxReplayRuns + 1 {
+	for i := range 9 {
 		v.Runs = append(v.Runs, result.ValidationRun{ID: fmt.Sprint(i), Saturated: i == 8, Metrics: &result.Metrics{ITL: &result.Metric{KSD: float64(i)}}, Figures: &result.RunFigures{ECDF: make([]result.Curve, 1)}})
 	}
 	v.Runs = append(v.Runs, result.ValidationRun{ID: "no curves", Figures: &result.RunFigures{}}, result.ValidationRun{ID: "no figures"})
@@ -425,7 +425,7 @@ func TestCausesOnThePage(t *testing.T) {
 	if got := causeBlocks(in, nil)[1].Causes; got[1].Anchor != "" || got[0].Anchor != "" {
 		t.Errorf("no figures: got %+v", got)
 	}
-	for i := range maxCauses - 3 {
+	for i := range 5 {
 		in.Validation.Diagnoses = append(in.Validation.Diagnoses, result.Diagnosis{Sentence: fmt.Sprint(i)})
 	}
 	if got := causeBlocks(in, nil); len(got) != 2 || len(got[1].Causes) != 8 {
@@ -580,7 +580,7 @@ func TestListsAreCut(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	var fs []trace.Finding
-	for i := range maxMessages + 3 {
+	for i := range 8 {
 		fs = append(fs, trace.Findingf("x", "%d", i/2*2))
 	}
 	fs = append(fs, trace.Findingf("y", "other"))
@@ -593,7 +593,7 @@ func TestListsAreCut(t *testing.T) {
 		t.Errorf("got %+v", bs)
 	}
 	var codes []trace.Finding
-	for i := range maxCodes + 1 {
+	for i := range 41 {
 		codes = append(codes, trace.Findingf(trace.Code(fmt.Sprint(i)), "x"))
 	}
 	if got := groupFindings(codes); len(got) != 40 {
@@ -606,7 +606,7 @@ func TestListsAreCut(t *testing.T) {
 	if want := []Column{{Head: "N", Unit: "s", Help: "why", Num: true}, {Head: "name"}}; !slices.Equal(table.Cols, want) {
 		t.Errorf("got %+v", table.Cols)
 	}
-	for i := range maxRows {
+	for i := range 150 {
 		table.Grow(func() Row { return Row{Cells: []Cell{Count(i), Plain("x")}} })
 	}
 	if Capped(table, "how", "where"); table.More != "" || len(table.Rows) != 150 {
@@ -688,14 +688,14 @@ func TestFiguresAreCut(t *testing.T) {
 		}
 	}
 	var runs []result.InspectRun
-	for i := range maxLoadRuns + 1 {
+	for i := range 16 {
 		runs = append(runs, result.InspectRun{ID: fmt.Sprint(i), Series: &result.LoadSeries{BinS: 2, Running: []*float64{ptr(1.0)}}})
 	}
 	runs = append(runs, result.InspectRun{Series: &result.LoadSeries{}}, result.InspectRun{})
 	check("16 runs", loadFigure(Input{Inspect: &result.Inspect{Runs: runs}}), 15, "The first 15 of 16 runs.")
 	check("15 runs", loadFigure(Input{Inspect: &result.Inspect{Runs: runs[1:]}}), 15, "")
 	f := &result.FitFigures{}
-	for i := range maxPanels + 1 {
+	for i := range 13 {
 		r := fmt.Sprint(i)
 		f.Residuals = append(f.Residuals, result.ResidualBand{Against: "batch", Regime: r, X: 1, N: 9}, result.ResidualBand{Against: "batch", Regime: r, X: 2, N: 9})
 		f.Contributions = append(f.Contributions, result.Contribution{Regime: r, Name: "t", MeanUs: 1000})
@@ -733,21 +733,21 @@ func TestFiguresAreCut(t *testing.T) {
 		}
 	}
 	var cells []result.Cell
-	for i := range maxChartRows + 1 {
+	for i := range 31 {
 		cells = append(cells, result.Cell{Run: fmt.Sprint(i), Errors: result.Errors{MAPE: ptr(float64(i))}}, result.Cell{Run: fmt.Sprint(i), Errors: result.Errors{MAPE: ptr(0.0)}})
 	}
 	rows, more := worstRuns(cells)
-	if len(rows) != maxChartRows || rows[0] != fmt.Sprint(maxChartRows) || rows[maxChartRows-1] != "1" || more != fmt.Sprintf("The %d worst of %d runs.", maxChartRows, maxChartRows+1) {
+	if len(rows) != 30 || rows[0] != fmt.Sprint(30) || rows[29] != "1" || more != fmt.Sprintf("The %d worst of %d runs.", 30, 31) {
 		t.Errorf("got %v, %q", rows, more)
 	}
-	if rows, more := worstRuns(cells[2:]); len(rows) != maxChartRows || rows[0] != "1" || more != "" {
+	if rows, more := worstRuns(cells[2:]); len(rows) != 30 || rows[0] != "1" || more != "" {
 		t.Errorf("got %v, %q", rows, more)
 	}
 	in := &result.Fit{}
-	for i := range maxChartRows + 1 {
+	for i := range 31 {
 		in.Beta.Loco = append(in.Beta.Loco, result.Loco{Config: fmt.Sprint(i), MAPE: ptr(0.1)})
 	}
-	if got := locoFigure(in).More; got != fmt.Sprintf("The %d worst of %d configurations.", maxChartRows, maxChartRows+1) {
+	if got := locoFigure(in).More; got != fmt.Sprintf("The %d worst of %d configurations.", 30, 31) {
 		t.Errorf("got %q", got)
 	}
 	in.Beta.Loco = in.Beta.Loco[1:]
@@ -769,7 +769,7 @@ func TestPrintableText(t *testing.T) {
 // TestOrderOfManyReplays: beyond the rows that one table has, those with the largest distances are on the page.
 func TestOrderOfManyReplays(t *testing.T) {
 	v := &result.Validation{}
-	for i := range maxRows / 3 {
+	for i := range 150 / 3 {
 		v.Runs = append(v.Runs, result.ValidationRun{ID: fmt.Sprint(i), Load: "closed", Metrics: &result.Metrics{TTFT: &result.Metric{KSD: float64(i)}}})
 	}
 	first := func() (string, int) {

@@ -581,7 +581,7 @@ func TestScoresByHand(t *testing.T) {
 	if !e.left(0, &done) || !close9(e.score.Paired, huber(math.Ln2)/2) || !slices.Equal(e.simulated[0], []float64{200}) || len(e.simulated[1]) != 0 || !slices.Equal(e.simulated[2], []float64{500}) {
 		t.Errorf("got %+v, simulated %v", e.score, e.simulated)
 	}
-	if e.left(1, &lost); !close9(e.score.Paired, huber(math.Ln2)/2+huber(missing)/2) || !math.IsInf(e.simulated[2][1], 1) || len(e.simulated[0]) != 1 {
+	if e.left(1, &lost); !close9(e.score.Paired, huber(math.Ln2)/2+huber(4.605170185988)/2) || !math.IsInf(e.simulated[2][1], 1) || len(e.simulated[0]) != 1 {
 		t.Errorf("one is missing: got %+v, simulated %v", e.score, e.simulated)
 	}
 	for bound, goesOn := range map[float64]bool{0: true, -1: true, huber(math.Ln2)/2 + 1e-9: true, huber(math.Ln2)/2 - 1e-9: false} {
@@ -612,13 +612,13 @@ func TestScoresByHand(t *testing.T) {
 		if len(e.score.Blocks) != 3 || e.score.Blocks[0] != nil || e.score.Blocks[1] != nil {
 			t.Fatalf("%s: got %v", name, e.score.Blocks)
 		}
-		w := huberAt / math.Ln2 / (200 * 200)
+		w := 0.3 / math.Ln2 / (200 * 200)
 		if g := e.score.Blocks[2]; g.N != c.rows || !close9(g.W*1e6, w*1e6) || !close9(g.B[0], w*2*c.target) || !close9(g.B[1], w*5*c.target) || !close9(g.Q, w*c.target*c.target) {
 			t.Errorf("%s: got %+v, want a weight of %g and the target %g", name, g, w, c.target)
 		}
 	}
 	e = &evaluation{measured: [metrics][]float64{{100, 300}, nil, {100}}, simulated: [metrics][]float64{{600, 200}, nil, {math.Inf(1)}}}
-	if got, want := e.quantiles(), 0.5*(3*math.Ln2+3*missing); !close9(got, want) {
+	if got, want := e.quantiles(), 0.5*(3*math.Ln2+3*4.605170185988); !close9(got, want) {
 		t.Errorf("twice the times, and none: got %g, want %g", got, want)
 	}
 	e = &evaluation{measured: [metrics][]float64{{1}}, simulated: [metrics][]float64{{99}}}

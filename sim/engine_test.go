@@ -407,7 +407,7 @@ func TestLogEnds(t *testing.T) {
 	p := newPool(10, true)
 	p.startLog()
 	var h held
-	for range mostLogged / 2 {
+	for range 1 << 17 / 2 {
 		if !p.log.on {
 			t.Fatal("the log ended early")
 		}
@@ -415,7 +415,7 @@ func TestLogEnds(t *testing.T) {
 		p.Drop(&h)
 	}
 	p.Grow(&h, 2)
-	if p.log.on || len(h.IDs) != 2 || p.Free != 8 || p.Misses != 3*mostLogged/2+2 {
+	if p.log.on || len(h.IDs) != 2 || p.Free != 8 || p.Misses != 3*1<<17/2+2 {
 		t.Errorf("got %+v of %d free after %d blocks, log on: %v", h, p.Free, p.Misses, p.log.on)
 	}
 }

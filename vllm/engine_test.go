@@ -394,7 +394,7 @@ func TestBoundsOfAnEngine(t *testing.T) {
 		{"max_num_batched_tokens", func(e *Engine) { e.MaxNumBatchedTokens = MaxTokens }, true},
 		{"max_num_batched_tokens", func(e *Engine) { e.MaxNumBatchedTokens = MaxTokens + 1 }, false},
 		{"max_num_seqs", func(e *Engine) { e.MaxNumSeqs = 0 }, false},
-		{"max_num_seqs", func(e *Engine) { e.MaxNumSeqs = maxSeqs + 1 }, false},
+		{"max_num_seqs", func(e *Engine) { e.MaxNumSeqs = 1 << 21 }, false},
 		{"block_size", func(e *Engine) { e.BlockSize = 0 }, false},
 		{"block_size", func(e *Engine) { e.BlockSize = 1 << 16 }, true},
 		{"block_size", func(e *Engine) { e.BlockSize = 1<<16 + 1 }, false},

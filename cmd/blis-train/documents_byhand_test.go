@@ -110,7 +110,7 @@ func init() {
 		},
 		"changes": func(p *paper) {
 			c := &result.Changes{Against: "old", Same: 7, Notes: []string{"another spec"}}
-			for i := range mostChanges + 2 {
+			for i := range 14 {
 				c.Rows = append(c.Rows, result.Change{Kind: result.ChangeTerm, Name: fmt.Sprint("t", i), Unit: "us", Old: testkit.Ptr(1000.0), New: testkit.Ptr(1500.0), P: testkit.Ptr(0.03)})
 			}
 			p.sinceBaseline()

@@ -75,7 +75,7 @@ func TestSizesOfTexts(t *testing.T) {
 	for _, c := range []struct {
 		text, want string
 	}{
-		{strings.Repeat("x", MaxYAML), ""}, {strings.Repeat("x", MaxYAML+1), "f: got 16 MiB of YAML, want at most 16"}, {strings.Repeat("[", mostParts), ""}, {strings.Repeat("-", mostParts) + "?", "f: got YAML with some "},
+		{strings.Repeat("x", MaxYAML), ""}, {strings.Repeat("x", MaxYAML+1), "f: got 16 MiB of YAML, want at most 16"}, {strings.Repeat("[", 1_500_000), ""}, {strings.Repeat("-", 1_500_000) + "?", "f: got YAML with some "},
 	} {
 		if err := checkSize([]byte(c.text), "f"); (err == nil) != (c.want == "") || err != nil && !strings.HasPrefix(err.Error(), c.want) {
 			t.Errorf("%d bytes: got %v, want %q", len(c.text), err, c.want)

@@ -17,7 +17,7 @@ func TestHeapSettings(t *testing.T) {
 	percent := debug.SetGCPercent(100)
 	limit := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() {
-		leaveGarbage(100, leanGarbageBytes)
+		leaveGarbage(100, 48<<20)
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)
 	})

@@ -211,7 +211,7 @@ func TestNeighboursMatchTheSlowSearch(t *testing.T) {
 			}
 			var near10 []float64
 			for _, i := range Order(dist) {
-				if i != k && len(near10) < nearestPoints {
+				if i != k && len(near10) < 10 {
 					near10 = append(near10, level[i])
 				}
 			}
@@ -470,12 +470,12 @@ func TestHistogramBins(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 100_000 {
 		x := math.Exp2(50 * rng.Float64())
-		if edge := math.Exp2(float64(rng.IntN(50*binsPerOctave)) / binsPerOctave); rng.IntN(2) == 0 {
+		if edge := math.Exp2(float64(rng.IntN(50*177)) / 177); rng.IntN(2) == 0 {
 			x = math.Nextafter(edge, float64(rng.IntN(3)-1)*math.MaxFloat64)
 		}
 		want := 0
 		if x > 1 {
-			want = min(len(h.count)-1, 1+int(math.Log2(x)*binsPerOctave))
+			want = min(len(h.count)-1, 1+int(math.Log2(x)*177))
 		}
 		if got := h.binOf(x); got != want {
 			t.Fatalf("%v: got bin %d, want %d", x, got, want)

@@ -60,7 +60,7 @@ func TestHighestLoad(t *testing.T) {
 	}
 	for factor, want := range map[float64]string{1: "", 1.021: "tpot mean"} {
 		own := load.WithAmount(highest.RateRPS * factor)
-		stretch, err := own.Stretch(p.options.Seed, probeRequests, 1, 1)
+		stretch, err := own.Stretch(p.options.Seed, 500, 1, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,7 +29,7 @@ func TestHintsOfTargets(t *testing.T) {
 			t.Errorf("%s: got %+v, want the hint %q", word, err, want)
 		}
 	}
-	for figure, want := range map[string]float64{"": defaultQuantile, "mean": 0, "p1": 0.01, "p99.9": 0.999, "p50": 0.5} {
+	for figure, want := range map[string]float64{"": 0.9, "mean": 0, "p1": 0.01, "p99.9": 0.999, "p50": 0.5} {
 		if got, ok := parseFigure(figure); !ok || math.Abs(got-want) > 1e-12 {
 			t.Errorf("%q: got %g, %t, want %g", figure, got, ok, want)
 		}

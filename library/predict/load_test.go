@@ -153,7 +153,7 @@ func TestControlledValue(t *testing.T) {
 	if v := ValueOf(samples, mean); math.Abs(v.Value-100) > 1e-9 || v.High-v.Low > 1e-9 {
 		t.Errorf("got %+v, want 100 without width", v)
 	}
-	half := normal95 * 200 / math.Sqrt(10000) // 200 by an excess of 1, whose variance is one over the requests
+	half := 1.96 * 200 / math.Sqrt(10000) // 200 by an excess of 1, whose variance is one over the requests
 	if v := Widened(samples, mean, 10000, 0.15); math.Abs(v.High-100-half) > 1e-6 {
 		t.Errorf("got %+v, want 100 +- %g", v, half)
 	}
