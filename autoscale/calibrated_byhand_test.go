@@ -85,6 +85,16 @@ func TestMeasuredWindowByHand(t *testing.T) {
 		w.TTFTMs != 30 || math.Abs(w.ITLMs-320./12) > 1e-12 || math.Abs(w.TTFTSeMs-15) > 1e-12 || math.Abs(w.ITLSeMs-1.25) > 1e-12 {
 		t.Errorf("got %+v", w)
 	}
+	// Of twelve requests five blocks have TTFTs of 10 to 50 ms and gaps of 2 to 10 ms.
+	var many window
+	var used []*sample
+	for _, block := range []int64{1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 5} {
+		s := at(0, 10*block, 4*block, 1, 0, 3)
+		used = append(used, &s)
+	}
+	if many.measure(used); math.Abs(many.TTFTSeMs-math.Sqrt(50)) > 1e-9 || math.Abs(many.ITLSeMs-math.Sqrt2) > 1e-9 {
+		t.Errorf("five blocks: got errors of %g and %g ms", many.TTFTSeMs, many.ITLSeMs)
+	}
 	// By Prometheus only what finished counts, also for the rate.
 	o.Semantics = byPrometheus
 	if got, _, _ := Cut(samples, spans, o); len(got) != 1 || got[0].Arrivals != 4 || got[0].RateRPS != 0.8 {

@@ -328,6 +328,7 @@ func TestDriftFiguresByHand(t *testing.T) {
 		t.Errorf("got %d panels, %q, the first of %q", len(fig.Panels), fig.More, fig.Panels[0].Desc)
 	}
 	v.Runs = v.Runs[:24]
+	v.Runs[0].Drift = v.Runs[0].Drift[:1]
 	if fig := driftFigure(Input{Validation: v}); len(fig.Panels) != 24 || fig.More != "" || !strings.HasSuffix(fig.Panels[0].Desc, " of a over time") {
 		t.Errorf("got %d panels, %q", len(fig.Panels), fig.More)
 	}
