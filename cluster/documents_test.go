@@ -2,10 +2,13 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/simulate"
 )
@@ -53,4 +56,45 @@ func TestClusterDocument(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Document(t, "simulation", doc, "platform", "tool_version", "inputs", "command")
+}
+
+// TestGroupsOfInstances: each group has the deployment of the command line or its own, found beside the cluster's file, and
+// its own settings on top.
+func TestGroupsOfInstances(t *testing.T) {
+	dir := t.TempDir()
+	seqs := func(n int) string {
+		return strings.Replace(onL4, "max_num_seqs: 8", fmt.Sprintf("max_num_seqs: %d", n), 1)
+	}
+	repo.Write(t, seqs(8), dir, "run.yaml")
+	repo.Write(t, seqs(16), dir, "large", "run.yaml")
+	repo.Write(t, strings.Replace(onL4, "max_num_seqs: 8", "max_num_seqs: 8, block_size: 32", 1), dir, "blocks", "run.yaml")
+	repo.Write(t, threeClasses, dir, "load.yaml")
+	for text, want := range map[string]string{
+		"{count: 1}, {count: 2, deployment: large}, {count: 1, deployment: large, set: [vllm.max_num_seqs=5]}, {count: 1, set: [vllm.max_num_seqs=4]}": "8 16 5 4",
+		"{count: 1, deployment: blocks}": "bad_cluster_spec: instances: got blocks of 16 and of 32 tokens, want one size for the gateway's index",
+		"{count: 1, set: [x=1]}":         filepath.Join(dir, "run.yaml") + `: unknown key "x", want one of docs/run-yaml.md`,
+	} {
+		repo.Write(t, "instances: ["+text+"]\n", dir, "cluster.yaml")
+		o := Options{Options: simulate.DefaultOptions(), File: filepath.Join(dir, "cluster.yaml")}
+		o.Deployment, o.Workload, o.Model, o.Out = dir, filepath.Join(dir, "load.yaml"), simulate.ModelRoofline, filepath.Join(dir, "out")
+		s := &simulation{o: &o}
+		if _, err := s.readSpec(); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if s.Simulation, err = simulate.New(context.Background(), &o.Options); err != nil {
+			t.Fatal(err)
+		}
+		err = s.loadFiles()
+		var got []string
+		for _, g := range s.groups {
+			got = append(got, fmt.Sprint(g.Deployment.Engine.MaxNumSeqs))
+		}
+		if err != nil {
+			got = []string{err.Error()}
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: got %s, want %s", text, strings.Join(got, " "), want)
+		}
+	}
 }

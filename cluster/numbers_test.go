@@ -193,6 +193,9 @@ func TestSearchOfAPolicy(t *testing.T) {
 	if _, err := tu.sensitivity(specOf("slo-gated", scorersNew, "priority-fcfs"), tunable()["slo-gated"]); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: got %v", err)
 	}
+	if _, err := tu.tunePolicy("slo-gated"); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: got %v", err)
+	}
 }
 
 // TestInputsOfAnExperiment: which files it reads, and what it refuses.

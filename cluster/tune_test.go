@@ -104,6 +104,13 @@ func TestOptimiseOptions(t *testing.T) {
 			t.Errorf("%v: got %v", counts, err)
 		}
 	}
+	for _, counts := range [][2]int{{1, 1}, {1000, 64}} {
+		o := DefaultIsolationOptions()
+		o.Seeds, o.Instances, o.Preset = counts[0], counts[1], "none"
+		if _, err := Isolation(t.Context(), o); err == nil || !strings.HasPrefix(err.Error(), `--preset: got "none", want `) {
+			t.Errorf("%v: got %v, want an error of the preset alone", counts, err)
+		}
+	}
 }
 
 // TestLoggedCalls: the calls of an interrupted search, without its incomplete last line; a line that is no call is named.
