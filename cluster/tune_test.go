@@ -164,7 +164,7 @@ func TestRecordedHours(t *testing.T) {
 	if !reflect.DeepEqual(h.fromUs, []float64{0, 1.5e6, 3e6}) || !reflect.DeepEqual(h.widthUs, []float64{1.5e6, 1.5e6, 3e6}) || h.lengthUs != 6e6 || h.perSecond() != 0.5 {
 		t.Errorf("got %+v", h)
 	}
-	if q := h.reqs[0]; q.PromptTokens != 1000/16 || q.OutputTokens != max(1, 90/16) || q.HashTokens != 512/16 || h.reqs[2].PromptTokens != max(1, 5/16) {
+	if q := h.reqs[0]; q.PromptTokens != 62 || q.OutputTokens != 5 || q.HashTokens != 32 || h.reqs[2].PromptTokens != 1 {
 		t.Errorf("got %+v", h.reqs)
 	}
 	if want := "a recorded trace of 3 requests, lengths divided by 16,"; !strings.HasPrefix(h.words(), want) {
