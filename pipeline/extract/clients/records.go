@@ -70,22 +70,22 @@ func (c *Reader) dropStrayStamps(src *source.Source, from int) {
 	if !slices.ContainsFunc(clocks[:], isStray) {
 		return
 	}
-	kept := c.Requests[:from]
-	for _, r := range c.Requests[from:] {
+	isDropped := make([]bool, len(c.Requests))
+	for i := from; i < len(c.Requests); i++ {
+		r := &c.Requests[i]
 		why := ""
-		for k, stamp := range clocksOf(&r) {
+		for k, stamp := range clocksOf(r) {
 			if stamp.OK && why == "" {
 				why = clocks[k].Check(clockNames[k], stamp.V)
 			}
 		}
 		if why != "" {
 			c.Acc.Keep(-1)
-			c.dropRequest(src, &r, why)
-			continue
+			c.dropRequest(src, r, why)
+			isDropped[i] = true
 		}
-		kept = append(kept, r)
 	}
-	c.Requests = kept
+	c.removeRequests(isDropped)
 }
 
 // dropRest counts the unread rest of a file as one dropped record.

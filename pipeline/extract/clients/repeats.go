@@ -60,7 +60,7 @@ func (c *Reader) removeRequests(isRemoved []bool) {
 		return
 	}
 	at := make([]int, len(c.Requests)+1) // where each request is afterwards
-	var kept []trace.ObservedRequest
+	kept := c.Requests[:0]               // in place: near the limit of memory there is no room for a copy
 	for i, r := range c.Requests {
 		at[i] = len(kept)
 		if !isRemoved[i] {
@@ -78,5 +78,10 @@ func (c *Reader) removeRequests(isRemoved []bool) {
 		f := &c.requestFiles[i]
 		f.from = at[f.from]
 		f.to = at[f.to]
+	}
+	for i := range c.drawn {
+		d := &c.drawn[i]
+		d.from = at[d.from]
+		d.to = at[d.to]
 	}
 }
