@@ -16,12 +16,14 @@ import (
 // sniffAIPerf reports whether a file is profile_export.jsonl of AIPerf.
 func sniffAIPerf(head []byte) bool { return containsAll(head, `"request_start_ns"`, `"metadata"`) }
 
-// readAIPerf reads one request a line.
+// readAIPerf reads one request a line, of the export or of the raw export. Of the export it also notes
+// what is compared later: the figures that AIPerf derived for each request, and the sums over all
+// requests, which its summary in another file states too.
 func (c *Reader) readAIPerf(f *clientFile) error {
 	load := c.newLoad(f.src.Name)
 	before := len(c.Requests)
 	var sums requestSums
-	isRaw := false
+	isRaw := false // the raw export has no derived figures
 	err := c.readLines(f.src, func(line []byte) (trace.ObservedRequest, error) {
 		var parsed aiperfLine
 		if err := trace.UnmarshalJSON(line, &parsed); err != nil {
@@ -38,50 +40,71 @@ func (c *Reader) readAIPerf(f *clientFile) error {
 	c.addLoad(load)
 	if !isRaw {
 		c.stated = append(c.stated, statedLoad{name: load.Name, totals: sums.contradictions()})
-		c.beside = append(c.beside, besideFile{f.src.Name, "genai-perf", sums, sendsOf(c.Requests[before:])})
+		c.beside = append(c.beside, besideFile{
+			name:  f.src.Name,
+			form:  "genai-perf", // AIPerf's summary has the form of its predecessor's
+			sums:  sums,
+			sends: sendsOf(c.Requests[before:]),
+		})
 	}
 	return err
 }
 
-// addTo adds what the line states of a request that succeeded, and compares the figures that AIPerf derives from others.
+// addTo adds what the line states of a request that succeeded (r, without warm-up) to sums, and compares
+// each figure that AIPerf derives from others with what these give.
 func (j *aiperfLine) addTo(sums *requestSums, r *trace.ObservedRequest) {
 	if !r.Success.V || r.LoadOnly.V {
 		return
 	}
-	number := func(key string) float64 {
+	number := func(key string) float64 { // 0 without the metric
 		var v trace.Opt[float64]
 		if m, ok := j.Metrics[key]; ok && json.Unmarshal(m.Value, &v) == nil {
 			return v.V
 		}
 		return 0
 	}
-	prompt, output := number("input_sequence_length"), number("output_sequence_length")
-	ttftS, endS := nanOr(r.TTFTUs)/1e6, nanOr(r.E2EUs)/1e6
+	prompt := number("input_sequence_length")
+	output := number("output_sequence_length")
+	ttftS := nanOr(r.TTFTUs) / 1e6
+	endS := nanOr(r.E2EUs) / 1e6
 	sums.add(prompt, output, ttftS, endS)
-	var pairs []derivedFigure
+	var figures []derivedFigure
 	if us, err := j.timeUs("inter_token_latency"); err == nil && output > 1 {
-		pairs = append(pairs, derivedFigure{"inter_token_latency", us / 1e3, 1e3 * (endS - ttftS) / (output - 1)})
+		figures = append(figures, derivedFigure{
+			key:      "inter_token_latency",
+			stated:   us / 1e3,
+			computed: 1e3 * (endS - ttftS) / (output - 1),
+		})
 	}
-	pairs = append(pairs, derivedFigure{"prefill_throughput_per_user", number("prefill_throughput_per_user"), prompt / ttftS},
-		derivedFigure{"e2e_output_token_throughput", number("e2e_output_token_throughput"), output / endS})
-	sums.derive("request "+r.ID, pairs)
+	figures = append(figures,
+		derivedFigure{
+			key:      "prefill_throughput_per_user",
+			stated:   number("prefill_throughput_per_user"),
+			computed: prompt / ttftS,
+		},
+		derivedFigure{
+			key:      "e2e_output_token_throughput",
+			stated:   number("e2e_output_token_throughput"),
+			computed: output / endS,
+		})
+	sums.derive("request "+r.ID, figures)
 }
 
-// aiperfLine is one request. Stamps are ns of the wall clock, metrics as they are displayed.
+// aiperfLine is one request. Stamps of Metadata are ns of the wall clock, metrics as they are displayed.
 type aiperfLine struct {
 	Metadata struct {
 		ID        string           `json:"x_request_id"`
 		Session   int64            `json:"session_num"`
 		Turn      int64            `json:"turn_index"`
-		Credit    trace.Opt[int64] `json:"credit_issued_ns"`
+		Credit    trace.Opt[int64] `json:"credit_issued_ns"` // when the load's plan released the request
 		Start     trace.Opt[int64] `json:"request_start_ns"`
 		End       trace.Opt[int64] `json:"request_end_ns"`
 		Phase     string           `json:"benchmark_phase"`
 		Cancelled bool             `json:"was_cancelled"`
 	} `json:"metadata"`
 	Metrics   map[string]aiperfMetric `json:"metrics"`
-	StartPerf trace.Opt[int64]        `json:"start_perf_ns"` // of the raw export, as Status and Responses
-	Status    trace.Opt[int64]        `json:"status"`
+	StartPerf trace.Opt[int64]        `json:"start_perf_ns"` // send, monotonic; the raw export alone has it, Status and Responses
+	Status    trace.Opt[int64]        `json:"status"`        // of HTTP
 	Responses aiperfMessages          `json:"responses"`
 	Error     *struct {
 		Type    string `json:"type"`
@@ -129,7 +152,8 @@ func (j *aiperfLine) timeUs(key string) (float64, error) {
 	return v * toUs, err
 }
 
-// request returns the request in a line of profile_export.jsonl.
+// request returns the request in a line of either export. The server's counts of tokens take precedence
+// over those that AIPerf makes of the texts.
 func (j *aiperfLine) request() (trace.ObservedRequest, error) {
 	if !j.Metadata.Start.OK {
 		return trace.ObservedRequest{}, errors.New("got no request_start_ns")
@@ -149,11 +173,11 @@ func (j *aiperfLine) request() (trace.ObservedRequest, error) {
 	if credit := j.Metadata.Credit; credit.OK && credit.V <= j.Metadata.Start.V {
 		r.ClientWaitUs = trace.Some(float64(j.Metadata.Start.V-credit.V) / 1e3)
 	}
-	if r.ID == "" {
+	if r.ID == "" { // AIPerf's own numbers of the request
 		r.ID = fmt.Sprintf("%d-%d", j.Metadata.Session, j.Metadata.Turn)
 	}
 	if !r.PromptTokens.OK {
-		r.PromptTokens = j.tokens("error_isl")
+		r.PromptTokens = j.tokens("error_isl") // the metric's name for failed requests
 	}
 	if !r.OutputTokens.OK {
 		r.OutputTokens = j.tokens("output_token_count")
@@ -164,7 +188,7 @@ func (j *aiperfLine) request() (trace.ObservedRequest, error) {
 	if j.Metadata.Phase == deploy.WarmupPhase {
 		r.LoadOnly = trace.Some(true)
 	}
-	if j.StartPerf.OK {
+	if j.StartPerf.OK { // the raw export: times follow from the messages. Status marks such a record for joinRaw.
 		r.Status = trace.Some(j.Status.Or(0))
 		j.Responses.applyTo(&r, j.StartPerf)
 		return r, nil

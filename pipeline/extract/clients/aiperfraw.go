@@ -11,7 +11,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// aiperfMessages are the messages of an answer, in the order in which they came.
+// aiperfMessages are the messages of an answer, in the order in which they came. A packet is a field of
+// a server-sent event: its name and its value.
 type aiperfMessages []struct {
 	AtNs    trace.Opt[int64] `json:"perf_ns"` // monotonic
 	Packets []struct {
@@ -20,26 +21,27 @@ type aiperfMessages []struct {
 	} `json:"packets"`
 }
 
-// aiperfEvent is what is read of one event of a stream.
+// aiperfEvent is what is read of one event of a stream, as OpenAI-compatible servers send it.
 type aiperfEvent struct {
 	Choices []struct {
-		Text  string `json:"text"`
-		Delta struct {
+		Text  string   `json:"text"` // of a completion
+		Delta struct { // of a chat
 			Content   string `json:"content"`
 			Reasoning string `json:"reasoning"`
-			Thought   string `json:"reasoning_content"`
+			Thought   string `json:"reasoning_content"` // the name of the same in other releases
 		} `json:"delta"`
 	} `json:"choices"`
 	Usage   *tokenUsage    `json:"usage"`
 	Metrics *serverMetrics `json:"metrics"`
 }
 
-// applyTo sets what the messages of an answer show of a request that was sent at startNs: the times of its chunks,
-// its usage, and the server's times.
+// applyTo sets what the messages of an answer show of a request that was sent at startNs (monotonic): the
+// times of its chunks, its usage, and the server's times. A chunk is a message with text, be it of the
+// answer or of reasoning.
 func (m aiperfMessages) applyTo(r *trace.ObservedRequest, startNs trace.Opt[int64]) {
-	var stampsNs []int64
-	visibleNs := int64(0)
-	var metrics *serverMetrics
+	var stampsNs []int64       // of the chunks
+	visibleNs := int64(0)      // of the first chunk that is not reasoning; 0: none so far
+	var metrics *serverMetrics // the last message has them
 	for _, message := range m {
 		for _, packet := range message.Packets {
 			var event aiperfEvent
@@ -83,9 +85,10 @@ func (m aiperfMessages) applyTo(r *trace.ObservedRequest, startNs trace.Opt[int6
 }
 
 // joinRaw makes one request of each pair of records that AIPerf writes of it: that of profile_export.jsonl, with
-// what the client derived, and that of profile_export_raw.jsonl, with what the server stated.
+// what the client derived, and that of profile_export_raw.jsonl, with what the server stated. Only the latter
+// has a status.
 func (c *Reader) joinRaw() {
-	exported := map[string]int{}
+	exported := map[string]int{} // index in c.Requests by id
 	for i := range c.Requests {
 		if r := &c.Requests[i]; r.Source == sourceAIPerf && !r.Status.OK {
 			exported[r.ID] = i
@@ -115,6 +118,7 @@ func (c *Reader) joinRaw() {
 	if joined == 0 {
 		return
 	}
+	// A file whose requests are all joined is the load of the other file once more.
 	for _, f := range c.requestFiles {
 		if f.to > f.from && !slices.Contains(isJoined[f.from:f.to], false) {
 			c.dropLoads(f.name)

@@ -38,13 +38,13 @@ const (
 // were read, because files may come in any order.
 type chunkSet struct {
 	file   string
-	chunks map[string][]chunk
+	chunks map[string][]chunk // by request id
 }
 
-// readChunkFile reads the times of chunks, in any order.
+// readChunkFile reads the times of chunks, in any order. Rows that cannot be read are dropped.
 func (c *Reader) readChunkFile(file *clientFile) error {
 	src := file.src
-	file.in.Gave++
+	file.in.Gave++ // it gives no request, but what others need
 	rd := csv.NewReader(&countingReader{c, src.R})
 	rd.FieldsPerRecord = -1
 	rd.ReuseRecord = true
@@ -101,7 +101,7 @@ func parseChunk(fields []string) (index, us int64, err error) {
 // between them; then a chunk file belongs to the trace of the same stem.
 func (c *Reader) joinChunks() {
 	for _, set := range c.chunkSets {
-		rows := map[string]int{}
+		rows := map[string]int{} // index in c.Requests by id, of the trace that the chunk file belongs to
 		for i := range c.Requests {
 			r := &c.Requests[i]
 			if r.Source != sourceTraceV2 {

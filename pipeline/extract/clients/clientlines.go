@@ -63,7 +63,7 @@ var errNoID = errors.New(`got neither "id" nor "request_id"`)
 // parseClientLine returns the request in a line of client_requests.jsonl, requests.jsonl or
 // SGLang's export; one file may have lines of several forms.
 func parseClientLine(line []byte) (trace.ObservedRequest, error) {
-	if len(bytes.TrimSpace(line)) < len(`{"id":""}`) {
+	if len(bytes.TrimSpace(line)) < len(`{"id":""}`) { // too short for any request
 		return trace.ObservedRequest{}, errNoID
 	}
 	if sniffSGLang(line) {
@@ -115,7 +115,7 @@ func (j *clientJSON) servingRequest() trace.ObservedRequest {
 		Source:        sourceServing,
 		PromptTokens:  j.InputToks,
 		OutputTokens:  j.OutputToks,
-		AskedTokens:   j.OutputToks,
+		AskedTokens:   j.OutputToks, // the file has one number for both
 		SendWallNs:    stampNs(j.ArrivalTime),
 		QueuedNs:      stampNs(j.QueuedTs),
 		ScheduledNs:   stampNs(j.ScheduledTs),

@@ -126,15 +126,16 @@ type Reader struct {
 	Memory   int64             // bytes that the records may take; 0 for no limit
 
 	held int64              // bytes that they take
-	full *trace.SyntaxError // the error of more; nil before
+	full *trace.SyntaxError // the error of exceeding Memory; nil before
 
-	traceFiles   []traceFile
-	chunkSets    []chunkSet
-	requestFiles []requestFile
-	stated       []statedLoad
-	drawn        []drawnLoad
-	beside       []besideFile
-	summaries    []summaryFile
+	// What Finish needs of the files that were read.
+	traceFiles   []traceFile   // TraceV2 files, with their headers
+	chunkSets    []chunkSet    // chunk times in files of their own
+	requestFiles []requestFile // which of Requests each file gave
+	stated       []statedLoad  // what files state of their loads and their requests contradict
+	drawn        []drawnLoad   // loads of randomly drawn prompts
+	beside       []besideFile  // files of requests, to be compared with their tool's summaries
+	summaries    []summaryFile // those summaries: files with load levels
 }
 
 // clientFile is a file that is being read.
@@ -147,7 +148,8 @@ type clientFile struct {
 // headBytes is how much of a file its form is recognised by.
 const headBytes = 1 << 15
 
-// ReadFile reads one file. Code of its errors: unknown_client_file.
+// ReadFile adds the requests or load levels of one file to c. If the rest of the file cannot be read
+// it is dropped as one record, and what came before stays. Code of its errors: unknown_client_file.
 func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 	src, err := source.Open(in, how.Stdin, how.Limits)
 	if src == nil {
@@ -158,9 +160,10 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 		c.dropStrayStamps(src, before)
 		in.Size, in.Sum = src.Digest()
 		in.Gave += int64(len(c.Requests) - before)
-		c.requestFiles = append(c.requestFiles, requestFile{src.Name, before, len(c.Requests)})
+		c.requestFiles = append(c.requestFiles, requestFile{name: src.Name, from: before, to: len(c.Requests)})
 		src.Close()
 	}()
+	// Open looks for spans; that a file has none is no fault of a client's result.
 	if e := source.AsSyntax(err); e != nil && e.Code != source.CodeNotOTLP {
 		return c.dropRest(src, e)
 	}
@@ -173,7 +176,7 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 		return nil
 	}
 	format := source.FormatOf(requestFormats, head) // the two guesses leave no file without one
-	err = format.Read(c, &clientFile{in, how, src})
+	err = format.Read(c, &clientFile{in: in, how: how, src: src})
 	if c.full != nil {
 		return c.full
 	}
@@ -194,9 +197,9 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 // Finish joins the contents of several files and looks for known errors of the tools (traps.go). It
 // must be called after all files were read.
 func (c *Reader) Finish(dep *deploy.Deployment) {
-	c.doubtDrawnAgain(dep)
+	c.doubtDrawnAgain(dep) // first: the others may remove requests, and its ranges are of all of them
 	c.joinChunks()
-	c.dropRepeatedFiles()
+	c.dropRepeatedFiles() // before the joins, which expect one record of a request from each file
 	c.joinRaw()
 	c.joinUsage()
 	for i := range c.Requests {

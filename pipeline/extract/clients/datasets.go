@@ -13,10 +13,10 @@ import (
 // (spec#shared-prompts). Random prompts share nothing but a prefix that the client was told to put
 // before each.
 
-// dataset describes the prompts of a benchmark.
+// dataset describes the prompts of a benchmark. The zero value: nothing is known of what they share.
 type dataset struct {
-	isStated bool
-	prefix   int64 // first tokens that all prompts share
+	isStated bool  // what the prompts share is known
+	prefix   int64 // number of first tokens that all prompts share; 0: nothing is shared
 	perLoad  bool  // each load has a prefix of its own
 }
 
@@ -55,12 +55,13 @@ const (
 )
 
 // leastOfPrefix is how many prompts of one prefix there must be for the first of them, which finds
-// nothing cached, not to matter.
+// nothing cached, not to matter: with 20, its share is 5 %.
 const leastOfPrefix = 20
 
-// benchDataset returns the data set of a benchmark with n prompts, by the keys of benchKeys.
+// benchDataset returns the data set of a benchmark with n prompts, by the keys of benchKeys. Only of drawn
+// prompts is it known what they share; those of a real data set (dataset_name: sharegpt) may share anything.
 func benchDataset(doc map[string]any, n int) dataset {
-	length := func(key string, unset int64) int64 {
+	length := func(key string, unset int64) int64 { // unset is the tool's value where the key is absent
 		v, isNumber, _ := asNumber(doc[key])
 		if !isNumber {
 			return unset
@@ -74,12 +75,13 @@ func benchDataset(doc map[string]any, n int) dataset {
 	case "sonnet":
 		return dataset{isStated: true, prefix: length("sonnet_prefix_len", sonnetPrefixLen)}
 	case "prefix_repetition":
+		// Several prefixes count as one that all prompts share, if nearly every prompt finds its own cached.
 		prefixes := length("prefix_repetition_num_prefixes", repetitionPrefixes)
 		if prefixes*leastOfPrefix <= int64(n) {
 			return dataset{isStated: true, prefix: length("prefix_repetition_prefix_len", repetitionPrefixLen)}
 		}
 	}
-	return dataset{} // real prompts may share some
+	return dataset{}
 }
 
 // guideDataset returns the data set of a GuideLLM report by its arguments, or by those of one of its
@@ -126,7 +128,9 @@ func guideDataset(args any) dataset {
 	return d
 }
 
-// guideSynthetic returns the data set of one configuration of GuideLLM.
+// guideSynthetic returns the data set of one configuration of GuideLLM, if its prompts are synthetic and
+// share one prefix or none. Several prefixes (a list of prefix_buckets, a prefix_count) are not stated,
+// because the file does not have which prompt got which.
 func guideSynthetic(config any) dataset {
 	if text, isText := config.(string); isText {
 		config = guideConfig(text)
@@ -213,6 +217,7 @@ func textsOf(n *yaml.Node) any {
 
 // aiperfDataset returns the data set of AIPerf's summary, which repeats its configuration:
 // synthetic prompts share nothing without a pool of prefixes or a system prompt, in single turns.
+// Prompts of files, of several prefixes, or with texts of earlier turns may share anything.
 func aiperfDataset(doc map[string]any) dataset {
 	input, _ := valueAt(doc, "input_config.input").(map[string]any)
 	if input == nil {

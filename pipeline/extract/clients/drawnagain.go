@@ -23,11 +23,14 @@ type drawnLoad struct {
 }
 
 const (
-	// leastDrawn is the number of equal lengths from which two loads can be the same draw.
+	// leastDrawn is the number of equal lengths from which two loads can be the same draw: fewer may be
+	// equal by chance.
 	leastDrawn = 5
-	// quickest is the quantile of TTFT a prompt token that queueing does not reach.
+	// quickest is the quantile of TTFT per prompt token at which requests are compared: of the quickest
+	// ones, which did not queue.
 	quickest = 0.1
-	// cachedTTFT is the ratio of it to that of the first draw below which prompts may have been cached.
+	// cachedTTFT is the ratio of this quantile in the later load to that in the earlier one below which
+	// the later prompts may have been cached.
 	cachedTTFT = 0.7
 )
 
@@ -45,7 +48,7 @@ func (c *Reader) doubtDrawnAgain(dep *deploy.Deployment) {
 			if !ok {
 				continue
 			}
-			if after >= cachedTTFT*before { // the first draw found nothing in the cache
+			if after >= cachedTTFT*before { // as slow as the first draw, of which nothing was cached
 				break
 			}
 			for i := later.from; i < later.to; i++ {
@@ -61,9 +64,9 @@ func (c *Reader) doubtDrawnAgain(dep *deploy.Deployment) {
 	}
 }
 
-// quickestTTFTs returns the quickest TTFT a prompt token, us, of the requests that two loads have in common if both can
-// be the same draw: equal lengths in the same order, and not two seeds. Each quantile is of the longer half of the
-// prompts, whose TTFT is mostly prefill.
+// quickestTTFTs returns the quickest TTFT a prompt token, us, of the requests that two loads have in common: before in
+// the earlier load, after in the later one. ok is false if they cannot be the same draw: their lengths differ or are in
+// another order, or they state two seeds. Each quantile is of the longer half of the prompts, whose TTFT is mostly prefill.
 func (c *Reader) quickestTTFTs(earlier, later drawnLoad) (before, after float64, ok bool) {
 	n := min(earlier.to-earlier.from, later.to-later.from)
 	if n < leastDrawn || earlier.seed != "" && later.seed != "" && earlier.seed != later.seed {

@@ -44,7 +44,8 @@ func (c *Reader) reportNoStart() {
 		"the loads' means with max_concurrency and use fit --from points", n, len(c.Requests))
 }
 
-// dropWholeAnswers finds answers of several tokens that came in one chunk: its time is the E2E.
+// dropWholeAnswers finds answers of several tokens that came in one chunk: its time is the E2E. With
+// speculative decoding (drafts) a short answer may be one pass of the engine, and then its chunk is the first token.
 func (c *Reader) dropWholeAnswers(drafts bool) {
 	whole := 0
 	answers := 0
@@ -74,15 +75,17 @@ func (c *Reader) dropWholeAnswers(drafts bool) {
 // many chunks as the answer has other tokens, or states that its first chunk is no reasoning.
 func (c *Reader) dropStatedHidden() {
 	hidden := 0
-	stated := 0
+	stated := 0 // answers with reasoning tokens that can be compared
 	for i := range c.Requests {
 		r := &c.Requests[i]
-		shown := r.OutputTokens.V - r.Reasoning.V
+		shown := r.OutputTokens.V - r.Reasoning.V // tokens that are not reasoning
 		if !r.Success.Or(true) || r.N.Or(1) != 1 || r.Reasoning.V < 1 || shown < 1 || !r.TTFTUs.OK || !r.Chunks.OK {
 			continue
 		}
 		stated++
+		// The client's first chunk is its first text that is not reasoning (VisibleUs).
 		isFirstShown := r.VisibleUs.OK && r.VisibleUs.V <= r.TTFTUs.V && r.Chunks.V <= shown
+		// A chunk for each such token, up to one: the last may be without a token.
 		isEachShown := !r.VisibleUs.OK && r.Chunks.V >= shown-1 && r.Chunks.V <= shown+1
 		if isFirstShown || isEachShown {
 			DropFirstToken(r)
@@ -98,8 +101,8 @@ func (c *Reader) dropStatedHidden() {
 // Rules by which tokens that came before the first chunk are recognised.
 const (
 	fewerChunks   = 0.5 // of the answers must have fewer chunks than tokens
-	hiddenAnswers = 0.8 // of those must have the others before the first chunk
-	sameNumber    = 0.9 // of those that miss the same number of tokens: a habit of the server or the client
+	hiddenAnswers = 0.8 // of those must have the others before the first chunk; also the share of its steps that a time must have
+	sameNumber    = 0.9 // of those must miss the same number of tokens for it to be a habit of the server or the client
 	leastHole     = 8   // tokens of a stretch that was not shown: fewer look like a pass with a prompt
 	hiddenInGaps  = 0.5 // share of the missing tokens that may lie between chunks
 	hiddenSlope   = 0.5 // steps that a hidden token adds to TTFT, at least, where the numbers of hidden tokens differ
@@ -112,7 +115,7 @@ type hiddenAnswer struct {
 	row     *trace.ObservedRequest
 	chunks  int64
 	missing float64 // tokens without a chunk of their own
-	inGaps  float64 // of these, tokens that the gaps between chunks have time for; 0 where the gaps are not recorded
+	inGaps  float64 // of these, tokens that were made between chunks, by the time of the gaps; 0 where gaps are not recorded
 	stepUs  float64 // median gap, or the mean where the gaps are not recorded
 }
 
@@ -151,10 +154,10 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 	if dep.Engine.SpeculativeDecoding {
 		return
 	}
-	var found []hiddenAnswer
-	answers := 0
-	chunks := int64(0)
-	tokens := int64(0)
+	var found []hiddenAnswer // answers with fewer chunks than tokens
+	answers := 0             // that were compared
+	chunks := int64(0)       // of found
+	tokens := int64(0)       // of found
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		if !r.Success.Or(true) || r.N.Or(1) != 1 || !r.TTFTUs.OK || !r.E2EUs.OK || r.VisibleUs.Or(0) > r.TTFTUs.V {
@@ -175,19 +178,18 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 	if len(found) < leastAnswers || float64(len(found)) < fewerChunks*float64(answers) {
 		return
 	}
+	// Where nearly all answers miss the same number of tokens, they miss them at the same place.
 	if common := commonMissing(found); common > 0 {
 		placeCommon(found, common)
 	}
 	atFirst := 0 // answers whose missing tokens lie before the first chunk
 	between := 0 // answers whose missing tokens lie between chunks
-	mostBetween := 0.0
 	for _, a := range found {
 		hidden := a.missing - a.inGaps
 		switch {
 		case a.inGaps > hiddenInGaps*a.missing:
 			between++
-			mostBetween = math.Max(mostBetween, a.missing)
-		case a.row.TTFTUs.V > a.leastFirstUs(hidden):
+		case a.row.TTFTUs.V > a.leastFirstUs(hidden): // TTFT has time for their steps
 			atFirst++
 		}
 	}
@@ -208,8 +210,9 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 	// Answers too short to show the time of a step are like the others.
 	short := 0
 	for i := range c.Requests {
-		if r := &c.Requests[i]; r.Success.Or(true) && r.N.Or(1) == 1 && r.TTFTUs.OK && r.Chunks.OK && r.Chunks.V <= leastGaps && r.OutputTokens.V > r.Chunks.V &&
-			r.VisibleUs.Or(0) <= r.TTFTUs.V {
+		r := &c.Requests[i]
+		isShort := r.Success.Or(true) && r.N.Or(1) == 1 && r.TTFTUs.OK && r.Chunks.OK && r.Chunks.V <= leastGaps
+		if isShort && r.OutputTokens.V > r.Chunks.V && r.VisibleUs.Or(0) <= r.TTFTUs.V {
 			DropFirstToken(r)
 			short++
 		}
@@ -227,8 +230,9 @@ func alsoShort(n int) string {
 	return fmt.Sprintf("; nor those of %d shorter answers with tokens that were not shown", n)
 }
 
-// leastFirstUs returns the least TTFT of an answer whose first tokens, so many, were not shown. The mean gap
-// contains passes with prompts, which the median does not, so it is less certain.
+// leastFirstUs returns the least TTFT, us, of an answer of which that many first tokens (hidden) were not
+// shown: the time of their steps. Without the gaps a step is the mean one, which contains passes with prompts
+// and is too long, so less than all of the steps is asked for.
 func (a *hiddenAnswer) leastFirstUs(hidden float64) float64 {
 	if len(a.row.ChunkGapsUs) == 0 {
 		return hiddenAnswers * hidden * a.stepUs
@@ -249,28 +253,28 @@ func commonMissing(found []hiddenAnswer) float64 {
 	return 0
 }
 
-// placeCommon decides where d tokens are that all answers miss: in a gap that is as long as their
-// steps, or else before the first chunk. Passes with prompts also make gaps of several steps, so many
-// short gaps do not show where the tokens are.
-func placeCommon(found []hiddenAnswer, d float64) {
-	holes := 0
-	atEnd := 0
+// placeCommon decides where the tokens are that nearly all answers miss, common of each: in one gap that is
+// as long as their steps, or else before the first chunk. Passes with prompts also make gaps of several steps,
+// so many short gaps do not show where the tokens are. The result is inGaps of each answer.
+func placeCommon(found []hiddenAnswer, common float64) {
+	holes := 0 // answers with a gap that has time for all of them
+	atEnd := 0 // answers whose last gap has just that time, as of tokens that end an answer
 	for _, a := range found {
 		gaps := a.row.ChunkGapsUs
 		if len(gaps) == 0 {
 			continue
 		}
-		steps := (d + 1) * a.stepUs
-		if d >= leastHole && slices.Max(gaps) > hiddenAnswers*steps {
+		stepsUs := (common + 1) * a.stepUs // of the missing tokens and of the chunk behind them
+		if common >= leastHole && slices.Max(gaps) > hiddenAnswers*stepsUs {
 			holes++
 		}
-		if last := gaps[len(gaps)-1]; last > hiddenAnswers*steps && last < steps/hiddenAnswers {
+		if last := gaps[len(gaps)-1]; last > hiddenAnswers*stepsUs && last < stepsUs/hiddenAnswers {
 			atEnd++
 		}
 	}
 	inGaps := 0.0
 	if least := hiddenAnswers * float64(len(found)); float64(holes) >= least || float64(atEnd) >= least {
-		inGaps = d
+		inGaps = common
 	}
 	for i := range found {
 		found[i].inGaps = inGaps
@@ -296,7 +300,8 @@ func isHiddenFirst(found []hiddenAnswer, dep *deploy.Deployment) bool {
 	if 2*withGaps > len(found) && (commonMissing(found) > 0 || stat.Median(shares) < largeHidden) {
 		return true // chunks of one token and a few of two would show in the gaps
 	}
-	// Decoding all tokens in the time after the first chunk would take less than a step for each.
+	// In the time after the first chunk not all tokens can be decoded: less than reading the weights once
+	// (twice the least time of a token) is left for each.
 	if least, _, ok := dep.TokenTimesUs(); ok && stat.Median(perToken) < 2*least {
 		return true
 	}
@@ -305,7 +310,7 @@ func isHiddenFirst(found []hiddenAnswer, dep *deploy.Deployment) bool {
 	for _, m := range missing {
 		variance += (m - meanMissing) * (m - meanMissing)
 	}
-	isVaried := variance > 0.01*meanMissing*meanMissing*float64(len(missing))
+	isVaried := variance > 0.01*meanMissing*meanMissing*float64(len(missing)) // by more than 10 % of the mean
 	slope, _ := slopeOf(missing, ttfts)
 	return isVaried && slope > hiddenSlope*stat.Median(steps)
 }
@@ -320,7 +325,8 @@ func (c *Reader) dropStatedLate() {
 			continue
 		}
 		stepUs := r.ServerGenUs.V / float64(r.OutputTokens.V-1)
-		if behindUs := r.TTFTUs.V - (r.E2EUs.V - r.ServerGenUs.V); behindUs > lateSteps*stepUs+lateUs {
+		firstUs := r.E2EUs.V - r.ServerGenUs.V // TTFT by the server's time of generation
+		if behindUs := r.TTFTUs.V - firstUs; behindUs > lateSteps*stepUs+lateUs {
 			DropFirstToken(r)
 			late++
 		}
@@ -331,7 +337,8 @@ func (c *Reader) dropStatedLate() {
 	}
 }
 
-// Limits of the time by which a first chunk may lie behind the first token that the server states.
+// By so many steps and so much time a first chunk may lie behind the first token that the server states:
+// the delivery of the two stamps differs.
 const (
 	lateSteps = 2
 	lateUs    = 5e3
@@ -339,7 +346,7 @@ const (
 
 // Rules by which TTFT is found to hold tokens that nobody counted.
 const (
-	leastUncounted = 20  // answers
+	leastUncounted = 20  // answers, below which a correlation may be chance
 	uncountedFit   = 0.9 // share of the variance of TTFT that the length of the answer must explain
 )
 
@@ -368,7 +375,7 @@ func (c *Reader) dropUncounted() {
 	if !(explained > uncountedFit) || !(stepUs > 0) || slope < hiddenSlope*stepUs {
 		return
 	}
-	for _, r := range answers {
+	for _, r := range answers { // all of them: it is how the server or the client works
 		DropFirstToken(r)
 		r.E2EUs = trace.Opt[float64]{}
 		r.OutputTokens = trace.Opt[int64]{}
@@ -407,6 +414,7 @@ func (c *Reader) dropImpossible(dep *deploy.Deployment) {
 		}
 		answers++
 		n := r.OutputTokens.V
+		// With speculative decoding a pass makes several tokens, so no time of a token is too short.
 		if !r.E2EUs.OK || !dep.Engine.SpeculativeDecoding && r.E2EUs.V < leastUs*float64(n) {
 			shortE2E++
 		}

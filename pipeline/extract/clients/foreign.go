@@ -12,10 +12,10 @@ import (
 // foreignForm is a form of another tool's export: it begins with a text, or all words of one of
 // its sets are in the first bytes of the file.
 type foreignForm struct {
-	name   string
-	begins string
-	words  [][]string
-	advice string
+	name   string     // as in "this is a Jaeger export"
+	begins string     // the first bytes; "" if words decide
+	words  [][]string // sets of words, of which one must be there whole
+	advice string     // what to export in its place
 }
 
 const useCollector = "read the spans from an OpenTelemetry Collector instead: exporters: {file: {path: traces.jsonl}}"

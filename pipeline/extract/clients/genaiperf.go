@@ -46,7 +46,8 @@ var perfPaths = levelPaths{
 // perfTimes are the metrics that are times, each in a unit of its own.
 var perfTimes = []string{"time_to_first_token", "inter_token_latency", "request_latency"}
 
-// addPerfLevel makes a level of metrics by name, after their times are in ms.
+// addPerfLevel adds the level of a summary, given as metrics by name, each an object of statistics (avg,
+// p50) with a unit. Times are converted to ms first. A time of an unknown unit counts as absent.
 func (f *LevelFile) addPerfLevel(metrics map[string]any, name string) {
 	for _, key := range perfTimes {
 		m, ok := metrics[key].(map[string]any)
@@ -55,7 +56,7 @@ func (f *LevelFile) addPerfLevel(metrics map[string]any, name string) {
 		}
 		unit, _ := m["unit"].(string)
 		ms, isKnown := unitMs[strings.ToLower(unit)]
-		if !isKnown {
+		if !isKnown { // then ms is 0, and so are the times: not given
 			f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
 				"%s: %s: got the unit %q, want ns, us, ms or sec; the metric is not used", name, key, unit))
 		}
@@ -128,8 +129,8 @@ func readPerfTable(f *LevelFile, data []byte, name string) error {
 	return nil
 }
 
-// perfMetricName returns the key of the JSON and the unit in a name such as `Time to First Token
-// (ms)`.
+// perfMetricName returns the key that the JSON has for a metric, and its unit, of a name in the CSV:
+// `Time to First Token (ms)` is time_to_first_token, ms.
 func perfMetricName(text string) (key, unit string) {
 	words, rest, _ := strings.Cut(text, " (")
 	return strings.ToLower(strings.ReplaceAll(strings.TrimSpace(words), " ", "_")), strings.TrimSuffix(rest, ")")

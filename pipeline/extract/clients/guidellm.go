@@ -102,7 +102,8 @@ func strategyName(kind string, rate float64, streams int64) string {
 	return kind
 }
 
-// unusedLoad returns the name, with a number behind it where a load has that name.
+// unusedLoad returns a name for a load: the given one, with a number behind it where another load of the
+// run has that name, because a load may become a phase, and phases have different names.
 func (c *Reader) unusedLoad(name string) string {
 	unused := name
 	for n := 2; slices.ContainsFunc(c.Loads, func(l Load) bool { return l.Name == unused }); n++ {
@@ -111,7 +112,9 @@ func (c *Reader) unusedLoad(name string) string {
 	return unused
 }
 
-// readGuideBenchmark reads the requests of one benchmark of a report.
+// readGuideBenchmark reads the requests of one benchmark of a report, which is one load, and compares them
+// with the means that the benchmark states. Its keys may come in any order, so what its configuration says
+// of the load is set behind the loop.
 func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 	var config struct {
 		Strategy struct {
@@ -126,8 +129,8 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 	load := c.newLoad(f.src.Name)
 	var args []any // may state the data
 	before := len(c.Requests)
-	var sums requestSums
-	var metrics map[string]any
+	var sums requestSums       // over the successful requests
+	var metrics map[string]any // the stated means
 	readRequest := func(outcome string) error {
 		var g guideRequest
 		if err := w.decode(&g); err != nil {
@@ -181,13 +184,18 @@ func (c *Reader) readGuideBenchmark(f *clientFile, w walker) error {
 	}
 	guideDataset(args).applyTo(c.Requests[before:])
 	c.reportGuideTotals(load, metrics, &sums, offeredLoad{
-		rateKey: "strategy.rate", rate: config.Strategy.Rate.V, isRampUp: config.Profile.RampUp.V > 0,
-		limitKey: "strategy.streams", limit: config.Strategy.Streams.V, sends: sendsOf(c.Requests[before:]),
+		rateKey:  "strategy.rate",
+		rate:     config.Strategy.Rate.V,
+		isRampUp: config.Profile.RampUp.V > 0,
+		limitKey: "strategy.streams",
+		limit:    config.Strategy.Streams.V,
+		sends:    sendsOf(c.Requests[before:]),
 	})
 	return err
 }
 
-// reportGuideTotals compares what a benchmark states with its requests. One that keeps a sample of them says little about its load.
+// reportGuideTotals compares what a benchmark states, its means (metrics) and its load (offered), with its
+// requests. If the report keeps a sample of these, their times of sending do not show the load.
 func (c *Reader) reportGuideTotals(load *Load, metrics map[string]any, sums *requestSums, offered offeredLoad) {
 	if sums.requests == 0 {
 		return
@@ -203,25 +211,29 @@ func (c *Reader) reportGuideTotals(load *Load, metrics map[string]any, sums *req
 	c.stated = append(c.stated, stated)
 }
 
-// addTo adds what the report states of a request that succeeded, and compares the figures that GuideLLM derives from others.
+// addTo adds what the report states of a request that succeeded to sums, and compares each figure that
+// GuideLLM derives from others with what these give.
 func (g *guideRequest) addTo(sums *requestSums) {
 	sums.add(g.Prompt.V, g.Output.V, nanOr(g.TTFTMs)/1e3, nanOr(g.Latency))
 	timings := &g.Info.Timings
-	var pairs []derivedFigure
+	var figures []derivedFigure
+	add := func(key string, stated, computed float64) {
+		figures = append(figures, derivedFigure{key: key, stated: stated, computed: computed})
+	}
 	if g.End.OK && g.Start.OK {
-		pairs = append(pairs, derivedFigure{"request_latency", g.Latency.V, g.End.V - g.Start.V})
+		add("request_latency", g.Latency.V, g.End.V-g.Start.V)
 	}
 	if timings.First.OK && timings.Last.OK && g.Output.V > 1 {
-		pairs = append(pairs, derivedFigure{"inter_token_latency_ms", g.ITLMs.V, 1e3 * (timings.Last.V - timings.First.V) / (g.Output.V - 1)})
+		add("inter_token_latency_ms", g.ITLMs.V, 1e3*(timings.Last.V-timings.First.V)/(g.Output.V-1))
 	}
 	if timings.First.OK && g.Start.OK {
-		pairs = append(pairs, derivedFigure{"time_to_first_token_ms", g.TTFTMs.V, 1e3 * (timings.First.V - g.Start.V)})
+		add("time_to_first_token_ms", g.TTFTMs.V, 1e3*(timings.First.V-g.Start.V))
 	}
-	pairs = append(pairs, derivedFigure{"total_tokens", g.Total.V, g.Prompt.V + g.Output.V})
-	sums.derive("request "+g.RequestID, pairs)
+	add("total_tokens", g.Total.V, g.Prompt.V+g.Output.V)
+	sums.derive("request "+g.RequestID, figures)
 }
 
-// request converts a request of a report.
+// request converts a request of a report, whose outcome is one of guideOutcomes.
 func (g *guideRequest) request(outcome string) trace.ObservedRequest {
 	r := trace.ObservedRequest{
 		ID:           g.ResponseID.Or(g.RequestID),
@@ -321,13 +333,14 @@ func readGuideReport(f *LevelFile, data []byte, name string) error {
 		if valueAt(strategy, "type_") == nil {
 			strategy = valueAt(b.Args, "strategy")
 		}
-		l := guideReportPaths.level(map[string]any{
+		l := guideReportPaths.level(map[string]any{ // one form for all releases
 			"strategy":       strategy,
 			"request_totals": b.Totals,
 			"metrics":        b.Metrics,
 		}, name)
 		kind, _ := valueAt(strategy, "type_").(string)
 		l.Strategy = strategyName(kind, l.OfferedRPS, int64(l.Clients))
+		// The benchmark's own data, or else that of the report: the second call does not replace the first.
 		l.setDataset(guideDataset([]any{b.Args, b.Config}))
 		l.setDataset(guideDataset([]any{doc.Args, doc.Config}))
 		f.addLevel(l, fmt.Sprintf("%s: benchmark %d", name, i+1))
@@ -388,7 +401,8 @@ func readGuideRows(f *LevelFile, data []byte, name string) error {
 	return f.readRows(data, name, func(row map[string]any, where string) { f.addFlatRow(row, name, where) })
 }
 
-// addFlatRow adds the level of one row.
+// addFlatRow adds the level of one row of the file name, or drops a row of none of the flat forms. where
+// is the row's place in errors.
 func (f *LevelFile) addFlatRow(row map[string]any, name, where string) {
 	for _, paths := range flatPaths {
 		if _, ok := row[paths.rate]; !ok {
@@ -430,8 +444,8 @@ func readGuideTable(f *LevelFile, data []byte, name string) error {
 	return nil
 }
 
-// joinHeader joins the one or three header rows of a table and returns the index of the first
-// data row; nil where no known column is among them.
+// joinHeader joins the one or three header rows of a table, as "Time to First Token | Successful ms |
+// Mean" of three, and returns the index of the first data row; nil where no known column is among them.
 func joinHeader(rows [][]string) (header []string, first int) {
 	isKnown := func(header []string) bool {
 		for _, paths := range flatPaths {

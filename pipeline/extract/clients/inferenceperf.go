@@ -22,7 +22,7 @@ func sniffInferencePerf(head []byte) bool {
 // CLOCK_MONOTONIC on Linux. Up to v0.3 the figures were in info itself.
 type inferencePerfRequest struct {
 	Start trace.Opt[float64] `json:"start_time"`
-	End   trace.Opt[float64] `json:"end_time"`
+	End   trace.Opt[float64] `json:"end_time"` // of the connection, after the last token
 	Error *struct {
 		Type    string `json:"error_type"`
 		Message string `json:"error_msg"`
@@ -30,7 +30,7 @@ type inferencePerfRequest struct {
 	Info struct {
 		Input   trace.Opt[int64] `json:"input_tokens"`
 		Output  trace.Opt[int64] `json:"output_tokens"`
-		Times   numberList       `json:"output_token_times"`
+		Times   numberList       `json:"output_token_times"` // stamps
 		Request struct {
 			Text struct {
 				Input trace.Opt[int64] `json:"input_tokens"`
@@ -54,8 +54,8 @@ func firstKnown[T any](values ...trace.Opt[T]) trace.Opt[T] {
 	return trace.Opt[T]{}
 }
 
-// request returns the request at a place in the list. Token counts returned by the server are
-// preferred to those of the tool.
+// request returns the request at a place in the list, from 1, which is its id. Token counts returned by
+// the server are preferred to those of the tool.
 func (j *inferencePerfRequest) request(place int) trace.ObservedRequest {
 	info := &j.Info
 	r := trace.ObservedRequest{
@@ -100,7 +100,8 @@ func (j *inferencePerfRequest) request(place int) trace.ObservedRequest {
 	return r
 }
 
-// readInferencePerf reads the requests one by one.
+// readInferencePerf reads the requests one by one. It drops those that are no request, and adds up the
+// others for the comparison with the tool's summaries.
 func (c *Reader) readInferencePerf(f *clientFile) error {
 	w := c.newWalker(f)
 	load := c.newLoad(f.src.Name)
@@ -110,7 +111,7 @@ func (c *Reader) readInferencePerf(f *clientFile) error {
 	err := w.array(func() error {
 		var j inferencePerfRequest
 		err := w.decode(&j)
-		if err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
+		if err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) { // behind other errors the list cannot be read
 			return err
 		}
 		place++
@@ -124,7 +125,7 @@ func (c *Reader) readInferencePerf(f *clientFile) error {
 		r := j.request(place)
 		load.extend(&r)
 		if j.Error == nil {
-			counted := firstKnown(j.Info.Request.Text.Input, j.Info.Input, r.PromptTokens)
+			counted := firstKnown(j.Info.Request.Text.Input, j.Info.Input, r.PromptTokens) // by the tool
 			sums.add(float64(counted.V), float64(r.OutputTokens.V), nanOr(r.TTFTUs)/1e6, nanOr(j.End)-j.Start.V)
 			sums.serverPrompts += float64(r.PromptTokens.Or(counted.V))
 		}
@@ -132,7 +133,12 @@ func (c *Reader) readInferencePerf(f *clientFile) error {
 		return nil
 	})
 	c.addLoad(load)
-	c.beside = append(c.beside, besideFile{f.src.Name, "inference-perf", sums, sendsOf(c.Requests[before:])})
+	c.beside = append(c.beside, besideFile{
+		name:  f.src.Name,
+		form:  "inference-perf",
+		sums:  sums,
+		sends: sendsOf(c.Requests[before:]),
+	})
 	return err
 }
 
@@ -160,7 +166,8 @@ var stagePaths = levelPaths{
 	cachedTotal: "successes.prompt_tokens.cached",
 }
 
-// tpotTol is the relative difference above which the report's own TPOT is reported as wrong.
+// tpotTol is the relative difference above which the report's own TPOT is reported as wrong. Less comes of
+// the means: that of a ratio is not the ratio of the means.
 const tpotTol = 0.1
 
 // readStageReport adds the level in the report of one stage, or of a whole run, which names no

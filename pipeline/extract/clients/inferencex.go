@@ -46,7 +46,8 @@ func readInferenceX(f *LevelFile, data []byte, name string) error {
 	return nil
 }
 
-// addInferenceXLevel adds one aggregate as a load level.
+// addInferenceXLevel adds one aggregate of the file name as a load level, or drops it. where is its place
+// in errors.
 func (f *LevelFile) addInferenceXLevel(doc map[string]any, name, where string) {
 	text := func(key string) string { return strings.ToLower(strings.TrimSpace(fmt.Sprint(doc[key]))) }
 	isOn := func(key string) bool {

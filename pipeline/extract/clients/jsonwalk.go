@@ -49,14 +49,14 @@ func (w walker) open(want json.Delim) (bool, error) {
 }
 
 // object calls use for each key of an object; use must read the value. A key that occurs twice is
-// an error.
+// an error. Keys count as memory until the object ends, so that an object of very many is refused.
 func (w walker) object(use func(key string) error) error {
 	isOpen, err := w.open('{')
 	if err != nil || !isOpen {
 		return err
 	}
 	seen := map[string]bool{}
-	held := int64(0)
+	held := int64(0) // memory of seen, bytes
 	defer func() { w.keep(-held) }()
 	for w.dec.More() {
 		token, err := w.dec.Token()
@@ -133,7 +133,8 @@ func (w walker) numbers(out *numberList) error {
 	return err
 }
 
-// numberBytes is the memory of a number while a list of them is read, with the room of growing lists.
+// numberBytes is the memory of a number while a list of them is read: of 16 bytes in the list that may hold
+// null, and of 8 in the result, each twice for the room of a growing list.
 const numberBytes = 2 * (16 + 8)
 
 // skip reads over a value without keeping it in memory.

@@ -18,36 +18,36 @@ import (
 // Tolerances of the checks. Honest benchmarks differ by warm-up, failed requests and the tail in
 // which fewer requests run; a doubled figure is beyond them.
 const (
-	leastLittle      = 0.6 // requests/s x latency / requests in flight
-	mostLittle       = 1.6
-	mostLittleClosed = 1.25 // a closed loop never has more requests in flight than clients
-	fewRequests      = 30   // requests below which a level's means say little
-	tailRequests     = 5    // requests a client from which the tail of a closed loop is short
-	leastE2E         = 0.1  // E2E / (TTFT + (output - 1) x ITL)
-	mostE2E          = 10.0
-	leastITLMs       = 0.01
-	mostITLMs        = 5000.0
+	leastLittle      = 0.6    // requests/s x latency / requests in flight, 1 by Little's law
+	mostLittle       = 1.6    // of the same
+	mostLittleClosed = 1.25   // of the same: a closed loop never has more requests in flight than clients
+	fewRequests      = 30     // requests below which a level's means say little
+	tailRequests     = 5      // requests a client from which the tail of a closed loop is short
+	leastE2E         = 0.1    // E2E / (TTFT + (output - 1) x ITL)
+	mostE2E          = 10.0   // of the same; seconds in place of ms, or the reverse, are a factor of 1,000
+	leastITLMs       = 0.01   // no server makes a token in so short a time
+	mostITLMs        = 5000.0 // nor takes so long
 
 	fewLevels   = 5    // levels of one shape from which their order is checked
 	higherLoad  = 1.3  // times the load from which two levels are compared
-	lowerTTFT   = 1.5  // times the TTFT at the lower load
-	mostFalling = 0.15 // share of such pairs
+	lowerTTFT   = 1.5  // times the TTFT of the higher load, from which TTFT counts as falling
+	mostFalling = 0.15 // share of the pairs of levels in which TTFT may fall by chance
 )
 
-// dropImpossible applies the checks to the levels of a file.
+// dropImpossible drops the levels of a file that the checks of this file find impossible.
 func (f *LevelFile) dropImpossible() {
 	kept := f.Levels[:0]
-	var seen []Level
+	var seen []Level // without their lines
 	for _, l := range f.Levels {
-		same := l
-		same.Line = 0
+		withoutLine := l
+		withoutLine.Line = 0
 		code := source.CodeBadRecord
 		why := l.contradiction()
-		if why == "" && slices.Contains(seen, same) {
+		if why == "" && slices.Contains(seen, withoutLine) {
 			code = source.CodeDuplicate
 			why = "the same figures stand in the file before"
 		}
-		seen = append(seen, same)
+		seen = append(seen, withoutLine)
 		if why != "" {
 			f.dropKept(&l, code, why)
 			continue
@@ -69,14 +69,15 @@ func (l *Level) contradiction() string {
 	if l.ITLMs < leastITLMs || l.ITLMs > mostITLMs {
 		return fmt.Sprintf("ITL: got %g ms, want %g to %g; is it in another unit?", l.ITLMs, leastITLMs, mostITLMs)
 	}
-	streamMs := cmp.Or(l.TTFTMeanMs, l.TTFTMedianMs) + max(0, l.OutputTokens-1)*l.ITLMs
+	streamMs := cmp.Or(l.TTFTMeanMs, l.TTFTMedianMs) + max(0, l.OutputTokens-1)*l.ITLMs // E2E that follows from TTFT and ITL
 	if r := l.E2EMs / streamMs; l.E2EMs > 0 && (r < leastE2E || r > mostE2E) {
 		return fmt.Sprintf("E2E: got %.4g ms, want about TTFT + (output - 1) x ITL = %.4g ms; is one in another unit?", l.E2EMs, streamMs)
 	}
+	// In a short run the beginning and the tail, with few requests in flight, have much of the time.
 	isShort := l.Requests > 0 && l.Requests < max(fewRequests, tailRequests*l.Clients)
 	inFlight := l.RateRPS * cmp.Or(l.E2EMs, streamMs) / 1e3
 	switch {
-	case l.RateRPS <= 0:
+	case l.RateRPS <= 0: // not given
 	case l.Clients > 0:
 		if r := inFlight / float64(l.Clients); r > mostLittleClosed || r < leastLittle && !isShort {
 			return fmt.Sprintf("clients: got %d, want about requests/s x latency = %.4g (Little's law)", l.Clients, inFlight)
@@ -108,22 +109,25 @@ func (f *LevelFile) dropFalling() {
 		shape := fmt.Sprint(math.Round(10*math.Log(l.PromptTokens)), math.Round(10*math.Log(l.OutputTokens)), l.TP, l.EP, l.DP, l.Clients > 0)
 		shapes[shape] = append(shapes[shape], i)
 	}
-	isDropped := map[int]bool{}
+	isDropped := map[int]bool{} // by index in f.Levels
 	for _, list := range shapes {
 		stat.SortStable(list, func(a, b int) int { return cmp.Compare(f.Levels[a].load(), f.Levels[b].load()) })
 		if len(list) < fewLevels {
 			continue
 		}
-		pairs, falling := 0, 0
-		for i, low := range list[1:] {
-			for _, high := range list[i+2:] {
-				a, b := &f.Levels[low], &f.Levels[high]
-				if b.load() < higherLoad*a.load() {
+		pairs := 0
+		falling := 0
+		ttft := func(l *Level) float64 { return cmp.Or(l.TTFTMeanMs, l.TTFTMedianMs) }
+		compared := list[1:] // without the lowest load
+		for i := range compared {
+			low := &f.Levels[compared[i]]
+			for _, k := range compared[i+1:] {
+				high := &f.Levels[k]
+				if high.load() < higherLoad*low.load() {
 					continue
 				}
 				pairs++
-				ttft := func(l *Level) float64 { return cmp.Or(l.TTFTMeanMs, l.TTFTMedianMs) }
-				if ttft(a) > lowerTTFT*ttft(b) {
+				if ttft(low) > lowerTTFT*ttft(high) {
 					falling++
 				}
 			}

@@ -17,17 +17,17 @@ import (
 // by points, or several separated by semicolons, of which the first with a number other than 0 is used. It
 // is empty if the form does not have the value.
 type levelPaths struct {
-	strategy, requests, rate, concurrency string
-	prompt, promptSD, output, outputSD    string
-	ttft, ttftMedian, itl, e2e            string
-	clients, offered                      string
-	cached, cachedTotal                   string // mean of a request; sum over the requests
+	strategy, requests, rate, concurrency string // name of the load; completed requests, requests/s, mean in flight
+	prompt, promptSD, output, outputSD    string // tokens of a request: mean and standard deviation
+	ttft, ttftMedian, itl, e2e            string // means but for the median
+	clients, offered                      string // clients of a closed loop; requests/s that were asked for
+	cached, cachedTotal                   string // cached prompt tokens: mean of a request; sum over the requests
 
 	timeMs float64 // unit of TTFT and ITL in ms; 0 for 1
 	e2eMs  float64 // unit of E2E in ms; 0 for 1
 }
 
-// level returns the load level in a document.
+// level returns the load level in a document of the file name. Values that the document lacks are 0.
 func (p *levelPaths) level(doc any, name string) Level {
 	number := func(path string) float64 { return numberAt(doc, path) }
 	count := func(path string) int { return int(trace.Int(number(path))) }
@@ -57,8 +57,8 @@ func (p *levelPaths) level(doc any, name string) Level {
 	return l
 }
 
-// valueAt returns the value at a path of keys. A key may contain points itself; an element of a list
-// is found by its name.
+// valueAt returns the value at a path of keys joined by points; nil if there is none. A key may contain
+// points itself. An element of a list is the one whose "name" is the key.
 func valueAt(v any, path string) any {
 	if path == "" {
 		return v

@@ -49,7 +49,7 @@ func sniffLevels(head []byte) bool { return source.IsProven(levelFormats, head) 
 // Level is one load level of a benchmark: means over the requests that succeeded. A value of 0
 // is not given.
 type Level struct {
-	Sweep    string // file
+	Sweep    string // file, or the name of it in the column sweep of our own table
 	Line     int64  // in a table or list; 0 for the only level of a file
 	Strategy string // synchronous, throughput, constant@RATE, poisson@RATE, concurrent@CLIENTS, ...
 
@@ -59,7 +59,7 @@ type Level struct {
 	Clients     int     // of a closed loop, as stated
 	OfferedRPS  float64 // of open arrivals, as stated
 
-	PromptTokens, PromptSD float64
+	PromptTokens, PromptSD float64 // of a request: mean and standard deviation
 	OutputTokens, OutputSD float64
 	TTFTMeanMs             float64
 	TTFTMedianMs           float64
@@ -193,7 +193,8 @@ func decodeObject(data []byte, name string) (map[string]any, error) {
 	return doc, nil
 }
 
-// readRows adds the levels of a JSON list of objects. Their lines are places in the list.
+// readRows calls addLevel with each object of a JSON list and its place in words, and sets the line of the
+// level that it added to the place in the list.
 func (f *LevelFile) readRows(data []byte, name string, addLevel func(row map[string]any, where string)) error {
 	var rows []map[string]any
 	if err := trace.UnmarshalJSON(data, &rows); err != nil {
@@ -220,7 +221,8 @@ func readCSV(data []byte, name string) (rows [][]string, lines []int, err error)
 		}
 		if at, ok := errors.AsType[*csv.ParseError](err); ok {
 			e := sweepError(name, at.Err.Error())
-			e.Line, e.Col = int64(at.Line), int64(at.Column)
+			e.Line = int64(at.Line)
+			e.Col = int64(at.Column)
 			return nil, nil, e
 		}
 		if err != nil {
@@ -267,7 +269,9 @@ const (
 // levelRanges are the limits of what benchmarks print (spec#value-limits).
 var levelRanges = trace.RangesOf[trace.LoadPoint]()
 
-// addLevel keeps a level that is complete, or drops it; where is its place in the file.
+// addLevel keeps a level that is complete and whose values are plausible, or drops it; where is its place
+// in the file. A mean TTFT or cached tokens that are not plausible are removed from a level that is kept:
+// it can be used without them.
 func (f *LevelFile) addLevel(l Level, where string) {
 	needed := []struct {
 		name         string
@@ -426,13 +430,14 @@ func (t *levelTable) readHeader(header []string) error {
 	return nil
 }
 
-// level returns the load level in one row.
+// level returns the load level in one row. The first value that is no number or out of its range is an
+// error: a table of our own form was written for this program, so a mistake in it is corrected there.
 func (t *levelTable) level(row []string, line int) (Level, error) {
 	if len(row) != len(t.columns) {
 		return Level{}, t.errorf(line, "got %d fields, want %d", len(row), len(t.columns))
 	}
-	var failed error // the first bad value
-	number := func(column string, least float64, isRequired bool) float64 {
+	var failed error                                                        // the first bad value
+	number := func(column string, least float64, isRequired bool) float64 { // 0 for a missing one
 		k, ok := t.columns[column]
 		if !ok || !isRequired && strings.TrimSpace(row[k]) == "" {
 			return 0
@@ -499,8 +504,9 @@ func (c *Reader) readLevelsIn(file *clientFile, perRequest string) error {
 	}
 	c.Findings = append(c.Findings, f.Findings...)
 	c.Acc.Read += int64(f.Read)
+	// Each of the first drops has a finding of its own, whose text is the reason; the rest are counted together.
 	for _, finding := range f.Findings {
-		if f.Dropped[finding.Code] > 0 { // each of the first drops has a finding of its own
+		if f.Dropped[finding.Code] > 0 {
 			c.Acc.Drop(finding.Code, 1, source.Place{File: src.Name}, "%s", finding.Message)
 			f.Dropped[finding.Code]--
 		}
@@ -512,7 +518,7 @@ func (c *Reader) readLevelsIn(file *clientFile, perRequest string) error {
 		c.Points = append(c.Points, f.Levels[i].LoadPoint())
 	}
 	if len(f.Levels) > 0 {
-		c.summaries = append(c.summaries, summaryFile{src.Name, f.Form, f.Levels})
+		c.summaries = append(c.summaries, summaryFile{name: src.Name, form: f.Form, levels: f.Levels})
 	}
 	file.in.Gave += int64(len(f.Levels))
 	if len(f.Levels) > 0 && perRequest != "" {
@@ -528,8 +534,8 @@ func (c *Reader) dropRepeatedPoints() {
 	stat.SortStable(c.Points, func(a, b trace.LoadPoint) int {
 		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
-	files := map[string]bool{}
-	stageFolders := map[string]bool{}
+	files := map[string]bool{}        // with load levels
+	stageFolders := map[string]bool{} // folders with reports of stages
 	for i := range c.Points {
 		file := c.Points[i].File
 		files[file] = true

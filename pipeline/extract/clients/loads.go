@@ -14,9 +14,9 @@ import (
 // Load is how the client of one file offered its requests. Where run.yaml names no phases, each
 // load is a phase.
 type Load struct {
-	Name     string // of the file, without its extension
+	Name     string // of the file, without its extension, or of the strategy
 	StartNs  int64  // first send, client's clock
-	EndNs    int64  // after the end of the last answer
+	EndNs    int64  // 1 ns after the last chunk that came last; 0: no request yet
 	IsClosed bool   // the client bounded its concurrent requests
 
 	file string

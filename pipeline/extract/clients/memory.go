@@ -42,8 +42,9 @@ func (c *Reader) countMemory(src *source.Source, bytes int64) {
 	c.full = e
 }
 
-// countRequest counts the memory of a request, and makes room for it. The last time that the list grows it gets
-// its final size at once, so that a list near the limit is never in memory twice.
+// countRequest counts the memory of a request, and makes room for it in c.Requests. A list that grows is in
+// memory twice while it is copied. So once it has half of the requests that the limit allows, it grows to
+// all of them, and not again near the limit.
 func (c *Reader) countRequest(src *source.Source, r *trace.ObservedRequest) {
 	texts := len(r.ID) + len(r.Error.V) + len(r.FinishReason.V) + len(r.PrefixGroup.V) + len(r.SLOClass.V) +
 		len(r.Session.V) + len(r.Phase.V) + len(r.Route.V)
@@ -70,14 +71,15 @@ func (b *countingReader) Read(p []byte) (int, error) {
 }
 
 // valueLimit ends the reading of a JSON document of which one value or text is larger than maxValue, because the
-// decoder keeps a value whole in memory.
+// decoder keeps a value whole in memory. It is the decoder's own reader: what was read beyond the place that
+// the decoder has reached is the value that it collects.
 type valueLimit struct {
 	r    io.Reader
 	dec  *json.Decoder
-	read int64
+	read int64 // bytes read from r so far
 }
 
-// Read reads from r.
+// Read reads from r, unless the decoder already has too much of one value.
 func (v *valueLimit) Read(p []byte) (int, error) {
 	if at := v.dec.InputOffset(); v.read-at > maxValue {
 		return 0, &trace.SyntaxError{Code: source.CodeOverLimit,
@@ -88,9 +90,10 @@ func (v *valueLimit) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// newWalkerOf returns a walker over the JSON that r reads.
+// newWalkerOf returns a walker over the JSON that r reads. hold is called with the memory of what the walker
+// keeps.
 func newWalkerOf(r io.Reader, hold func(bytes int64)) walker {
 	limit := &valueLimit{r: r}
-	limit.dec = json.NewDecoder(limit)
-	return walker{limit.dec, hold}
+	limit.dec = json.NewDecoder(limit) // each has the other
+	return walker{dec: limit.dec, hold: hold}
 }

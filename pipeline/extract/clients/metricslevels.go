@@ -13,10 +13,10 @@ import (
 )
 
 // leastBetween is the least number of requests between two answers of /metrics that make a load
-// level.
+// level: the means of fewer say little.
 const leastBetween = 10
 
-// clockTol is the largest ratio of rate x E2E to the requests in flight with which the times of two files may be
+// The ratios of rate x E2E to the requests in flight, by Little's law 1, between which the times of two files may be
 // those of the answers in them (spec#level-checks has the same).
 const (
 	leastOfFlight = 0.6
@@ -35,16 +35,17 @@ func LevelsBetween(snapshots []*enginelog.Snapshot) *LevelFile {
 	return f
 }
 
-// LevelsOfScrapes returns the load levels between the first and the last answer of each phase in AIPerf's export.
+// LevelsOfScrapes returns the load levels between two answers of /metrics each: the first and the last of a
+// phase in AIPerf's export of server metrics.
 func LevelsOfScrapes(pairs [][2]*enginelog.Snapshot) *LevelFile {
 	f := newLevelFile()
-	for _, p := range pairs {
-		f.addAnswers(p[:])
+	for _, pair := range pairs {
+		f.addAnswers(pair[:])
 	}
 	return f
 }
 
-// addAnswers adds the levels between consecutive answers.
+// addAnswers adds the levels between consecutive answers, of each engine and model in the second of them.
 func (f *LevelFile) addAnswers(list []*enginelog.Snapshot) {
 	models := map[string]bool{}
 	for _, s := range list {
@@ -70,10 +71,11 @@ func (f *LevelFile) addAnswers(list []*enginelog.Snapshot) {
 	}
 }
 
-// addBetween adds the load level of one series between the answers a and b.
+// addBetween adds the load level of one series (engine and model) between the answers a and b, or drops it.
+// name is the series in words.
 func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, series enginelog.Series, name string) {
 	where := a.Name + " to " + b.Name + ", " + name
-	type difference struct{ sum, count float64 }
+	type difference struct{ sum, count float64 } // of a histogram's sum and count; times are in seconds
 	since := map[enginelog.Measure]difference{}
 	for _, m := range []enginelog.Measure{enginelog.MeasureTTFT, enginelog.MeasureITL, enginelog.MeasureE2E,
 		enginelog.MeasurePrompt, enginelog.MeasureOutput} {
@@ -84,7 +86,7 @@ func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, series enginelog.Series
 				before.Count)
 			return
 		}
-		since[m] = difference{now.Sum - before.Sum, now.Count - before.Count}
+		since[m] = difference{sum: now.Sum - before.Sum, count: now.Count - before.Count}
 	}
 	seconds := float64(b.AtNs-a.AtNs) / 1e9
 	requests := since[enginelog.MeasureE2E].count
@@ -93,7 +95,8 @@ func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, series enginelog.Series
 			leastBetween)
 		return
 	}
-	if inFlight := since[enginelog.MeasureE2E].sum / seconds; !(a.IsStamped && b.IsStamped) {
+	inFlight := since[enginelog.MeasureE2E].sum / seconds // by Little's law
+	if !(a.IsStamped && b.IsStamped) {                    // the times are those of the files, which copying changes
 		stated := (a.InFlight[series] + b.InFlight[series]) / 2
 		if !(inFlight >= leastOfFlight*stated && inFlight <= mostOfFlight*stated) {
 			f.dropLevel("%s: their files are %.3g s apart, which makes %.3g requests in flight of rate x E2E, and the server had %.3g when it "+
@@ -109,7 +112,7 @@ func (f *LevelFile) addBetween(a, b *enginelog.Snapshot, series enginelog.Series
 		Strategy:     "metrics@" + strconv.FormatFloat(requests/seconds, 'g', 4, 64),
 		Requests:     int(requests),
 		RateRPS:      requests / seconds,
-		Concurrency:  since[enginelog.MeasureE2E].sum / seconds,
+		Concurrency:  inFlight,
 		PromptTokens: mean(enginelog.MeasurePrompt),
 		OutputTokens: mean(enginelog.MeasureOutput),
 		TTFTMeanMs:   1e3 * mean(enginelog.MeasureTTFT),

@@ -9,11 +9,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// GuideLLM's CSV writes a metric as four columns (mean, median, standard deviation, percentiles)
-// for each outcome of requests, successful first, and omits an outcome whose values add up to
-// 0. Before v0.7.0 the header was that of the first benchmark, so later rows may have other
-// columns. The order of the metrics is known, the number of blocks of each is not. These
-// identities over successful requests find it:
+// This file reads rows of GuideLLM's CSV that have other columns than the header. The CSV has a metric
+// as a block of four columns (mean, median, standard deviation, percentiles) for each outcome of
+// requests, successful first, and omits an outcome whose values add up to 0. Before v0.7.0 the header
+// was that of the first benchmark, so later rows may have other columns. The order of the metrics is
+// known, the number of blocks of each is not. These identities over successful requests find it:
 //
 //	requests/s       = successful requests / duration
 //	input + output   = total tokens
@@ -32,9 +32,9 @@ type metricBlock struct{ mean, median, sd float64 }
 // Tolerances of the identities, relative.
 const (
 	rateTol        = 5e-3
-	tokenSumTol    = 1e-9
-	concurrencyTol = 0.1
-	decodeTol      = 0.02
+	tokenSumTol    = 1e-9 // an exact one: the means have all digits
+	concurrencyTol = 0.1  // of means over time, in which requests at the borders of the run count otherwise
+	decodeTol      = 0.02 // the mean of a product is not the product of the means
 )
 
 // Columns before the first metric, which are always in place.
@@ -54,7 +54,7 @@ func (f *LevelFile) realign(header, row []string, name, where string) {
 	for k := 0; k < len(header) && k < len(row); k++ {
 		value[header[k]] = row[k]
 	}
-	last := -1
+	last := -1 // index of the last column that is in place; behind it are the blocks
 	for k, column := range header {
 		if column == columnLast && k < len(row) {
 			last = k
@@ -120,8 +120,9 @@ func isNear(a, b, tol float64) bool {
 }
 
 // arrangeBlocks returns the level in the blocks of a row, after it has found the metrics among
-// them: first requests/s and concurrency, then the tokens behind and the latencies before these. It
-// returns false if no arrangement fits.
+// them: first requests/s and concurrency, then the tokens behind and the latencies before these. A
+// metric has 1 to outcomes blocks. Of several arrangements that fit, the one whose latencies fit best is
+// used. It returns false if none fits.
 func arrangeBlocks(blocks []metricBlock, successful, durationS float64, outcomes int) (Level, bool) {
 	best := math.Inf(1)
 	var found Level
@@ -160,8 +161,9 @@ func arrangeBlocks(blocks []metricBlock, successful, durationS float64, outcomes
 	return found, !math.IsInf(best, 1)
 }
 
-// findTokens returns the places of input and output tokens behind the concurrency, at conc: those
-// of the first three blocks whose means add up.
+// findTokens returns the places of input and output tokens behind the block at concurrency. The next
+// metrics are input, output and total tokens: they are the first three blocks, each within outcomes of the
+// one before, whose means add up.
 func findTokens(blocks []metricBlock, concurrency, outcomes int) (in, out int, ok bool) {
 	for in = concurrency + 1; in <= concurrency+outcomes; in++ {
 		for out = in + 1; out <= in+outcomes; out++ {
@@ -186,7 +188,7 @@ func findLatencies(blocks []metricBlock, output float64, outcomes int) (ttft, it
 	for ttftAt := 2; ttftAt <= 2*outcomes && ttftAt < len(blocks); ttftAt++ { // behind latency and streaming iterations
 		for tpotAt := ttftAt + 1; tpotAt <= ttftAt+outcomes; tpotAt++ {
 			for itlAt := tpotAt + 1; itlAt <= tpotAt+outcomes && itlAt < len(blocks); itlAt++ {
-				if len(blocks)-itlAt > outcomes {
+				if len(blocks)-itlAt > outcomes { // ITL is the last of them
 					continue
 				}
 				decodeMs := latencyMs - blocks[ttftAt].mean
@@ -201,7 +203,8 @@ func findLatencies(blocks []metricBlock, output float64, outcomes int) (ttft, it
 					total += 2 * decodeTol
 				}
 				if total < miss {
-					ttft, itl = ttftAt, itlAt
+					ttft = ttftAt
+					itl = itlAt
 					miss = total
 					ok = true
 				}

@@ -18,7 +18,8 @@ import (
 // observedRanges are the limits of a request's values (spec#value-limits).
 var observedRanges = trace.RangesOf[trace.ObservedRequest]()
 
-// addRequest counts one request and adds it to the table, unless its values contradict each other.
+// addRequest counts one request and adds it to c.Requests, unless a value is out of its range or its values
+// contradict each other.
 func (c *Reader) addRequest(src *source.Source, r trace.ObservedRequest) {
 	c.Acc.Read++
 	why := observedRanges.Check(&r)
@@ -116,7 +117,8 @@ func (c *Reader) dropUnreadable(at source.Place, bytes int64, what string, err e
 	c.Acc.Drop(code, 1, at, "%s%v", what, err)
 }
 
-// readLines reads a file with one request a line.
+// readLines reads a file with one request a line. A line that is too long, that parse refuses or that lies
+// in a broken part of the file is dropped, and reading goes on behind it.
 func (c *Reader) readLines(src *source.Source, parse func(line []byte) (trace.ObservedRequest, error)) error {
 	most := min(src.Limits.MaxLine, maxValue)
 	for number := int64(1); c.full == nil; number++ {

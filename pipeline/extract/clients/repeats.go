@@ -18,7 +18,8 @@ type requestFile struct {
 // leastRepeated is the number of requests from which equal times cannot be by chance.
 const leastRepeated = 3
 
-// isRepeated reports whether two records are of one request: all that was measured is equal.
+// isRepeated reports whether two records are of one request: all that was measured is equal. Records of
+// successes without a TTFT have too little to compare.
 func isRepeated(a, b trace.ObservedRequest) bool {
 	return a.Source == b.Source && a.SendNs == b.SendNs && a.TTFTUs == b.TTFTUs && a.E2EUs == b.E2EUs &&
 		a.PromptTokens == b.PromptTokens && a.OutputTokens == b.OutputTokens && (a.TTFTUs.OK || !a.Success.Or(true))
@@ -54,7 +55,8 @@ func (c *Reader) dropLoads(file string) {
 	c.Loads = slices.DeleteFunc(c.Loads, func(l Load) bool { return l.file == file })
 }
 
-// removeRequests removes requests, and moves the ranges of requests that files have.
+// removeRequests removes the requests for which isRemoved is true, by index, and moves the ranges of
+// requests that files have.
 func (c *Reader) removeRequests(isRemoved []bool) {
 	if !slices.Contains(isRemoved, true) {
 		return

@@ -58,12 +58,13 @@ func fromSeconds(s trace.Opt[float64]) trace.Opt[float64] {
 // the request.
 const leastClientWaitUs = 5e3
 
-// reportServerTimes reports the server's own times and the client's waits.
+// reportServerTimes reports the server's own times and the client's waits. Where an earlier check has
+// removed a client's TTFT, it derives it from the server's times.
 func (c *Reader) reportServerTimes() {
-	queued := 0
-	waits := 0
-	longest := 0.0
-	used := 0
+	queued := 0    // answers with the server's queueing delay
+	waits := 0     // requests that the client delayed
+	longest := 0.0 // such delay, us
+	used := 0      // answers whose TTFT is derived
 	for i := range c.Requests {
 		r := &c.Requests[i]
 		if r.QueueUs.OK {
@@ -73,8 +74,8 @@ func (c *Reader) reportServerTimes() {
 			waits++
 			longest = max(longest, r.ClientWaitUs.V)
 		}
-		// The server's times stand in for those of a first chunk that is none: its delivery takes as long as that of
-		// the last.
+		// The first token came to the client as long before the last one as it was made before it: the delivery of
+		// both is assumed to take the same time.
 		if !r.FirstChunkNs.OK && r.LastChunkNs.OK && r.ServerGenUs.OK && r.ServerTTFTUs.OK && r.E2EUs.V > r.ServerGenUs.V {
 			r.FirstChunkNs = trace.Some(r.LastChunkNs.V - trace.Ns(r.ServerGenUs.V))
 			r.TTFTUs = sinceUs(r.SendNs, r.FirstChunkNs)

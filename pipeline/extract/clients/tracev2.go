@@ -26,7 +26,7 @@ func sniffTraceV2(head []byte) bool {
 
 // traceFile is one TraceV2 file: its requests, and what findTraps needs of it.
 type traceFile struct {
-	stem           string
+	stem           string // of its name, as traceStem returns it
 	header         tracev2.Header
 	from, to       int      // of Reader.Requests
 	serverCounted  int      // prompts whose tokens the server counted
@@ -100,7 +100,7 @@ func (c *Reader) findTraceHeader(file *clientFile) (*tracev2.Header, error) {
 	}
 	for i := range c.Names {
 		other := &c.Names[i]
-		if s, ext := stemOf(other.Path); s != stem || !isYAML(ext) {
+		if otherStem, ext := stemOf(other.Path); otherStem != stem || !isYAML(ext) {
 			continue
 		}
 		src, err := source.Open(other, file.how.Stdin, file.how.Limits)

@@ -21,7 +21,9 @@ func (c *Reader) addFinding(code trace.Code, format string, args ...any) {
 	c.Findings = append(c.Findings, trace.Findingf(code, format, args...))
 }
 
-// findTraps runs the checks of this file on all files that were read.
+// findTraps looks for known errors in all files that were read. The order of the checks matters: those
+// that remove a TTFT come before those that use it, and what a client or server states comes before what
+// only follows from times.
 func (c *Reader) findTraps(dep *deploy.Deployment) {
 	for i := range c.traceFiles {
 		f := &c.traceFiles[i]
@@ -72,7 +74,7 @@ func (c *Reader) reportColumns(f *traceFile) {
 }
 
 // compareHeader compares the server of a trace's header with run.yaml, and lists the settings
-// that neither states.
+// that neither states, with the values that are assumed.
 func (c *Reader) compareHeader(f *traceFile, dep *deploy.Deployment) {
 	server := &f.header.Server
 	engine := &dep.Engine
@@ -138,7 +140,7 @@ func (c *Reader) markWarmUp(f *traceFile) {
 			present++
 		}
 	}
-	if present*2 >= warmUps {
+	if present*2 >= warmUps { // the file contains the warm-up
 		for i := range rows {
 			if isOfWarmUp(&rows[i]) {
 				rows[i].LoadOnly = trace.Some(true)
@@ -149,7 +151,7 @@ func (c *Reader) markWarmUp(f *traceFile) {
 			f.stem, warmUps, present)
 		return
 	}
-	drainedNs := firstNs + trace.Ns(longestUs)
+	drainedNs := firstNs + trace.Ns(longestUs) // by then the last request of the warm-up has ended
 	marked := 0
 	for i := range rows {
 		if rows[i].SentNs() < drainedNs {
@@ -184,7 +186,7 @@ func (c *Reader) reportOrder() {
 const (
 	leastAnswers   = 5    // for a comparison
 	mostAnswers    = 0.8  // share of the answers that must have one chunk too many
-	chunksPerToken = 1.02 // above it, over all answers, the client counted tokens from text
+	chunksPerToken = 1.02 // above it, over all answers, the client counted the tokens itself, from the text, and too few
 	stampsPerToken = 1.6  // above it each token has two stamps, and they are no chunks
 )
 
@@ -192,7 +194,7 @@ const (
 // a systematic way: one chunk too many in each, two stamps for each token, or too few tokens.
 func (c *Reader) compareChunksWithTokens() {
 	var answers []*trace.ObservedRequest // that have both counts
-	oneMore := 0
+	oneMore := 0                         // of them, answers with one chunk more than tokens
 	chunks := int64(0)
 	tokens := int64(0)
 	for i := range c.Requests {
@@ -267,10 +269,10 @@ func dropEmptyChunk(r *trace.ObservedRequest) {
 
 // Rules for a client that limits its requests in flight.
 const (
-	leastCap       = 4    // requests in flight
+	leastCap       = 4    // requests in flight, below which a maximum is reached often by chance
 	leastCapSends  = 20   // sends that reached the maximum
-	leastCapShare  = 0.05 // of all sends
-	mostCapShare   = 0.9  // above it the load is a closed loop, which is stated elsewhere
+	leastCapShare  = 0.05 // share of all sends that reached it
+	mostCapShare   = 0.9  // above this share the load is a closed loop, which is stated elsewhere
 	followGapShare = 0.1  // of the mean gap between sends: a send this soon after an answer was caused by it
 )
 
@@ -278,8 +280,8 @@ const (
 // which is filled again right after answers. Arrivals then followed the server.
 func (c *Reader) findCap() {
 	type edge struct {
-		ns   int64
-		step int // +1 a send, -1 an end
+		ns     int64
+		change int // of the requests in flight: +1 a send, -1 an end
 	}
 	var edges []edge
 	for i := range c.Requests {
@@ -293,28 +295,29 @@ func (c *Reader) findCap() {
 	if len(edges) == 0 {
 		return
 	}
-	stat.SortStable(edges, func(a, b edge) int {
-		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step))
+	stat.SortStable(edges, func(a, b edge) int { // ends before sends at the same time
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.change, b.change))
 	})
 	sends := len(edges) / 2
 	followGapNs := followGapShare * float64(edges[len(edges)-1].ns-edges[0].ns) / float64(sends)
 
-	sendsAt := map[int]int{}   // by the requests in flight, that sent included
+	sendsAt := map[int]int{}   // number of sends, by the requests in flight that they made
 	followsAt := map[int]int{} // of those, the sends right after an answer
 	inFlight := 0
 	most := 0
 	for i, e := range edges {
-		inFlight += e.step
-		if e.step < 0 {
+		inFlight += e.change
+		if e.change < 0 {
 			continue
 		}
 		sendsAt[inFlight]++
-		if i > 0 && edges[i-1].step < 0 && float64(e.ns-edges[i-1].ns) < followGapNs {
+		if i > 0 && edges[i-1].change < 0 && float64(e.ns-edges[i-1].ns) < followGapNs {
 			followsAt[inFlight]++
 		}
 		most = max(most, inFlight)
 	}
-	// A limit shows as many sends at the maximum, most of them right after an answer.
+	// With a limit many sends reach the maximum, at least as many as the number below it, and most of them
+	// come right after an answer.
 	atMost := sendsAt[most]
 	isFlat := atMost >= leastCapSends && float64(atMost) >= leastCapShare*float64(sends) && atMost >= sendsAt[most-1]
 	isRefilled := 2*followsAt[most] >= atMost
@@ -393,12 +396,14 @@ func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
 	if err != nil || dep.Engine.BlockSize < 1 || isEstimate {
 		return
 	}
-	// A request has base + slope*time tokens from its first to its last token. An edge adds
-	// these, or takes them away.
+	// Between its first and its last token a request has base + slope*time tokens: its prompt, and output
+	// that grows evenly. At the first token an edge adds its figures to those of all running requests (now),
+	// and at the last an edge with their negatives takes them away. The sum is largest just before an edge.
 	type edge struct{ ns, requests, base, slope float64 }
 	var edges []edge
 	for i := range c.Requests {
 		r := &c.Requests[i]
+		// Blocks of this prompt may be shared with others, so they cannot be added up.
 		if dep.Engine.PrefixCaching && !r.CachedTokens.OK || r.CachedTokens.V > 0 || r.PrefixTokens.V > 0 {
 			return
 		}
@@ -412,9 +417,9 @@ func (c *Reader) checkKVBlocks(dep *deploy.Deployment) {
 		edges = append(edges, edge{first, 1, base, slope}, edge{last, -1, -base, -slope})
 	}
 	stat.SortStable(edges, func(a, b edge) int { return cmp.Compare(a.ns, b.ns) })
-	var now edge
-	mostTokens := 0.0
-	running := 0.0 // requests at that time
+	var now edge      // the sum over the running requests
+	mostTokens := 0.0 // at once
+	running := 0.0    // requests at that time
 	for _, e := range edges {
 		if tokens := now.base + now.slope*e.ns; tokens > mostTokens {
 			mostTokens = tokens

@@ -58,7 +58,7 @@ func parseUsageLine(line []byte) (trace.ObservedRequest, error) {
 // file of as many requests whose output tokens are the same. Lines that belong to no request are
 // dropped.
 func (c *Reader) joinUsage() {
-	byID := map[string]int{}
+	byID := map[string]int{} // index in c.Requests of the clients' requests
 	hasUsage := false
 	for i := range c.Requests {
 		if r := &c.Requests[i]; r.Source == sourceUsage {
@@ -75,24 +75,24 @@ func (c *Reader) joinUsage() {
 		if f.to == f.from || c.Requests[f.from].Source != sourceUsage {
 			continue
 		}
-		partner, ok := c.usagePartner(f)
-		lost := int64(0)
+		partner, hasPartner := c.usagePartner(f)
+		lost := int64(0) // lines that belong to no request
 		for i := f.from; i < f.to; i++ {
-			isRemoved[i] = true
-			u := &c.Requests[i]
-			k, isNamed := byID[u.ID]
+			isRemoved[i] = true // it is no request
+			usage := &c.Requests[i]
+			k, isNamed := byID[usage.ID]
 			switch {
 			case isNamed:
-			case ok:
-				k = partner.from + i - f.from
+			case hasPartner:
+				k = partner.from + i - f.from // the line of the same number
 			default:
 				lost++
 				continue
 			}
 			r := &c.Requests[k]
-			r.PromptTokens = firstKnown(u.PromptTokens, r.PromptTokens)
-			r.OutputTokens = firstKnown(u.OutputTokens, r.OutputTokens)
-			r.CachedTokens = firstKnown(u.CachedTokens, r.CachedTokens)
+			r.PromptTokens = firstKnown(usage.PromptTokens, r.PromptTokens)
+			r.OutputTokens = firstKnown(usage.OutputTokens, r.OutputTokens)
+			r.CachedTokens = firstKnown(usage.CachedTokens, r.CachedTokens)
 		}
 		if lost > 0 {
 			c.Acc.Keep(-lost)

@@ -30,14 +30,14 @@ func sniffBenchResult(head []byte) bool {
 // seconds, start_times of Python's perf_counter, which is CLOCK_MONOTONIC on Linux. The texts are
 // not read.
 type benchResult struct {
-	inputs, outputs          numberList
-	cached                   numberList     // of SGLang with --cache-report
+	inputs, outputs          numberList     // tokens
+	cached                   numberList     // tokens; of SGLang with --cache-report
 	waits                    numberList     // the client's own, for its limit of requests in flight
 	stated                   map[string]any // values of benchKeys and totalKeys
 	ttfts, starts, latencies numberList
-	itls                     []numberList // between chunks
-	errors                   []string
-	concurrency              trace.Opt[int64]
+	itls                     []numberList      // times between the chunks of each request
+	errors                   []string          // "" for a request that succeeded
+	concurrency              trace.Opt[int64]  // max_concurrency: the limit of requests in flight
 	sessions, turns          []json.RawMessage // of clients that send conversations; vLLM's own does not
 	hasDetails               bool              // one of the lists was there
 }
@@ -62,21 +62,21 @@ func (c *Reader) readBenchResults(f *clientFile) error {
 func (c *Reader) readBenchRequests(f *clientFile) error {
 	c.Acc.Lines++
 	text := &pythonJSON{r: bufio.NewReader(&countingReader{c, f.src.R})}
-	lists := int64(0) // bytes of the lists of the current result
+	listBytes := int64(0) // memory of the lists of the current result
 	w := newWalkerOf(text, func(n int64) {
-		lists += n
+		listBytes += n
 		c.countMemory(f.src, n)
 	})
 	for number := int64(1); ; number++ {
 		result, err := readBenchResult(w)
-		if number > 1 && err == io.EOF {
-			return nil
-		}
-		if number > 1 && err != nil {
-			return fmt.Errorf("result %d of the file: %w", number, err)
-		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case number == 1: // may be errNoDetails, which readBenchResults compares
 			return err
+		case err == io.EOF:
+			return nil
+		default:
+			return fmt.Errorf("result %d of the file: %w", number, err)
 		}
 		load := c.newLoad(f.src.Name)
 		load.IsClosed = result.concurrency.OK
@@ -91,11 +91,11 @@ func (c *Reader) readBenchRequests(f *clientFile) error {
 			load.extend(&r)
 			c.addRequest(f.src, r)
 		}
-		c.held -= lists
-		lists = 0
+		c.held -= listBytes // the lists are requests now
+		listBytes = 0
 		data := benchDataset(result.stated, len(result.inputs))
 		data.applyTo(c.Requests[before:])
-		if data.isStated {
+		if data.isStated { // drawn prompts, which another load may have drawn before
 			drawn := drawnLoad{name: load.Name, startNs: load.StartNs, from: before, to: len(c.Requests)}
 			if seed := result.stated["seed"]; seed != nil {
 				drawn.seed = fmt.Sprint(seed)
@@ -186,7 +186,8 @@ func (b *benchResult) checkLengths() error {
 	return nil
 }
 
-// request returns the i-th request. A failed one has an error text and no first token.
+// request returns the i-th request. A failed one has an error text and no first token, for which the lists
+// have a TTFT of 0 or null.
 func (b *benchResult) request(i int) trace.ObservedRequest {
 	r := trace.ObservedRequest{
 		Source:       sourceBench,
@@ -260,7 +261,8 @@ var benchPaths = levelPaths{
 	cachedTotal: "cache_report.total_cached_tokens",
 }
 
-// readBenchLevels makes a load level of each result that was appended to a file.
+// readBenchLevels makes a load level of each result that was appended to a file. The first is named like
+// the file; of the others the line is the number of the result.
 func readBenchLevels(f *LevelFile, data []byte, name string) error {
 	dec := json.NewDecoder(&pythonJSON{r: bufio.NewReader(bytes.NewReader(data))})
 	for where := name; ; where = fmt.Sprintf("%s:%d", name, f.Read+1) {
@@ -288,7 +290,7 @@ func readBenchLevels(f *LevelFile, data []byte, name string) error {
 // addBenchLevel makes a load level of one result.
 func (f *LevelFile) addBenchLevel(doc map[string]any, where string) {
 	l := benchPaths.level(doc, where)
-	n := float64(l.Requests)
+	n := float64(l.Requests) // the file has totals of tokens
 	l.PromptTokens /= n
 	l.OutputTokens /= n
 	l.setDataset(benchDataset(doc, l.Requests))
