@@ -32,7 +32,7 @@ func TwiceKey(text []byte) *SyntaxError {
 		all  map[string]bool
 	}
 	var open []*object // nil for a list
-	isKey := false
+	isKey := false     // the next text is a key: the one after { or after a comma in an object
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
 		case '{':
@@ -40,10 +40,8 @@ func TwiceKey(text []byte) *SyntaxError {
 			isKey = true
 		case '[':
 			open = append(open, nil)
-			isKey = false
 		case '}', ']':
 			open = open[:max(0, len(open)-1)]
-			isKey = false
 		case ',':
 			isKey = len(open) > 0 && open[len(open)-1] != nil
 		case '"':

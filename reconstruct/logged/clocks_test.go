@@ -229,6 +229,18 @@ func TestEndsFromElapsed(t *testing.T) {
 			t.Errorf("pass %d: got the origin %g, want %g", i, got, want)
 		}
 	}
+	// Without ticks: the middle of what the stamps allow, else a second after the stretch before, else 0.
+	inf := math.Inf(1)
+	for _, c := range []struct {
+		lo, hi float64
+		free   int64
+		want   float64
+	}{{100, 300, 7, 200}, {-inf, inf, 7, 7 + 1e9}, {-inf, inf, math.MinInt64, 0}} {
+		z := stretchOrigin{lo: c.lo, hi: c.hi}
+		if got := z.originFor(3, c.free); got != c.want {
+			t.Errorf("no ticks, bounds %g to %g, free at %d ns: got the origin %g, want %g", c.lo, c.hi, c.free, got, c.want)
+		}
+	}
 	z = stretchOrigin{}
 	for k := range 20 {
 		z.index = append(z.index, k)

@@ -691,7 +691,7 @@ func TestSlicesByHand(t *testing.T) {
 	var snaps []trace.Snapshot
 	var events []trace.KVEvent
 	for i := range int64(11) {
-		steps = append(steps, trace.Step{ID: i, TsStartNs: 100 * i})
+		steps = append(steps, trace.Step{ID: i, TsStartNs: 7 + 100*i})
 		snaps = append(snaps, trace.Snapshot{StepID: i})
 		events = append(events, trace.KVEvent{Step: trace.Some(i)})
 	}
@@ -724,9 +724,9 @@ func TestSlicesByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"-9223372036854775808-400 of 0-1000: steps 0-7, [a b c], 8 snapshots, 8 events", // b ends in step 7
-		"400-800 of 0-1000: steps 2-9, [b c], 8 snapshots, 8 events",
-		"800-9223372036854775807 of 0-1000: steps 6-10, [b d], 5 snapshots, 5 events",
+		"-9223372036854775808-407 of 7-1007: steps 0-7, [a b c], 8 snapshots, 8 events", // b ends in step 7
+		"407-807 of 7-1007: steps 2-9, [b c], 8 snapshots, 8 events",
+		"807-9223372036854775807 of 7-1007: steps 6-10, [b d], 5 snapshots, 5 events",
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("got\n%s, want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))

@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,5 +80,47 @@ func TestColumnsOfOneName(t *testing.T) {
 		if err != want || want == nil && l.at != slices.Index(strings.Fields(names), "x") {
 			t.Errorf("%s: got column %d, %v, want %v", names, l.at, err, want)
 		}
+	}
+}
+
+// TestSlicesOfDamagedTables: a table that cannot be read, before the first slice or during one, and an error of the caller are
+// errors of reading a run in slices.
+func TestSlicesOfDamagedTables(t *testing.T) {
+	dir := RunDir(t.TempDir(), "x")
+	if err := errors.Join(Write(dir, Steps, Parquet, []trace.Step{{ID: 1, TsStartNs: 5}}), Write(dir, Snapshots, Parquet, []trace.Snapshot{{StepID: 1}}),
+		Write(dir, KVEvents, Parquet, []trace.KVEvent{{Step: trace.Some[int64](1)}}), Write(dir, Requests, Parquet, []trace.Request{{QueuedNs: trace.Some[int64](2)}})); err != nil {
+		t.Fatal(err)
+	}
+	damage := func(name string) (restore func()) {
+		path := filepath.Join(dir, name+".parquet")
+		text, err := os.ReadFile(path)
+		if err == nil {
+			err = os.WriteFile(path, []byte("PAR1 nothing PAR1"), 0o666)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			if err := os.WriteFile(path, text, 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, name := range []string{Steps, Snapshots, KVEvents, Requests} {
+		restore := damage(name)
+		if err := EachSlice(dir, 4, 2, func(*trace.Run) error { return nil }); trace.CodeOf(err) != CodeDamaged || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: got %v", name, err)
+		}
+		restore()
+	}
+	stop := errors.New("stop")
+	if err := EachSlice(dir, 4, 2, func(run *trace.Run) error {
+		defer damage(Snapshots)()
+		if _, err := run.Stored(); trace.CodeOf(err) != CodeDamaged {
+			t.Errorf("damaged snapshots of a slice: got %v", err)
+		}
+		return stop
+	}); !errors.Is(err, stop) {
+		t.Errorf("an error of the caller: got %v", err)
 	}
 }

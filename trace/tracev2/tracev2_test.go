@@ -76,10 +76,10 @@ func TestPromptIsPrefixAndSuffix(t *testing.T) {
 		growth string
 		want   []int64
 	}{
-		{"", []int64{612, 640, 542, 532, 10}},
-		{accumulate, []int64{612, 640, 542, 567, 583}}, // 542 + 5 + 20, 567 + 6 + 10
+		{"", []int64{612, 640, 542, 532, 10, 10}},
+		{accumulate, []int64{612, 640, 542, 567, 583, 10}}, // 542 + 5 + 20, 567 + 6 + 10, and a request of no session after them
 	} {
-		_, recs := readAll(t, file, &Header{Version: 2, Growth: c.growth})
+		_, recs := readAll(t, file+"5,c,t,,0,,0,,0,false,10,4,10,0,0,0,0,,0,0,0,300,0,0,0,0,ok,,,,,0\n", &Header{Version: 2, Growth: c.growth})
 		var got []int64
 		for i := range recs {
 			got = append(got, recs[i].PromptTokens())
@@ -148,6 +148,43 @@ func TestLostRows(t *testing.T) {
 	for _, names := range []string{"request_id,input_tokens,input_tokens", "request_id,output_tokens"} {
 		if _, err := NewReader(strings.NewReader(names+"\n1,2,3\n"), "f", nil); err == nil {
 			t.Errorf("%s: got no error", names)
+		}
+	}
+}
+
+// TestLimitsOfValues: the largest count and the times farthest from 0 are read, and the next ones are not.
+func TestLimitsOfValues(t *testing.T) {
+	for _, c := range []struct {
+		column string
+		value  int64
+		want   string // part of the error, "" without one
+	}{
+		{"input_tokens", 1 << 40, ""},
+		{"input_tokens", 1<<40 + 1, "got 1099511627777 tokens, want 0 to 1099511627776"},
+		{"output_tokens", 0, ""},
+		{"output_tokens", -1, "got -1 tokens"},
+		{"prefix_length", 1<<40 + 1, "got 1099511627777 tokens"},
+		{"server_input_tokens", 1<<40 + 1, "got 1099511627777 tokens"},
+		{"arrival_time_us", 1 << 53, ""},
+		{"arrival_time_us", -1 << 53, ""},
+		{"arrival_time_us", 1<<53 + 1, "got the time 9007199254740993 us, want at most 9007199254740992"},
+		{"arrival_time_us", -1<<53 - 1, "got the time -9007199254740993 us"},
+		{"send_time_us", 1<<53 + 1, "got the time"},
+		{"first_chunk_time_us", 1<<53 + 1, "got the time"},
+		{"last_chunk_time_us", 1<<53 + 1, "got the time"},
+		{"deadline_us", 1<<53 + 1, "got the time"},
+		{"slo_target_us", 1<<53 + 1, "got the time"},
+	} {
+		other := "input_tokens"
+		if c.column == other {
+			other = "output_tokens"
+		}
+		r, err := NewReader(strings.NewReader(fmt.Sprintf("trace_version: 2\nrequest_id,%s,%s\na,1,%d\n", other, c.column, c.value)), "f", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Read(); (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %d: got %v, want %q", c.column, c.value, err, c.want)
 		}
 	}
 }

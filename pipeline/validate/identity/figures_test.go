@@ -520,6 +520,13 @@ func TestSumsOfChunks(t *testing.T) {
 	wanted{100, 4, 5.5, false, ""}.compare(t, "of four", of(4, 0, 2))
 	wanted{100, 0, 2.75, false, ""}.compare(t, "not so few", of(5, 0, 4))
 	wanted{100, 5, 4, true, ""}.compare(t, "many chunks", of(5, 0, 44))
+	drafting := servedBy(func(i int, o *trace.ObservedRequest) {
+		if i < 4 {
+			o.ChunkGapsUs = append(slices.Clone(o.ChunkGapsUs), 5e3)
+		}
+	})
+	drafting.run.Aggregate = &trace.Aggregate{Drafts: true} // chunks of several tokens: only the sums are compared, and four of a hundred are too few
+	wanted{100, 0, 0, false, ""}.compare(t, "drafts", clientChunks(drafting))
 }
 
 // TestGapsBesideEqualTimes: times that are equal are named before gaps that were cut off, and gaps in whole ms are not named.

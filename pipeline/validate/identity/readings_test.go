@@ -198,7 +198,15 @@ func TestPriorOfRequests(t *testing.T) {
 	span = 19_000.0 + 150 + 8*60
 	wanted{40, 20, 60 * (1 - 2000/span/100*220) / 22, true, "tokens after the first take 2.1"}.compare(t, "slow decodes", priorOfRequests(make20(150, 60)))
 	wanted{40, 20, 0.5, true, "first tokens come in 0.5 times"}.compare(t, "early", priorOfRequests(make20(55, 20)))
-	f := make20(150, 33)
+	f := make20(150, 33) // of two answers without a usable ITL, too short or not known, the first tokens count alone
+	for _, l := range []clientRequest{{output: 7, itlUs: 900}, {output: 9}} {
+		l.sentUs, l.ttftUs, l.e2eUs, l.prompt, l.decoding = 5000, 150, 150+8*33, 100, 1
+		f.loads = append(f.loads, l)
+	}
+	if r := priorOfRequests(f); r.checked != 42 || r.broken {
+		t.Errorf("two answers without ITL: got %+v", r)
+	}
+	f = make20(150, 33)
 	f.loads = f.loads[:19]
 	wanted{text: "fewer than 20 comparable times"}.compare(t, "19 requests", priorOfRequests(f))
 	f.loads = nil

@@ -182,6 +182,11 @@ func TestWaitingHasAReason(t *testing.T) {
 		}
 		wanted{20, n, 3, broken, ""}.compare(t, fmt.Sprint(n, " of 20"), waitingReason(f))
 	}
+	few := with(func(*trace.Step) {})
+	few.run.Steps = few.run.Steps[:10]
+	wanted{10, 10, 3, true, ""}.compare(t, "ten steps", waitingReason(few))
+	few.run.Steps = few.run.Steps[:9]
+	wanted{text: "9 steps leave requests waiting, want 10"}.compare(t, "nine steps", waitingReason(few))
 	idle := with(func(s *trace.Step) { s.WaitingDepth = 0 })
 	wanted{text: "0 steps leave requests waiting, want 10"}.compare(t, "none waits", waitingReason(idle))
 	offloading := with(func(*trace.Step) {})
