@@ -243,6 +243,9 @@ func TestTermsByHand(t *testing.T) {
 	if !slices.Equal(Gammas(), []float64{0.1, 0.3, 0.5}) || DefaultGamma != 0.3 || DefaultVersion(d) != V11 || !Layered(V13) || Layered(V12) {
 		t.Error("got other defaults")
 	}
+	if want := math.Ceil(5 / Gammas()[0]); MemorySteps != want { // the slowest average has five time constants behind it
+		t.Errorf("a preemption is remembered for %d steps, want %g", MemorySteps, want)
+	}
 	if separates, shows := Experiments(); len(separates) < 10 || shows["overhead/base_bias"] == "" {
 		t.Error("got no experiments")
 	}

@@ -386,9 +386,7 @@ func (b Bounds) Evaluate(d *Data, w, pred []float64) CensoredErrors {
 	}
 	e.Distance = b.Score(d, w, upTo(e.Rows), 0, func(i int32) float64 { return pred[i] })
 	e.MedianWidth = stat.Median(widths)
-	if len(widths) > 0 {
-		e.Inside = float64(inside) / float64(len(widths))
-	}
+	e.Inside = float64(inside) / float64(len(widths)) // NaN without an interval
 	if sum > 0 {
 		e.ExactWAPE = diff / sum
 	}

@@ -27,6 +27,23 @@ func TestTags(t *testing.T) {
 	}
 }
 
+// TestShareThatIdentifies: a millionth of a term's squares has to vary inside a configuration, in one of them at least.
+func TestShareThatIdentifies(t *testing.T) {
+	none := math.NaN() // a column of zeros
+	for name, c := range map[string]struct {
+		shares [][]float64
+		want   []string
+	}{
+		"one configuration":  {[][]float64{{1e-6, 0.99e-6, 0, none}}, []string{coeff.Within, coeff.PriorOnly, coeff.PriorOnly, coeff.PriorOnly}},
+		"two configurations": {[][]float64{{1e-6, 0.99e-6, 0, none}, {0, 0, none, none}}, []string{coeff.Within, coeff.BetweenConfigs, coeff.BetweenConfigs, coeff.PriorOnly}},
+		"in the second":      {[][]float64{{0, none}, {1e-6, 1e-6}}, []string{coeff.Within, coeff.Within}},
+	} {
+		if got := ridge.Identify(c.shares); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}
+
 // TestNullDirectionsAreNamed: a copied column and a constant pair cannot be told
 // apart, their sum can; the other terms are not accused.
 func TestNullDirectionsAreNamed(t *testing.T) {

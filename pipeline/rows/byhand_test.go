@@ -74,6 +74,17 @@ func TestStepFiguresByHand(t *testing.T) {
 	}
 }
 
+// TestNumberOfBands: a band has at least five rows, and there are at most twenty.
+func TestNumberOfBands(t *testing.T) {
+	for n, want := range map[int]int{4: 0, 5: 1, 9: 1, 10: 2, 100: 20, 105: 20} {
+		table := yTable("c", Decode, slices.Repeat([]float64{100}, n)...)
+		f := JudgeSteps([][]*Sample{{{Table: table, Pred: slices.Repeat([]float64{110}, n), Part: Whole}}}, false, 1)
+		if got := f.residualBands("batch", Decode, func(_ *Table, i int32) float64 { return float64(i) }); len(got) != want {
+			t.Errorf("%d rows: got %d bands, want %d", n, len(got), want)
+		}
+	}
+}
+
 func TestStepErrorsByHand(t *testing.T) {
 	s := judgedSteps()
 	whole := &Sample{Table: yTable("other", Prefill, 100, 100), Pred: []float64{80, 130}, Part: Whole}

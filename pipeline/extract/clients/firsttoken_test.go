@@ -3,9 +3,11 @@ package clients
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -90,6 +92,50 @@ func TestFirstTokens(t *testing.T) {
 		all := strings.Join(said, "; ")
 		if with != c.withTTFT || !strings.Contains(all, c.says) || c.says == "" && all != "" {
 			t.Errorf("%s: %d with TTFT, want %d; said %q, want %q", name, with, c.withTTFT, all, c.says)
+		}
+	}
+}
+
+// TestShortAnswersBesideHiddenOnes: where first tokens are not shown, answers too short to show the time of a step lose
+// their TTFT as well, if they miss tokens.
+func TestShortAnswersBesideHiddenOnes(t *testing.T) {
+	short := map[string]struct {
+		change func(r *trace.ObservedRequest)
+		isLike bool
+	}{
+		"four chunks":       {func(*trace.ObservedRequest) {}, true},
+		"a token a chunk":   {func(r *trace.ObservedRequest) { r.OutputTokens.V = 4 }, false},
+		"failed":            {func(r *trace.ObservedRequest) { r.Success = trace.Some(false) }, false},
+		"two answers":       {func(r *trace.ObservedRequest) { r.N = trace.Some[int64](2) }, false},
+		"chunks not known":  {func(r *trace.ObservedRequest) { r.Chunks.OK = false }, false},
+		"shown at first":    {func(r *trace.ObservedRequest) { r.VisibleUs = trace.Some(100e3) }, true},
+		"shown only later":  {func(r *trace.ObservedRequest) { r.VisibleUs = trace.Some(100e3 + 1) }, false},
+		"one answer stated": {func(r *trace.ObservedRequest) { r.N = trace.Some[int64](1) }, true},
+	}
+	c := &Reader{}
+	for i := range 20 { // 30 tokens, of which the last 10 are shown, 10 ms apart
+		c.Requests = append(c.Requests, trace.ObservedRequest{OutputTokens: trace.Some[int64](30), Chunks: trace.Some[int64](10),
+			ChunkGapsUs: slices.Repeat([]float64{10e3}, 9), TTFTUs: trace.Some(240e3 + float64(i)), E2EUs: trace.Some(330e3 + float64(i))})
+	}
+	var names []string
+	like := 0
+	for name, s := range short {
+		r := trace.ObservedRequest{OutputTokens: trace.Some[int64](20), Chunks: trace.Some[int64](4), TTFTUs: trace.Some(100e3), E2EUs: trace.Some(130e3)}
+		s.change(&r)
+		c.Requests = append(c.Requests, r)
+		names = append(names, name)
+		if s.isLike {
+			like++
+		}
+	}
+	c.dropHiddenFirst(testkit.Llama8B())
+	if want := fmt.Sprintf("20 answers have 33 %% as many chunks as tokens, and the first chunk lies about 20 steps behind the prefill, as where reasoning is not "+
+		"shown: TTFT and ITL of these answers are not used, E2E is; nor those of %d shorter answers with tokens that were not shown", like); len(c.Findings) != 1 || c.Findings[0].Message != want {
+		t.Fatalf("got %v, want %q", c.Findings, want)
+	}
+	for i, name := range names {
+		if got := !c.Requests[20+i].TTFTUs.OK; got != short[name].isLike {
+			t.Errorf("%s: lost its TTFT: %v", name, got)
 		}
 	}
 }

@@ -170,6 +170,8 @@ func TestLevelsThatAreDropped(t *testing.T) {
 	}{
 		{func(*Level) {}, "", 1},
 		{func(l *Level) { l.TTFTMedianMs, l.TTFTMeanMs = 5, -3 }, "here: mean TTFT: got -3 ms; only the median is used", 1},
+		{func(l *Level) { l.TTFTMedianMs, l.TTFTMeanMs = 5, 0 }, "here: mean TTFT: got 0 ms; only the median is used", 1},
+		{func(l *Level) { l.TTFTMedianMs, l.TTFTMeanMs = 5, 1e-3 }, "", 1},
 		{func(l *Level) { l.PromptTokens = 0.5 }, "here: mean lengths: got 0.5 and 20 tokens, want at least 1", 0},
 		{func(l *Level) { l.PromptTokens = 1 }, "", 1},
 		{func(l *Level) { l.OutputTokens = 0 }, "here: output tokens: got 0, want > 0", 0},

@@ -874,6 +874,27 @@ func TestRecountByHand(t *testing.T) {
 			t.Errorf("prompt %d: got %d tokens", i, n)
 		}
 	}
+	// Either stamp of an answer shows that its prompt ran; a file without any stamp does not say otherwise.
+	for name, change := range map[string]func(r *trace.ObservedRequest){
+		"the last chunk alone":  func(r *trace.ObservedRequest) { r.FirstChunkNs.OK = false },
+		"the first chunk alone": func(r *trace.ObservedRequest) { r.LastChunkNs.OK = false },
+		"no stamps": func(r *trace.ObservedRequest) {
+			r.SendNs, r.FirstChunkNs, r.LastChunkNs = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
+		},
+	} {
+		var rows []trace.ObservedRequest
+		var its []trace.Iteration
+		for i := range 25 {
+			tokens := int64(100 + 37*i%311)
+			its = append(its, trace.Iteration{Index: int64(i), Form: trace.IterationLog, ContextReqs: 1, ContextTokens: tokens})
+			r := sent(tokens-5, 1, int64(i+1), int64(i+2), 1000)
+			change(&r)
+			rows = append(rows, r)
+		}
+		if _, text, err := Recount(rows, plain, 1, 0, reader(its)); err != nil || !strings.Contains(text, "25 of 25 prompts of the log are 5 tokens longer") {
+			t.Errorf("%s: got %q, %v", name, text, err)
+		}
+	}
 	// Four of five prompts that pair are enough.
 	if got, _ := recount(plain, 20, shorter); got != nil {
 		t.Error("lengths that pair are counted again")

@@ -395,6 +395,10 @@ func TestStamps(t *testing.T) {
 			t.Errorf("%d: got %q, want %q", v, got, want)
 		}
 	}
+	var before Stamps // of a clock that is below 0
+	if before.See(-7); before.Lo != -7 || before.Hi != -7 {
+		t.Errorf("one stamp of -7 ns: got %d to %d", before.Lo, before.Hi)
+	}
 	s.See(11 + day)
 	if s.AnyStray() { // the second largest is 1000 now
 		t.Error("a day and 11 ns are within a day of 1,000")
