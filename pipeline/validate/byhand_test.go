@@ -582,6 +582,14 @@ func TestSharesByHand(t *testing.T) {
 	}
 	list[4].Row.CachedMax = list[4].Row.CachedMin
 	s.Findings = nil
+	s.estimate = &result.CachedShare{Share: 0.25}
+	s.sources = s.sources[1:]
+	if s.noteAssumptions(&trace.Run{ID: "r"}, list[1:], func(o *Request) trace.Opt[int64] { return some(tokens[o]) }); len(s.Findings) != 3 ||
+		!strings.HasPrefix(s.Findings[2].Message, "run r: prefix caching is on and nothing states what 1 of 5 prompts share: "+s.estimate.String()) {
+		t.Errorf("one prompt with an estimate: got %v", s.Findings)
+	}
+	s.Findings = nil
+	s.sources = append([]sharingSource{sharingUnknown}, s.sources...)
 	s.sources = s.sources[2:]
 	if s.noteAssumptions(&trace.Run{ID: "r"}, list[2:], func(o *Request) trace.Opt[int64] { return some(tokens[o]) }); len(s.Findings) != 2 {
 		t.Errorf("got %v", s.Findings)

@@ -224,6 +224,12 @@ func TestContentOfJourneys(t *testing.T) {
 	if got.Content(&requests[1], &r[1]); r[1].CachedTokens != trace.Some[int64](100) || got.IsUnstated(&requests[1]) {
 		t.Errorf("counted: got %+v", r[1])
 	}
+	// Of journeys without a sign of what was cached one finding remains: not the one of requests that were left out.
+	traced := &trace.Run{ID: "r", Requests: []trace.Request{{CoreID: trace.Some("a"), ArrivedNs: trace.Some[int64](1), PromptTokens: trace.Some[int64](100), OutputTokens: trace.Some[int64](5)}, {CoreID: trace.Some("c"), ArrivedNs: trace.Some[int64](2)}}}
+	if got = ContentOf(traced, dep, requests[:1], Sharing{}); len(got.Findings) != 1 || got.Findings[0].Code != ReplayAssumes ||
+		got.Findings[0].Message != "run r: prefix caching is on and no snapshot, KV event or client file states what was shared" {
+		t.Errorf("journeys: got %v", got.Findings)
+	}
 	dep.Engine.PrefixCaching = false
 	if got = ContentOf(&trace.Run{}, dep, requests, Sharing{}); got.Content != nil || got.IsUnstated(&requests[1]) {
 		t.Errorf("no caching: got %+v", got)

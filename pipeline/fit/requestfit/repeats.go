@@ -55,7 +55,7 @@ func (l *learner) refitted(s *state) (r *repeats, covariance []float64, err erro
 		size += len(load.Requests)
 	}
 	count := max(leastRepeats, min(mostRepeats, simulatedRequests/size))
-	few := max(1, count/fewerRepeats)
+	few := count / fewerRepeats
 	for pass, n := range []int{few, count} {
 		if err := r.replayAll(); err != nil {
 			return nil, nil, err

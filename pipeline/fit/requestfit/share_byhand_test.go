@@ -49,6 +49,9 @@ func TestSharePosteriorByHand(t *testing.T) {
 	}
 	far := &shareEstimate{mode: 1, sd: 0.1, assumed: 0.9, along: []float64{2, -3}}
 	at, weight := far.posterior()
+	if !near(at[0], 1.6/4000/2) || !near(at[1], 1.6/4000*3/2) || len(at) != 4000 { // the middles of 4,000 equal parts up to 6 deviations above
+		t.Errorf("got %d points from %g, %g on", len(at), at[0], at[1])
+	}
 	sum, mean, square := 0.0, 0.0, 0.0
 	for k, s := range at {
 		sum += weight[k]
