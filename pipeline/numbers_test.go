@@ -21,6 +21,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/fit/requestfit"
+	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -217,6 +218,36 @@ func TestFiguresOfAStep(t *testing.T) {
 		got := cadenceUs(run, id)
 		if (got == nil) != (want == 0) || got != nil && *got != want {
 			t.Errorf("step %d: got %v, want %g", id, got, want)
+		}
+	}
+}
+
+// TestPreemptionsOfAnExplainedStep: the average of preemptions at an explained step is that of the summaries up to it, with the
+// memory that the coefficients were fitted with.
+func TestPreemptionsOfAnExplainedStep(t *testing.T) {
+	dep := testkit.Llama8B()
+	run := &trace.Run{ID: "r", Steps: []trace.Step{{ID: 3, NumPreempted: 1, RunningDepth: 4, ScheduledTokens: 4}, {ID: 4, RunningDepth: 4, ScheduledTokens: 4}},
+		Aggregate: &trace.Aggregate{First: 3, Totals: []trace.StepTotals{{Known: true, Decode: 4, DecodeReqs: 4, Sampled: 4, DecodeContext: 400}, {Known: true, Decode: 4, DecodeReqs: 4, Sampled: 4, DecodeContext: 404}}}}
+	steps, err := rows.Rebuild(run, dep, features.V11)
+	if err != nil {
+		t.Fatal(err)
+	}
+	space, err := features.New(features.V11, dep)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := testkit.PlantedOn(dep)
+	set.Gamma = 0.5
+	for id, want := range map[int64][2]float64{3: {0.3 * 0.25, 0.5 * 0.25}, 4: {0.7 * 0.3 * 0.25, 0.5 * 0.5 * 0.25}} {
+		for k, set := range []*coeff.Set{nil, set} {
+			got, err := describeStep(steps, steps.At(id), space, set)
+			if err != nil {
+				t.Fatal(err)
+			}
+			i := slices.IndexFunc(got.Explanation.Features, func(f features.Explained) bool { return f.Name == "preemption_overhead" })
+			if i < 0 || math.Abs(got.Explanation.Features[i].Value-want[k]) > 1e-12 {
+				t.Errorf("step %d: got %+v, want %g", id, got.Explanation.Features, want[k])
+			}
 		}
 	}
 }

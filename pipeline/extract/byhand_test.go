@@ -648,8 +648,17 @@ func TestWarningsOfAnEngine(t *testing.T) {
 		one.Warnings[0].Message != "1 line or message was unreadable (0.000 % of what was read)" {
 		t.Errorf("got %v", one.Warnings)
 	}
-	x.lives = []*enginelog.Life{{Engine: "log", Rows: 40, Stamped: 1}} // with stamps, none missing
 	x.acc.Truncated = 0
+	x.col.noIDs = 1
+	if one := x.result("id", 0, 1, &output{}, result.Records{}); len(one.Warnings) != 1 || one.Warnings[0].Message != "1 spans without a span id are distinguished by their content" {
+		t.Errorf("one span without an id: got %v", one.Warnings)
+	}
+	x.col.noIDs = 0
+	x.lives = []*enginelog.Life{{Engine: "log"}}
+	if one := x.result("id", 0, 1, &output{}, result.Records{}); len(one.Warnings) != 0 {
+		t.Errorf("a log without passes: got %v", one.Warnings)
+	}
+	x.lives = []*enginelog.Life{{Engine: "log", Rows: 40, Stamped: 1}} // with stamps, none missing
 	if one := x.result("id", 0, 1, &output{}, result.Records{}); len(one.Warnings) != 0 {
 		t.Errorf("a whole log: got %v", one.Warnings)
 	}

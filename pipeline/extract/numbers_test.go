@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,9 +13,11 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/trace/table"
 )
 
 // TestSomethingStandsInTheWay of a file that an extraction writes: each is an error, and what stands there is left.
@@ -301,5 +304,105 @@ func TestKindsOfFiles(t *testing.T) {
 	}
 	if why := cutJSON(&source.Input{Path: filepath.Join(dir, "none"), Name: "none"}); why == "" {
 		t.Error("no file: got no reason")
+	}
+}
+
+// TestTablesAndTheirCounts: a file of a table is there if extract.json counts rows in it, has as many, and is no other table's.
+func TestTablesAndTheirCounts(t *testing.T) {
+	out := t.TempDir()
+	dir := table.RunDir(out, "r")
+	write := func(rows int) result.Input {
+		t.Helper()
+		steps := make([]trace.Step, rows)
+		for i := range steps {
+			steps[i].ID = int64(i)
+		}
+		if err := table.Write(dir, table.Steps, table.Parquet, steps); err != nil {
+			t.Fatal(err)
+		}
+		in, err := inputOf(filepath.Join(dir, "steps.parquet"), "steps.parquet")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return in
+	}
+	one := write(1)
+	path := filepath.Join(dir, "steps.parquet")
+	for name, c := range map[string]struct {
+		rows  int // in the file; -1 without one
+		count int64
+		own   []result.Input
+		owner map[string]string
+		found int
+		want  string // the error, "" without one
+	}{
+		"neither":          {-1, 0, nil, nil, 0, ""},
+		"no file":          {-1, 1, nil, nil, 0, path + ": missing, extract.json counts 1 rows in it"},
+		"not counted":      {1, 0, []result.Input{one}, nil, 0, path + ": extract.json knows no such table of run r"},
+		"its own":          {1, 1, []result.Input{one}, nil, 0, ""},
+		"of another":       {1, 1, nil, map[string]string{one.SHA256: "steps of run q"}, 0, path + ": this is steps of run q"},
+		"another program":  {1, 1, nil, nil, 1, ""},
+		"a row too many":   {1, 2, nil, nil, 0, path + ": got 1 rows, extract.json counts 2"},
+		"a row too few":    {3, 2, nil, nil, 0, path + ": got 3 rows, extract.json counts 2"},
+		"others' of three": {3, 3, []result.Input{one}, map[string]string{one.SHA256: "steps of run q"}, 1, ""},
+	} {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if c.rows >= 0 {
+			write(c.rows)
+		}
+		run := &result.ExtractRun{ID: "r", Tables: map[string]int64{table.Steps: c.count}, TableFiles: c.own}
+		found, err := checkTable(out, run, table.Steps, c.owner)
+		if len(found) != c.found || (err == nil) != (c.want == "") || err != nil && (err.Error() != "table_damaged: "+c.want || trace.CodeOf(err) != table.CodeDamaged || trace.HintOf(err) == "") {
+			t.Errorf("%s: got %v and %v, want %d findings and %q", name, found, err, c.found, c.want)
+		}
+	}
+	if err := os.WriteFile(path, []byte("PAR1 nothing PAR1"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := checkTable(out, &result.ExtractRun{ID: "r", Tables: map[string]int64{table.Steps: 1}}, table.Steps, nil); err == nil || found != nil {
+		t.Errorf("a damaged file: got %v, %v", found, err)
+	}
+}
+
+// TestTablesOfFurtherEngines: a log's engine run has the requests that it served and its passes. What cannot be written is an error.
+func TestTablesOfFurtherEngines(t *testing.T) {
+	dir := t.TempDir()
+	lives := filepath.Join(dir, "life")
+	x := &extraction{stage: filepath.Join(dir, "stage"), o: &Options{Format: table.Parquet}, col: &collector{}, dep: &deploy.Deployment{},
+		lives:  []*enginelog.Life{{Dir: lives, Rows: 9}, {Dir: lives, Rows: 2}},
+		served: [][]trace.ObservedRequest{nil, {{}, {}, {}}}}
+	if err := table.Write(lives, table.Iterations, table.Parquet, []trace.Iteration{{Index: 4}, {Index: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	w, err := x.output(1)
+	if err != nil || len(w.Tables) != 2 || w.Tables[table.ObservedRequests] != 3 || w.Tables[table.Iterations] != 2 {
+		t.Fatalf("got %+v, %v", w, err)
+	}
+	for name, want := range map[string]int64{table.ObservedRequests: 3, table.Iterations: 2} {
+		if n, err := table.CountRows(filepath.Join(w.Dir, name+".parquet"), name); err != nil || n != want {
+			t.Errorf("%s: got %d rows, %v", name, n, err)
+		}
+	}
+	if _, err := x.output(1); err == nil {
+		t.Error("the passes are gone: got no error")
+	}
+	if w, err := x.output(2); err != nil || len(w.Tables) != 0 {
+		t.Errorf("beyond the lives: got %+v, %v", w, err)
+	}
+	if err := table.Write(lives, table.Iterations, table.Parquet, []trace.Iteration{{Index: 4}, {Index: 5}}); err != nil {
+		t.Fatal(err)
+	}
+	x.stage = filepath.Join(dir, "file") // where no folder can be made
+	if err := os.WriteFile(x.stage, nil, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if w, err := x.output(1); err == nil || w != nil {
+		t.Errorf("requests that cannot be written: got %+v", w)
+	}
+	x.points = []trace.LoadPoint{{}}
+	if w, err := x.output(0); err == nil || w != nil {
+		t.Errorf("points that cannot be written: got %+v", w)
 	}
 }

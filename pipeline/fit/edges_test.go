@@ -165,3 +165,70 @@ func mixture(t *testing.T) *deploy.Deployment {
 	}
 	return d
 }
+
+// TestSumsOfFewRows: a run with as many training rows as there are folds has sums outside of them, by regime; one with a row
+// more has cells of its blocks.
+func TestSumsOfFewRows(t *testing.T) {
+	o, err := Quick().Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folds := ridge.DefaultOptions(1).Folds
+	for n, outside := range map[int]bool{1: true, folds: true, folds + 1: false} {
+		table := planted("r", "X/a", n+1, func(int) ([]float64, float64) { return vector(t, nil), 100 })
+		for i := range table.HoldOut {
+			table.HoldOut[i] = i == n
+		}
+		train, hold, err := gramCells(table, features.DefaultGamma, 1, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count := func(c *ridge.Cells) (n int) {
+			for i := range c.List {
+				n += int(c.List[i].N)
+			}
+			return n
+		}
+		if count(train) != n || count(hold) != 1 || hold.List[0].Block != -1 {
+			t.Errorf("%d rows: got %d training rows, %d of the hold-out", n, count(train), count(hold))
+		}
+		if got := len(train.List) == 1 && train.List[0].Block == -1; got != outside {
+			t.Errorf("%d rows: got cells %+v, want them outside of folds: %v", n, train.List, outside)
+		}
+	}
+	none := planted("r", "X/a", 0, nil)
+	if train, hold, err := gramCells(none, 0.3, 2, o); err != nil || train.List != nil || hold.List != nil || train.Lag != 2 || train.Gamma != 0.3 {
+		t.Errorf("no rows: got %+v, %+v, %v", train, hold, err)
+	}
+}
+
+// TestRunsWithoutRowsOfAModel: runs that have no table or no row of a model are left out of its fit.
+func TestRunsWithoutRowsOfAModel(t *testing.T) {
+	table := planted("r", "X/a", 40, func(i int) ([]float64, float64) {
+		return []float64{1, float64(i % 7), float64(i % 3)}, 100 + 10*float64(i%7)
+	})
+	table.P, table.Min, table.Max, table.Hits = 3, table.Min[:3], table.Max[:3], table.Hits[:min(3, len(table.Hits))]
+	f := fitterOf(t, constantRun(t, "r", "X/a", 100))
+	got, err := f.otherModel([]*rows.Table{nil, {}, table}, Blackbox)
+	if err != nil || len(got.Coefficients) != 3 || got.Rows.Kept != 40 {
+		t.Errorf("got %+v, %v", got, err)
+	}
+	if _, err := f.otherModel([]*rows.Table{nil, {}}, Blackbox); err == nil || err.Error() != "no training rows with known requests" {
+		t.Errorf("no rows: got %v", err)
+	}
+}
+
+// TestOperatorsOfOneTable: operators that one table covers in the same way share the source of their error.
+func TestOperatorsOfOneTable(t *testing.T) {
+	step := &library.Step{Operators: make([]library.Operator, 6)}
+	for i, table := range []string{"a", "b", "a", "a", "b", "a"} {
+		step.Operators[i].Table = table
+	}
+	step.Operators[3].Reached, step.Operators[5].Reached = 1, 1
+	want := []int{0, 1, 0, 2, 1, 2}
+	for i, at := range sourcesOf(step) {
+		if at != library.NumStep+want[i] {
+			t.Errorf("operator %d: got the source %d, want %d after those of the corrections", i, at-library.NumStep, want[i])
+		}
+	}
+}

@@ -789,6 +789,10 @@ func TestMeanDelaysByHand(t *testing.T) {
 	if got := a.meanDelays(); len(got) != 1 || got[0].Rows != 4 || got[0].MeasuredUs != 40 {
 		t.Errorf("waiting only: got %+v", got)
 	}
+	a.s.Train.X = []float64{1, -1, 2, -2}
+	if got := a.meanDelays(); len(got) != 1 || got[0].CI95 != nil {
+		t.Errorf("rows that determine no mean: got %+v", got)
+	}
 }
 
 // TestGramFiguresOfRuns: of the runs that are used, at the lag of each.

@@ -178,3 +178,42 @@ func TestSurveyOfSnapshots(t *testing.T) {
 		}
 	}
 }
+
+// TestStepsOfAnInterval: the batches whose features are summed must be known; of the steps after them only that they ran.
+func TestStepsOfAnInterval(t *testing.T) {
+	const known = tagUnknown + 1
+	busy := trace.Step{ScheduledTokens: 3, RunningDepth: 2}
+	for name, c := range map[string]struct {
+		change func(all []Step, recorded []trace.Step)
+		want   trace.Code
+	}{
+		"all known":                    {func([]Step, []trace.Step) {}, ""},
+		"the last of the sum unknown":  {func(all []Step, _ []trace.Step) { all[2].Tag = tagUnknown }, UnknownBatch},
+		"the first of the sum unknown": {func(all []Step, _ []trace.Step) { all[1].Tag = tagUnknown }, UnknownBatch},
+		"one after it unknown":         {func(all []Step, _ []trace.Step) { all[3].Tag = tagUnknown }, ""},
+		"one after it not recorded":    {func(all []Step, _ []trace.Step) { all[3].Tag, all[3].Recorded = tagUnknown, -1 }, UnknownBatch},
+		"one before it unknown":        {func(all []Step, _ []trace.Step) { all[0].Tag = tagUnknown }, ""},
+		"one after it idle":            {func(_ []Step, recorded []trace.Step) { recorded[3].RunningDepth = 0 }, codeNoInterval},
+		"an idle one after unknown":    {func(all []Step, recorded []trace.Step) { all[1].Tag, recorded[3].ScheduledTokens = tagUnknown, 0 }, codeNoInterval},
+		"not recorded and empty":       {func(all []Step, _ []trace.Step) { all[2].Recorded, all[2].In.ScheduledTokens = -1, 0 }, codeNoInterval},
+		"not recorded and busy":        {func(all []Step, _ []trace.Step) { all[2].Recorded = -1 }, ""},
+		"an encoder ran":               {func(all []Step, _ []trace.Step) { all[3].Reason = encoderRan }, codeEncoder},
+	} {
+		s := &Steps{First: 7, Run: &trace.Run{}}
+		for k := range 4 {
+			st := Step{ID: 7 + int64(k), Tag: known, Recorded: int32(k)}
+			st.In.ScheduledTokens = 3
+			s.all = append(s.all, st)
+			s.Run.Steps = append(s.Run.Steps, busy)
+		}
+		c.change(s.all, s.Run.Steps)
+		if got := s.checkInterval(interval{from: 8, to: 9}, 10); got != c.want {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+	s := &Steps{First: 7, all: make([]Step, 1), Run: &trace.Run{Steps: []trace.Step{busy}}}
+	s.all[0].Tag = known
+	if got := s.checkInterval(interval{from: 7, to: 8}, 8); got != UnknownBatch {
+		t.Errorf("beyond the run: got %q", got)
+	}
+}
