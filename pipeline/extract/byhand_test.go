@@ -378,6 +378,12 @@ func TestPhasesOfTheClientsClock(t *testing.T) {
 		{"ahead", []clients.Load{load("a", 1020, 1080), load("b", 1220, 1280), load("x", 1420, 1480)}, []int64{1020, 1220, 1430},
 			"the clients' clock is 980 s ahead of the phases of run.yaml (at most 40 s more): with the stamps as they are, 0 of 3 requests lie in a phase and 0 of 3 " +
 				"files in one of their own, with the offset 3; the phases are moved by it", deploy.Phase{Name: "a", StartNs: 980 * s, EndNs: 1080 * s}},
+		{"nearer to the phase before", []clients.Load{load("x", 104, 194)}, []int64{150},
+			"the clients' clock is 94 s ahead of the phases of run.yaml (at most 10 s more): with the stamps as they are, 0 of 1 requests lie in a phase and 0 of 1 " +
+				"files in one of their own, with the offset 1; the phases are moved by it", deploy.Phase{Name: "a", StartNs: 94 * s, EndNs: 194 * s}},
+		{"nearer to the phase after", []clients.Load{load("x", 106, 196)}, []int64{150},
+			"the clients' clock is -104 s ahead of the phases of run.yaml (at most 10 s more): with the stamps as they are, 0 of 1 requests lie in a phase and 0 of 1 " +
+				"files in one of their own, with the offset 1; the phases are moved by it", deploy.Phase{Name: "a", StartNs: -104 * s, EndNs: -4 * s}},
 		{"longer than any phase", []clients.Load{load("closed", 1000, 1200), load("b", 2000, 2200)}, []int64{1000, 2000},
 			"none of 2 requests lies in a phase of run.yaml, and with no offset of the clients' clock does one of 2 files fit into one: the phases are of another recording " +
 				"or in another unit than ns; they are not used, each file is one", deploy.Phase{Name: "closed", Load: deploy.LoadClosed, StartNs: 1000 * s, EndNs: 1200 * s}},

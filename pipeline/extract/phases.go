@@ -19,8 +19,9 @@ import (
 // phaseFit is how well loads, moved by an offset, lie in phases.
 type phaseFit struct {
 	offsetNs int64
-	inside   int // loads that lie in one phase each, no two in the same
-	named    int // of these, loads whose file is named like their phase
+	phases   []int // the phase that each load lies in, no two in the same; -1 without one
+	inside   int   // loads that lie in a phase
+	named    int   // of these, loads whose file is named like their phase
 }
 
 // betterThan reports whether a fit explains more than another. Of equal ones the smaller offset is better.
@@ -33,9 +34,9 @@ func (a phaseFit) betterThan(b phaseFit) bool {
 // fitPhases counts the loads that lie wholly in a phase of their own after offsetNs is added to their
 // stamps.
 func fitPhases(loads []clients.Load, phases []deploy.Phase, offsetNs int64) phaseFit {
-	out := phaseFit{offsetNs: offsetNs}
+	out := phaseFit{offsetNs: offsetNs, phases: slices.Repeat([]int{-1}, len(loads))}
 	taken := make([]bool, len(phases)) // by an earlier load
-	for _, l := range loads {
+	for i, l := range loads {
 		for k := range phases {
 			p := &phases[k]
 			from := l.StartNs + offsetNs
@@ -44,6 +45,7 @@ func fitPhases(loads []clients.Load, phases []deploy.Phase, offsetNs int64) phas
 				continue
 			}
 			taken[k] = true
+			out.phases[i] = k
 			out.inside++
 			if strings.HasSuffix(l.Name, p.Name) {
 				out.named++
@@ -123,18 +125,15 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 		float64(shift)/1e9, float64(hi-lo)/1e9, inside, len(x.obs), now.inside, len(loads), best.inside))
 }
 
-// offsetRange returns the range of clock offsets, ns, around that of the best fit, with which as many
-// loads lie inside phases as with it. An offset that fits as well but is apart from it, so that
-// halfway to it fewer loads fit, does not count.
+// offsetRange returns the range of clock offsets, ns, around that of the best fit, with which the same
+// loads lie inside the same phases.
 func offsetRange(loads []clients.Load, phases []deploy.Phase, best phaseFit) (lo, hi int64) {
 	lo = best.offsetNs
 	hi = best.offsetNs
 	for _, l := range loads {
 		for k := range phases {
 			for _, offset := range []int64{phases[k].StartNs - l.StartNs, phases[k].EndNs - l.EndNs} {
-				f := fitPhases(loads, phases, offset)
-				middle := fitPhases(loads, phases, best.offsetNs+(offset-best.offsetNs)/2)
-				if f.inside == best.inside && f.named == best.named && middle.inside == best.inside {
+				if f := fitPhases(loads, phases, offset); slices.Equal(f.phases, best.phases) {
 					lo = min(lo, offset)
 					hi = max(hi, offset)
 				}

@@ -2,6 +2,7 @@ package extract
 
 import (
 	"math"
+	"reflect"
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -204,21 +205,22 @@ func TestAnswersWithFewerChunks(t *testing.T) {
 func TestLoadsInPhases(t *testing.T) {
 	phases := []deploy.Phase{{Name: "a", StartNs: 0, EndNs: 100}, {Name: "b", StartNs: 200, EndNs: 300}, {Name: "c", StartNs: 400, EndNs: 500}}
 	loads := []clients.Load{{Name: "run-a", StartNs: 1020, EndNs: 1080}, {Name: "run-b", StartNs: 1220, EndNs: 1280}, {Name: "x", StartNs: 1420, EndNs: 1480}}
-	for offset, want := range map[int64]phaseFit{
-		0: {0, 0, 0}, -1000: {-1000, 3, 2}, -1020: {-1020, 3, 2}, -1021: {-1021, 0, 0}, -980: {-980, 3, 2}, -979: {-979, 0, 0},
-		-800: {-800, 2, 0}, -1200: {-1200, 2, 0},
+	none := []int{-1, -1, -1}
+	for _, want := range []phaseFit{
+		{0, none, 0, 0}, {-1000, []int{0, 1, 2}, 3, 2}, {-1020, []int{0, 1, 2}, 3, 2}, {-1021, none, 0, 0}, {-980, []int{0, 1, 2}, 3, 2}, {-979, none, 0, 0},
+		{-800, []int{1, 2, -1}, 2, 0}, {-1200, []int{-1, 0, 1}, 2, 0},
 	} {
-		if got := fitPhases(loads, phases, offset); got != want {
-			t.Errorf("offset %d: got %+v, want %+v", offset, got, want)
+		if got := fitPhases(loads, phases, want.offsetNs); !reflect.DeepEqual(got, want) {
+			t.Errorf("offset %d: got %+v, want %+v", want.offsetNs, got, want)
 		}
 	}
 	if got := fitPhases([]clients.Load{loads[0], loads[0]}, phases, -1000); got.inside != 1 {
 		t.Errorf("two loads in one phase: got %d, want 1", got.inside)
 	}
-	if lo, hi := offsetRange(loads, phases, phaseFit{-1000, 3, 2}); lo != -1020 || hi != -980 {
+	if lo, hi := offsetRange(loads, phases, fitPhases(loads, phases, -1000)); lo != -1020 || hi != -980 {
 		t.Errorf("got offsets %d to %d, want -1020 to -980", lo, hi)
 	}
-	order := []phaseFit{{5, 2, 1}, {-6, 2, 1}, {0, 2, 0}, {0, 1, 1}}
+	order := []phaseFit{{5, nil, 2, 1}, {-6, nil, 2, 1}, {0, nil, 2, 0}, {0, nil, 1, 1}}
 	for i := range order {
 		for j := range order {
 			if got := order[i].betterThan(order[j]); got != (i < j) {
