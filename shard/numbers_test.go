@@ -501,6 +501,32 @@ func TestTasksOfBadCommands(t *testing.T) {
 	}
 }
 
+// TestTablesOfLostParts: a run folder is not extracted from parts of an input whose receipt is gone.
+func TestTablesOfLostParts(t *testing.T) {
+	dir := t.TempDir()
+	plan, err := MakePlan([]string{"../testdata/traces/smoke"}, dir, 0, pipeline.DefaultRunOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := Job{Dir: dir}
+	planned, err := job.Task(plan.Open[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := tableTask{}
+	if err := json.Unmarshal(planned.Spec, &spec); err != nil {
+		t.Fatal(err)
+	}
+	spec.Stored = []extract.Stored{{Kind: "traces", Name: "traces.jsonl", Folders: []string{"parse-0a1b2c3d4e5f6071-1"}}}
+	task, err := NewTask(passTables, "smoke", spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := doTables(t.Context(), job, &task, t.TempDir(), 1); trace.CodeOf(err) != codeResultDamaged || !strings.HasSuffix(err.Error(), "parse-0a1b2c3d4e5f6071-1: no receipt names it any more") {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestOffersOfTasks: a task is written again only where its file is gone or the list is another one.
 func TestOffersOfTasks(t *testing.T) {
 	job := Job{Dir: t.TempDir()}

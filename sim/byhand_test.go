@@ -260,6 +260,43 @@ func TestBatchesByHand(t *testing.T) {
 	}
 }
 
+// TestPaddingByHand: an admission with one token left is padded with three drafts, waits if they pass the budget, and before 0.30
+// if they pass max_model_len.
+func TestPaddingByHand(t *testing.T) {
+	sp := &speculation{Speculation: &vllm.Speculation{Tokens: 3}}
+	for _, c := range []struct {
+		alone            bool
+		computed, budget int64
+		others           bool
+		want             int64
+		wait             bool
+	}{
+		{false, 10, 4, true, 4, false}, {false, 10, 3, true, 4, true}, {false, 11, 4, true, 4, true}, {false, 11, 3, false, 1, false},
+		{true, 9, 4, true, 4, false}, {true, 9, 3, true, 4, true}, {true, 10, 4, true, 1, false}, {true, 9, 4, false, 4, false}, {true, 0, 4, false, 1, false}, {true, 0, 4, true, 4, false},
+	} {
+		sp.padsAlone = c.alone
+		if n, wait := sp.padDecode(c.computed, c.budget, 14, c.others); n != c.want || wait != c.wait {
+			t.Errorf("%+v: got %d, %v", c, n, wait)
+		}
+	}
+}
+
+// TestSeedsOfAnEngine: the noise of steps is that of the engine's seed.
+func TestSeedsOfAnEngine(t *testing.T) {
+	draw := func(seed int64) float64 {
+		cfg := DefaultConfig(testkit.Small(10), &Blackbox{})
+		cfg.Seed = seed
+		e, err := NewEngine(cfg, nil, Hooks{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e.rng.Float64()
+	}
+	if draw(1) != draw(1) || draw(1) == draw(2) {
+		t.Errorf("got %g and %g with one seed, %g with another", draw(1), draw(1), draw(2))
+	}
+}
+
 // TestNoiseByHand: ratios between quantiles, and factors of a drift.
 func TestNoiseByHand(t *testing.T) {
 	q := []Quantile{{0.2, 1}, {0.6, 3}, {0.8, 4}}
