@@ -448,3 +448,20 @@ func TestPrioritiesOfClasses(t *testing.T) {
 		t.Errorf("the least priority: got %d", got)
 	}
 }
+
+// TestDecisionsByHand: what decisions.parquet states of an admitted request, and of a rejected one that a copy of an engine served.
+func TestDecisionsByHand(t *testing.T) {
+	admitted := record{RequestResult: sim.RequestResult{ID: "a", ArrivalUs: 11}, Class: "standard", Priority: -2, Instance: 3, Prefill: trace.Some[int64](4), Tries: 5, DecidedUs: 6,
+		Decision: Decision{Admit: true, Reason: "floor", PredictedUs: 7000, BoundUs: 8000, BudgetUs: 9000}, Expected: 10, Potential: 12}
+	want := decisionRow{ID: "a", ArrivalUs: 11, DecidedUs: 6, Tries: 5, SLOClass: "standard", Priority: -2, Admitted: true, Reason: "floor: estimate 8.0 ms, budget 9.0 ms", Instance: trace.Some[int64](3),
+		PrefillInstance: trace.Some[int64](4), PredictedTTFTMs: trace.Some(7.0), BoundTTFTMs: trace.Some(8.0), ExpectedTokens: 10, PotentialTokens: 12}
+	if got := rowOfDecision(&admitted); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	rejected := record{RequestResult: sim.RequestResult{ID: "b"}, Instance: -1, Prefill: trace.Some[int64](4), Tries: 1, Decision: Decision{Reason: "predicted", PredictedUs: math.NaN(), BoundUs: 8000}, Shadow: trace.Some[int64](13_000)}
+	got := rowOfDecision(&rejected)
+	got.PredictedTTFTMs.V = 0
+	if want := (decisionRow{ID: "b", Tries: 1, Reason: "predicted", BoundTTFTMs: trace.Some(8.0), ShadowTTFTMs: trace.Some(13.0)}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}

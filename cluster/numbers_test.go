@@ -290,6 +290,22 @@ func TestCalibrationRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// All 1200 requests are there from the start, so that the engine is busy until the last of them ends.
+	parts, err := (&gate{Kind: kindSame, Scale: 1}).Parts(p, 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := Run(new(specOf("always-admit", "", "fcfs")).Build(parts), load.Draw(999, 4000, 0.3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := 0.0
+	for i := range res.Records {
+		last = math.Max(last, float64(res.Records[i].FinishedUs.V)/1e6)
+	}
+	if whole := float64(len(res.Records)) / last; capacity < whole || capacity > 1.15*whole {
+		t.Errorf("got a capacity of %g/s, of the whole run %g/s", capacity, whole)
+	}
 	at := 0
 	for k, share := range []float64{0.5, 0.7, 0.9} {
 		for _, want := range load.Draw(int64(1000+k), share*capacity, 8) {
