@@ -48,11 +48,11 @@ type accelerator struct {
 // autoscaler would use only the last.
 func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 	type key struct{ model, name string }
-	counts := map[key]map[int64]bool{}
+	counts := map[key]map[int64]bool{} // the numbers of one device on which a model runs
 	plain := make([]accelerator, len(cfgs))
 	for i, c := range cfgs {
 		d := c.Deployment
-		plain[i] = accelerator{shortName(d.Hardware.Name), max(1, d.TP) * max(1, d.PP)}
+		plain[i] = accelerator{name: shortName(d.Hardware.Name), count: max(1, d.TP) * max(1, d.PP)}
 		k := key{d.Model.ID, plain[i].name}
 		if counts[k] == nil {
 			counts[k] = map[int64]bool{}
@@ -60,11 +60,11 @@ func accelerators(cfgs []result.FitConfig) ([]accelerator, []export.Refusal) {
 		counts[k][plain[i].count] = true
 	}
 	var out []export.Refusal
-	first := map[string]string{}
+	first := map[string]string{} // label of the first configuration with a model and accelerator
 	for i, c := range cfgs {
 		a := &plain[i]
 		if len(counts[key{c.Deployment.Model.ID, a.name}]) > 1 && a.count > 1 {
-			*a = accelerator{fmt.Sprintf("%dx%s", a.count, a.name), 1}
+			*a = accelerator{name: fmt.Sprintf("%dx%s", a.count, a.name), count: 1}
 		}
 		id := c.Deployment.Model.ID + "\x00" + a.name
 		if other, ok := first[id]; ok {

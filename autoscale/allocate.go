@@ -25,7 +25,7 @@ type Demand struct {
 	RateRPS     float64   `yaml:"rate_rps"` // arrivals to be served, requests per second
 	MinReplicas int       `yaml:"min_replicas"`
 	Current     Placement `yaml:"current"` // its present replicas; zero for none
-	Keep        bool      `yaml:"keep"`    // do not change the accelerator
+	Keep        bool      `yaml:"keep"`    // stay on the accelerator of Current
 	Options     []Option  `yaml:"-"`       // the accelerators it can run on
 }
 
@@ -354,8 +354,8 @@ func (e *entry) assignMost(left map[string]int) {
 func roundRobin(entries []*entry, left map[string]int) {
 	type turn struct {
 		e *entry
-		c *candidate
-		n int
+		c *candidate // the one it gets replicas of; nil before its first turn
+		n int        // replicas so far
 	}
 	var turns []*turn
 	for _, e := range entries {
@@ -368,12 +368,12 @@ func roundRobin(entries []*entry, left map[string]int) {
 					return c.units > 0 && left[c.typ] >= c.units
 				})
 				if i < 0 {
-					return true
+					return true // nothing fits: it gets none
 				}
 				t.c = &t.e.candidates[i]
 			}
 			if left[t.c.typ] < t.c.units || t.n == t.c.Replicas {
-				return true
+				return true // it keeps what it has
 			}
 			left[t.c.typ] -= t.c.units
 			t.n++

@@ -69,7 +69,7 @@ type problem struct {
 	windows []window
 	sigma   [][2]float64 // per window: relative standard deviation of TTFT and ITL
 	scale   [2]float64   // factor on sigma, per metric: the misfit that sigma does not explain
-	prior   []float64    // log of the physical parameters; nil without
+	prior   []float64    // logarithms of the physical parameters; nil without
 	base    []float64    // log parameters at z = 0
 	basis   [][]float64  // directions that move, unit vectors in log parameters
 	quick   bool         // derivatives by forward differences
@@ -91,6 +91,8 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 			"windows: got none").WithHint("use a shorter --window or fewer --min-requests")
 	}
 	p := newProblem(windows, &o)
+	// Windows of one operating point are refused before anything is searched; what others determine is
+	// examined, without physical values, at the better point from which the search starts.
 	f := &fitted{Evaluated: p.identify(p.nominal())}
 	if f.Evaluated.Condition > sameWindows {
 		if err := p.refuseUnidentified(&f.Evaluated); err != nil {

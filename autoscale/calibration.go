@@ -43,7 +43,7 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 			WithHint("blis-train fit OUT writes fit.json, which the others are made of")
 	}
 	qo := queueOptions{Settings: o.Settings, format: f, config: o.Config}
-	data, warnings, err := formatsCalibration(q, &qo)
+	data, warnings, err := calibrationFile(q, &qo)
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,9 @@ func Calibration(q *Queue, in result.Input, f export.Format, o export.Options) (
 	return side.OutputWith(warnings, export.File{Data: data})
 }
 
-// formatsCalibration returns the content of the file, and warnings.
-func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
+// calibrationFile returns the content of the file, and warnings. Versions and queueing models that the
+// reader of the file does not take are errors.
+func calibrationFile(q *Queue, o *queueOptions) ([]byte, []trace.Finding, error) {
 	r := readerOf(o.format)
 	if err := r.CheckVersion(o.Settings["version"]); err != nil {
 		return nil, nil, err
@@ -114,8 +115,8 @@ func formatsCalibration(q *Queue, o *queueOptions) ([]byte, []trace.Finding, err
 type exported struct {
 	*QueueServer
 	flavour Flavour
-	params  []queueParameter
-	x       []float64 // their values; nil where the format needs none
+	params  []queueParameter // physical or effective; nil where the format needs none
+	x       []float64        // their values
 }
 
 // chooseServers returns the servers that the file covers. Servers without parameters are omitted
@@ -123,7 +124,7 @@ type exported struct {
 func chooseServers(q *Queue, r *reader, o *queueOptions) ([]exported, []trace.Finding, error) {
 	var out []exported
 	var warnings []trace.Finding
-	first := map[string]string{}
+	first := map[string]string{} // id of the first server by model and accelerator, by which readers look up
 	var ids []string
 	for i := range q.Servers {
 		s := &q.Servers[i]
@@ -241,7 +242,8 @@ func infernoModels(servers []exported, o *queueOptions) ([]byte, []trace.Finding
 		if s.Load != nil {
 			m.AtTokens = max(1, trace.Int(s.Load.OutputTokens))
 		}
-		if p := (&parms{s.x[0], s.x[1], s.x[2]}); o.Settings["key"] == "serviceParms" {
+		p := &parms{Alpha: s.x[0], Beta: s.x[1], Gamma: s.x[2]}
+		if o.Settings["key"] == "serviceParms" {
 			m.ServiceParms = p
 		} else {
 			m.PerfParms = p
@@ -259,28 +261,3 @@ func (s *QueueServer) parameters(physical bool) []queueParameter {
 	}
 	return s.Effective
 }
-
-// Defaults of llm-inferno's model-tuner (config-data/default-config-data.json@6dba8ce), and the
-// bounds of its state.
-const (
-	tunerPercentile  = 1.96
-	tunerErrorLevel  = 0.5
-	tunerChange      = 0.15
-	tunerLow         = 0.01
-	tunerHigh        = 100
-	medianToSD       = 1.4826 // a median absolute deviation of a normal as its standard deviation
-	leastTunerChange = 0.001
-)
-
-// tunerExpected are the observations for which the same file sets the noise: TTFT and ITL, ms.
-var tunerExpected = []float64{200, 40}
-
-// The formats of autoscalers' files.
-const (
-	QueueWVA4P     export.Format = "wva-4p"
-	InfernoModels  export.Format = "inferno-models"
-	vllmSim        export.Format = "vllm-sim"
-	TunerConfig    export.Format = "tuner-config"
-	TunerCalibrate export.Format = "tuner-calibrate"
-	wvaSLO         export.Format = "wva-slo"
-)

@@ -170,7 +170,7 @@ func checkSchema(t *testing.T, schema string, data []byte) {
 func TestExportsFollowTheContract(t *testing.T) {
 	for _, f := range contract(t) {
 		for _, flavour := range flavours {
-			out, _, err := formatsCalibration(example(flavour), wordsOf(f.Format))
+			out, _, err := calibrationFile(example(flavour), wordsOf(f.Format))
 			if !slices.Contains(f.Flavours, flavour) {
 				if trace.CodeOf(err) != unknownFormat {
 					t.Errorf("%s with %s: got %v, want %s", f.Format, flavour, err, unknownFormat)
@@ -183,7 +183,7 @@ func TestExportsFollowTheContract(t *testing.T) {
 			}
 			schema := f.Schema
 			checkSchema(t, schema, out)
-			if again, _, err := formatsCalibration(example(flavour), wordsOf(f.Format)); err != nil || !bytes.Equal(again, out) {
+			if again, _, err := calibrationFile(example(flavour), wordsOf(f.Format)); err != nil || !bytes.Equal(again, out) {
 				t.Errorf("%s: other bytes the second time", f.Format)
 			}
 		}
@@ -200,7 +200,7 @@ func TestRoundTrip(t *testing.T) {
 		return x
 	}
 	render := func(f Flavour, format export.Format, words ...string) []byte {
-		out, _, err := formatsCalibration(example(f), wordsOf(format, words...))
+		out, _, err := calibrationFile(example(f), wordsOf(format, words...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,13 +234,13 @@ func TestRoundTrip(t *testing.T) {
 		t.Errorf("a unit cost without a version is not written:\n%s", text)
 	}
 	for version, missing := range map[string]int{"": 1, "v0.0.4": 0, "v0.0.5": 1} {
-		text, warnings, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version="+version))
+		text, warnings, err := calibrationFile(example(wvA4P), wordsOf(QueueWVA4P, "version="+version))
 		said := bytes.Count(text, []byte("spec.variantCost (cents per replica and hour) is missing"))
 		if err != nil || said != missing || len(warnings) != missing {
 			t.Errorf("%q without a price: got %d comments and warnings %v (%v), want %d", version, said, warnings, err, missing)
 		}
 	}
-	_, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "unit-cost=412.5", "version=v0.0.4"))
+	_, _, err := calibrationFile(example(wvA4P), wordsOf(QueueWVA4P, "unit-cost=412.5", "version=v0.0.4"))
 	if trace.CodeOf(err) != export.BadEntry {
 		t.Errorf("a unit cost for a version without one: got %v, want it refused", err)
 	}
@@ -289,12 +289,12 @@ func TestRoundTrip(t *testing.T) {
 func TestVersions(t *testing.T) {
 	for version, gone := range map[string]bool{"": false, "v0.0.1": false, "v0.4.2": false, "0.4.2": false, "v0.5.0": true,
 		"v0.5.0-rc.1": true, "v0.10.0": true, "v1.0": true} {
-		_, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version="+version))
+		_, _, err := calibrationFile(example(wvA4P), wordsOf(QueueWVA4P, "version="+version))
 		if gone != (trace.CodeOf(err) == unknownFormat) || gone && !strings.Contains(err.Error(), "v0.5.0 removed spec.modelProfile") {
 			t.Errorf("%q: got %v, want a refusal with the reason: %t", version, err, gone)
 		}
 	}
-	if _, _, err := formatsCalibration(example(wvA4P), wordsOf(QueueWVA4P, "version=main")); trace.CodeOf(err) != unknownFormat {
+	if _, _, err := calibrationFile(example(wvA4P), wordsOf(QueueWVA4P, "version=main")); trace.CodeOf(err) != unknownFormat {
 		t.Errorf("main: got %v", err)
 	}
 }
@@ -303,27 +303,27 @@ func TestRefusals(t *testing.T) {
 	q := example(inferno3P)
 	q.Servers = append(q.Servers, q.Servers[0])
 	q.Servers[1].ID = "again"
-	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.BadEntry {
+	if _, _, err := calibrationFile(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.BadEntry {
 		t.Errorf("two entries of one key: got %v", err)
 	}
 	o := wordsOf(InfernoModels)
 	o.config = "again"
-	if _, _, err := formatsCalibration(q, o); err != nil {
+	if _, _, err := calibrationFile(q, o); err != nil {
 		t.Error(err)
 	}
 	q = example(inferno3P)
 	q.Servers[0].Effective = nil
-	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.NothingToExport {
+	if _, _, err := calibrationFile(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.NothingToExport {
 		t.Errorf("no parameters: got %v", err)
 	}
 	q = example(inferno3P)
 	q.Servers[0].Accelerator = ""
-	if _, _, err := formatsCalibration(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.NothingToExport {
+	if _, _, err := calibrationFile(q, wordsOf(InfernoModels)); trace.CodeOf(err) != export.NothingToExport {
 		t.Errorf("no accelerator: got %v", err)
 	}
 	q = example(inferno3P)
 	q.Servers[0].Sizing = nil
-	if _, _, err := formatsCalibration(q, wordsOf(wvaSLO, "ttft-ms=500")); trace.CodeOf(err) != export.NothingToExport {
+	if _, _, err := calibrationFile(q, wordsOf(wvaSLO, "ttft-ms=500")); trace.CodeOf(err) != export.NothingToExport {
 		t.Errorf("one target alone: got %v", err)
 	}
 }

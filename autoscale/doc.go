@@ -29,6 +29,7 @@
 //
 // [FitQueues] turns recordings and benchmark sweeps into the document queue.json:
 //
+//	model.go, corrected.go    the formulas of each flavour; chain.go and seat_wait.go solve them at a rate
 //	input.go, sweep_input.go  recordings, output folders and sweeps -> servers
 //	window.go                 requests -> windows: rate, lengths, mean TTFT and ITL with standard errors
 //	batch.go, marquardt.go    windows -> effective parameters: robust least squares in log parameters

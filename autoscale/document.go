@@ -259,3 +259,10 @@ type queueGiven struct {
 	Value       float64 `json:"value"`
 	Full        bool    `json:"full"`
 }
+
+// How the value of a parameter was found.
+const (
+	measured = "measured" // the data show it
+	held     = "held"     // at the physical value: the windows do not determine it
+	atBound  = "bound"    // at the hardware's limit
+)

@@ -2,8 +2,7 @@ package autoscale
 
 // This file estimates how well three-parameter models can be trusted: it finds the parameters with
 // which the simulator, instead of the queueing model, reproduces the windows
-// (spec#queue-simulated). The difference is the error of the queueing model. It also has the
-// starting values of a fit of wva-4p.
+// (spec#queue-simulated). The difference is the error of the queueing model.
 
 import (
 	"cmp"
@@ -14,20 +13,11 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
-// startOf returns starting values of the four parameters of wva-4p from the lightest and the
-// heaviest of the windows w. Parameters that the loads do not determine keep these values.
-func startOf(w []window) []float64 {
-	lo, hi := &w[0], &w[len(w)-1]
-	busy := math.Max(1, hi.RateRPS/1000*hi.ITLMs*hi.Shape.Output) // requests in service, about
-	slope := func(a, b float64) float64 { return math.Max(b-a, 1e-3*a) / busy }
-	return []float64{lo.ITLMs, slope(lo.ITLMs, hi.ITLMs), lo.TTFTMs, slope(lo.TTFTMs, hi.TTFTMs) / hi.Shape.Prompt}
-}
-
 // Settings of the search for an engine.
-const ( // largest number of requests in each simulated window
-	engineRequests = 4000  // largest number of output tokens of all windows together
-	engineTokens   = 12e6  // passes with a quarter of the requests, before one with all
-	enginePasses   = 3     // step of the log parameters for slopes
+const (
+	engineRequests = 4000  // largest number of requests in each simulated window
+	engineTokens   = 12e6  // largest number of output tokens of all windows together
+	enginePasses   = 3     // passes with a quarter of the requests, before one with all
 	engineStep     = 0.01  // difference of the parameters' logarithms for the slopes
 	engineFloor    = 0.002 // relative error of every mean in addition to its standard error
 	engineHuber    = 1.345 // standard deviations beyond which a residual weighs less
@@ -81,7 +71,7 @@ func newEngine(windows []window, x []float64, law workload.Law, f Flavour) *engi
 		if !e.simulateWindows(windows, law, n/4) {
 			return nil
 		}
-		e.theta, _ = e.gaussNewtonStep(make([]int, len(windows)), -1)
+		e.theta, _ = e.gaussNewtonStep(make([]int, len(windows)), -1) // from all windows
 	}
 	if !e.simulateWindows(windows, law, n) {
 		return nil
@@ -114,22 +104,24 @@ func (e *engine) simulateWindows(windows []window, law workload.Law, requests in
 		asDrawn := *w
 		asDrawn.Shape = drawn
 		asDrawn.RateRPS = t.DrawnRate()
-		// TTFT and ITL of the corrected model: 0 to 2 after a step up of one parameter, 3 without a step, 4 without
-		// a step for the drawn requests.
-		var near [5][2]float64
-		for j := range near {
-			z := slices.Clone(e.theta)
-			predicted := w
-			if j < 3 {
-				z[j] += engineStep
-			} else if j == 4 {
-				predicted = &asDrawn
-			}
-			ttft, itl, ok := predictWindow(corrected, predicted, expsOf(z), asSized)
-			if !ok {
+		// TTFT and ITL of the corrected model: of the window, of the requests that were drawn, and of the
+		// window after a step of each parameter.
+		predict := func(w *window, theta []float64) (latencies [2]float64, ok bool) {
+			latencies[0], latencies[1], ok = predictWindow(corrected, w, expsOf(theta), asSized)
+			return latencies, ok
+		}
+		own, ok := predict(w, e.theta)
+		ofDrawn, okDrawn := predict(&asDrawn, e.theta)
+		if !ok || !okDrawn {
+			return false
+		}
+		var stepped [3][2]float64
+		for j := range stepped {
+			theta := slices.Clone(e.theta)
+			theta[j] += engineStep
+			if stepped[j], ok = predict(w, theta); !ok {
 				return false
 			}
-			near[j] = [2]float64{ttft, itl}
 		}
 		// The window's own means scatter too, by the number of its requests.
 		both := math.Sqrt(1 + float64(got.Requests)/float64(cmp.Or(w.Requests, got.Requests)))
@@ -138,9 +130,9 @@ func (e *engine) simulateWindows(windows []window, law workload.Law, requests in
 			{w.ITLMs, got.ITLMs, got.ITLSeMs},
 		} {
 			se := math.Hypot(both*v.simulatedSe/v.simulated, engineFloor)
-			e.residuals[2*i+m] = math.Log(v.observed/v.simulated*near[4][m]/near[3][m]) / se
-			for j := range 3 {
-				e.slopes[2*i+m][j] = math.Log(near[j][m]/near[3][m]) / engineStep / se
+			e.residuals[2*i+m] = math.Log(v.observed/v.simulated*ofDrawn[m]/own[m]) / se
+			for j := range stepped {
+				e.slopes[2*i+m][j] = math.Log(stepped[j][m]/own[m]) / engineStep / se
 			}
 		}
 	}
@@ -148,12 +140,12 @@ func (e *engine) simulateWindows(windows []window, law workload.Law, requests in
 }
 
 // gaussNewtonStep returns the log parameters that explain the residuals to first order, with
-// standard errors. Windows of group number without are not used (-1: all are). Residuals far beyond
-// the others' weigh less (Huber).
-func (e *engine) gaussNewtonStep(group []int, without int) (x, se []float64) {
-	normal := make([]float64, 9)
+// standard errors. group has the group number of each window, of which those of number `without` are
+// not used (-1: all are). Residuals far beyond the others' weigh less (Huber).
+func (e *engine) gaussNewtonStep(group []int, without int) (theta, se []float64) {
+	normal := make([]float64, 9) // 3 x 3, row by row
 	gradient := make([]float64, 3)
-	scale := [2]float64{}
+	scale := [2]float64{} // scatter of the residuals of TTFT and of ITL, at least 1
 	for m := range scale {
 		var size []float64
 		for i := range group {
@@ -168,21 +160,21 @@ func (e *engine) gaussNewtonStep(group []int, without int) (x, se []float64) {
 		}
 		scaleWeight := 1 / scale[i%2]
 		weight := math.Min(scaleWeight, engineHuber/math.Max(math.Abs(r), 1e-9)) * scaleWeight
-		for x := range 3 {
-			gradient[x] -= weight * r * e.slopes[i][x]
-			for y := range 3 {
-				normal[3*x+y] += weight * e.slopes[i][x] * e.slopes[i][y]
+		for row := range 3 {
+			gradient[row] -= weight * r * e.slopes[i][row]
+			for column := range 3 {
+				normal[3*row+column] += weight * e.slopes[i][row] * e.slopes[i][column]
 			}
 		}
 	}
-	x = slices.Clone(e.theta)
+	theta = slices.Clone(e.theta)
 	se = make([]float64, 3)
 	covariance := stat.Inverse(normal, 3)
 	for j, move := range solveDamped(normal, gradient, 1e-9) {
-		x[j] += move
+		theta[j] += move
 		if covariance != nil {
-			se[j] = math.Sqrt(covariance[4*j])
+			se[j] = math.Sqrt(covariance[4*j]) // element (j, j)
 		}
 	}
-	return x, se
+	return theta, se
 }

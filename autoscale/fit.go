@@ -4,7 +4,6 @@ package autoscale
 // has not seen.
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -209,16 +208,17 @@ func groupOf(w *window, sweep bool) string {
 }
 
 // widenIntervals widens the intervals of parameters to include the error of the queueing model,
-// which uses only mean lengths. Residuals do not show that error, because it is common to all
-// windows. It is estimated by a jackknife over groups of windows or, for sweeps with mean TTFTs,
-// from the parameters with which the simulator reproduces the windows, for each distribution of
-// lengths that is possible. It returns findings for parameters of which this error dominates.
+// which uses only mean lengths (spec#queue-effective, spec#queue-simulated). Residuals do not show
+// that error, because it is common to all windows of a group. It is estimated by a jackknife over the
+// groups or, for sweeps with mean TTFTs, from the parameters with which the simulator reproduces the
+// windows, for each distribution of lengths that is possible. It returns findings for parameters of
+// which this error dominates.
 func widenIntervals(params []queueParameter, windows []window, all *fitted, opt fitOptions) []trace.Finding {
-	shapes := map[string]bool{}
+	shapes := map[string]bool{} // of requests
 	for i := range windows {
 		shapes[groupOf(&windows[i], true)] = true
 	}
-	// The benchmarks of a sweep have no times. With few shapes they are grouped by stage instead.
+	// Only the benchmarks of a sweep have no times. With few shapes they are grouped by stage instead.
 	sweep := windows[0].StartNs == windows[0].EndNs && len(shapes) >= leastGroups
 	group := map[string]int{} // number by name, below mostGroups: of more names, several have one number
 	for i := range windows {
@@ -248,7 +248,7 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 			for j := range half {
 				half[j] = math.Max(half[j], normal975*se[j])
 			}
-			intervals = append(intervals, logInterval{x, half})
+			intervals = append(intervals, logInterval{centre: x, half: half})
 		}
 	}
 	if len(intervals) == 0 && groups >= leastGroups {
@@ -267,12 +267,13 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 			}
 			return logsOf(fit.X)
 		})
-		intervals = append(intervals, logInterval{logsOf(all.X), half})
+		intervals = append(intervals, logInterval{centre: logsOf(all.X), half: half})
 	}
 	return widenTo(params, intervals, all.Held, method)
 }
 
-// logInterval is an interval of the logarithms of all parameters; half is nil with too few groups.
+// logInterval is an interval of the logarithm of each parameter, centre ± half. half is nil if there
+// were too few groups for a jackknife.
 type logInterval struct{ centre, half []float64 }
 
 // widenTo sets the intervals of parameters that are not held so that they include all given ones, those of the
@@ -422,81 +423,5 @@ func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 	}
 }
 
-// Options decide how recordings and sweeps become servers, and how servers are fitted.
-type Options struct {
-	Flavour Flavour
-	Cut     cutOptions
-	// QueueRatio is the waiting room as a multiple of max_num_seqs: 10 in
-	// workload-variant-autoscaler's allocation, 1 in llm-inferno's model-trainer.
-	QueueRatio float64
-	HoldOut    float64 // share of the windows, the last ones, that is held out of the fit
-	Sweep      SweepOptions
-	Workers    int
-}
-
-// SweepOptions describe the server behind a benchmark sweep, because its files do not.
-type SweepOptions struct {
-	MaxBatch, MaxBatchedTokens int
-	Model, Accelerator         string
-	AccCount                   int64
-	// Loads is how many benchmarks of each sweep are used, the lightest loads first, closed loops
-	// not counted; 0 for all. model-trainer uses 7 (pkg/reader/defaults.go@047f0ae).
-	Loads int
-	// Mean uses the mean TTFT instead of the median, Median never the mean. With neither, the mean
-	// is used if every row of a table has ttft_ms_mean.
-	Mean, Median bool
-}
-
 // leastHoldOut is the number of windows from which on some are held out.
 const leastHoldOut = 10
-
-// DefaultOptions returns the default options of `queue fit`.
-func DefaultOptions() Options {
-	return Options{
-		Flavour:    corrected,
-		Cut:        defaultCut,
-		QueueRatio: 10,
-		HoldOut:    0.3,
-		Sweep:      SweepOptions{MaxBatch: 256, MaxBatchedTokens: defaultMaxBatchedTokens, AccCount: 1},
-	}
-}
-
-// Check returns an error for the first option out of range.
-func (o *Options) Check() error {
-	if err := cmp.Or(o.Flavour.checkName(), o.Cut.Check()); err != nil {
-		return err
-	}
-	switch {
-	case !(o.QueueRatio >= 0) || o.QueueRatio > 1000:
-		return trace.Errorf(badOption, "queue ratio: got %g, want 0 to 1000", o.QueueRatio)
-	case !(o.HoldOut > 0 && o.HoldOut < 1):
-		return trace.Errorf(badOption, "hold-out: got %g, want a share between 0 and 1", o.HoldOut)
-	case min(o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens) < 1 ||
-		max(o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens) > 1<<24 ||
-		o.Sweep.AccCount < 1 || o.Sweep.Loads < 0:
-		return trace.Errorf(badOption,
-			"sweep: got %d seats, %d tokens a step, %d devices, %d loads, want 1 to 16777216, the same, >= 1, >= 0",
-			o.Sweep.MaxBatch, o.Sweep.MaxBatchedTokens, o.Sweep.AccCount, o.Sweep.Loads)
-	}
-	return nil
-}
-
-// Record returns the options in the form of the document.
-func (o *Options) Record() QueueOptions {
-	r := QueueOptions{
-		WindowS:     float64(o.Cut.WindowNs) / 1e9,
-		HopS:        float64(o.Cut.HopNs) / 1e9,
-		MinRequests: o.Cut.MinRequests,
-		Semantics:   string(o.Cut.Semantics),
-		Observation: "median",
-		HoldOut:     o.HoldOut,
-		QueueRatio:  o.QueueRatio,
-	}
-	if o.Sweep.Mean {
-		r.Observation = "mean"
-	}
-	return r
-}
-
-// waiting returns the size of the waiting room of a server with max_num_seqs n, requests.
-func (o *Options) waiting(n int) int { return int(math.Round(o.QueueRatio * float64(n))) }

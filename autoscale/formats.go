@@ -232,3 +232,13 @@ func SettingsOf(f export.Format) []export.Setting {
 // oneConfigHint is the hint for configurations that the reader of the file cannot distinguish; %s
 // is the code for --force.
 const oneConfigHint = "choose one with --config LABEL, or write all of them with --force %s"
+
+// The formats of autoscalers' files.
+const (
+	QueueWVA4P     export.Format = "wva-4p"
+	InfernoModels  export.Format = "inferno-models"
+	vllmSim        export.Format = "vllm-sim"
+	TunerConfig    export.Format = "tuner-config"
+	TunerCalibrate export.Format = "tuner-calibrate"
+	wvaSLO         export.Format = "wva-slo"
+)

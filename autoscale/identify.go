@@ -37,7 +37,7 @@ func (p *problem) identify(theta []float64) identifiability {
 	q := p.withoutPrior()
 	q.base = theta
 	q.basis = identity(len(theta))
-	plain := *q
+	plain := *q // condition and rank are of relative residuals that are not weighted, as in model-tuner
 	plain.sigma = evenSigma(len(p.windows))
 	values, _ := plain.directions()
 	id := identifiability{Condition: condition(values, len(theta))}
@@ -160,8 +160,8 @@ func direction(names []string, v []float64) queueDirection {
 // namedShare is the smallest weight with which a parameter is named in a direction.
 const namedShare = 0.003
 
-// directionWords describes directions for an error: by how much each parameter can change without
-// an effect on TTFT and ITL.
+// directionWords describes directions for an error: by how much the parameters can change together
+// without an effect on TTFT and ITL, the one that changes most by 10 %.
 func directionWords(null []queueDirection) string {
 	var all []string
 	for _, d := range null {
@@ -290,11 +290,11 @@ func informative(windows []window, f Flavour, x []float64, n int) []int {
 		return nil
 	}
 	parameters := len(x)
-	information := mat.NewSymDense(parameters, nil)
+	information := mat.NewSymDense(parameters, nil) // J'J of the windows picked so far
 	for i := range parameters {
-		information.SetSym(i, i, 1e-9)
+		information.SetSym(i, i, 1e-9) // a determinant even before they determine all parameters
 	}
-	with := func(i int) *mat.SymDense {
+	with := func(i int) *mat.SymDense { // J'J with window i too, whose two rows are of TTFT and ITL
 		b := mat.NewSymDense(parameters, nil)
 		b.CopySym(information)
 		for _, row := range [][]float64{j[2*i*parameters : (2*i+1)*parameters], j[(2*i+1)*parameters : (2*i+2)*parameters]} {

@@ -106,7 +106,14 @@ func simulatedModel(models []modelEntry) ([]byte, error) {
 		Decode   float64 `json:"decode_ms_per_seq"`
 		Context  float64 `json:"ctx_ms_per_ktoken"`
 		IsLength bool    `json:"deterministic_length"`
-	}{"linear", p.Alpha, p.Beta, p.Beta, 1e3 * p.Gamma, true}})
+	}{
+		Type:     "linear",
+		BaseMs:   p.Alpha,
+		Prefill:  p.Beta,
+		Decode:   p.Beta,
+		Context:  1e3 * p.Gamma,
+		IsLength: true,
+	}})
 }
 
 // infernoEntry returns the entry of one configuration with its linear step time, its part of
@@ -190,7 +197,8 @@ func extrapolated(c result.FitConfig, l export.Lengths) (out []export.Refusal) {
 }
 
 // lineValidity returns the range of batches for which the linear step time was fitted, and the
-// largest values in the training.
+// largest values in the training. requests are the smallest and the largest batch, budget the tokens
+// of a step.
 func lineValidity(c result.FitConfig, l export.Lengths, requests [2]int64, budget int64) *export.Validity {
 	context := func(depth float64) int64 { return trace.Int((l.Prompt + l.Output/2) * depth) }
 	v := &export.Validity{

@@ -214,10 +214,3 @@ func FitQueues(
 	}
 	return fitted, rows, nil
 }
-
-// How the value of a parameter was found.
-const (
-	measured = "measured" // the data show it
-	held     = "held"     // at the physical value: the windows do not determine it
-	atBound  = "bound"    // at the hardware's limit
-)

@@ -24,10 +24,9 @@ func (p *problem) intervals(f *fitted, z []float64) {
 		f.Cov = p.parameterCovariance(f.X, cov, p.residualVariance(z))
 	}
 	for j := range n {
-		// v is parameter j's share in each moving direction, u = cov v
-		v := make([]float64, moving)
-		u := make([]float64, moving)
-		var free, variance, pulled float64
+		v := make([]float64, moving) // share of parameter j in each moving direction
+		u := make([]float64, moving) // cov v
+		free := 0.0                  // share of parameter j that may move, 0 to 1
 		for a := range v {
 			v[a] = p.basis[a][j]
 			free += v[a] * v[a]
@@ -35,9 +34,12 @@ func (p *problem) intervals(f *fitted, z []float64) {
 		f.Lo[j] = math.NaN()
 		f.Hi[j] = math.NaN()
 		f.PriorPart[j] = 1
-		if f.Held[j] = free < heldShare; f.Held[j] || cov == nil {
+		f.Held[j] = free < heldShare
+		if f.Held[j] || cov == nil {
 			continue
 		}
+		variance := 0.0 // of the parameter's logarithm
+		pulled := 0.0   // part of the variance that the prior's pull removes
 		for a := range v {
 			for b := range v {
 				u[a] += cov[a*moving+b] * v[b]
@@ -51,6 +53,7 @@ func (p *problem) intervals(f *fitted, z []float64) {
 		half := normal975 * math.Sqrt(variance*p.residualVariance(z))
 		f.Lo[j] = f.X[j] * math.Exp(-half)
 		f.Hi[j] = f.X[j] * math.Exp(half)
+		// What may not move has its value from the prior.
 		f.PriorPart[j] = math.Min(1, 1-free+free*pulled/variance)
 	}
 }
@@ -85,12 +88,13 @@ func (p *problem) residualVariance(z []float64) float64 {
 	var sum, weights float64
 	for _, v := range r[:n] {
 		_, w := p.robust(v)
-		sum, weights = sum+w*w*v*v, weights+w
+		sum += w * w * v * v
+		weights += w
 	}
 	return sum / weights * float64(n) / float64(n-len(z))
 }
 
 const (
 	normal975 = 1.959963984540054 // quantile of the standard normal
-	heldShare = 0.5               // a parameter of which less than this may move is held
+	heldShare = 0.5               // a parameter counts as held if a smaller share of it may move
 )

@@ -42,11 +42,11 @@ func decodeBatch(n int64, l export.Lengths) []trace.Chunk {
 // line is a non-negative linear model of a step time, and how well it agrees with the grid of
 // batches to which it was fitted.
 type line struct {
-	coef            []float64
-	maxErr, meanErr float64 // relative
-	points          int
-	least           int64   // smallest batch size, requests, to which it was fitted
-	above           float64 // largest relative overestimate for smaller batches
+	coef            []float64 // alpha, beta and gamma, see iterationLine
+	maxErr, meanErr float64   // relative, absolute values
+	points          int       // of the grid
+	least           int64     // smallest batch size, requests, to which it was fitted
+	above           float64   // largest relative overestimate for smaller batches
 }
 
 // fitLine returns the coefficients c >= 0 that minimise the sum of squared relative errors of x'c
@@ -60,8 +60,8 @@ func fitLine(x [][]float64, y []float64) line {
 		for r := range columns {
 			relative := x[i][r] / y[i]
 			right[r] += relative
-			for coefs := range columns {
-				gram[r*columns+coefs] += relative * x[i][coefs] / y[i]
+			for c := range columns {
+				gram[r*columns+c] += relative * x[i][c] / y[i]
 			}
 		}
 	}
@@ -69,9 +69,9 @@ func fitLine(x [][]float64, y []float64) line {
 	// coefficient are out.
 	best := make([]float64, columns)
 	bestSSE := math.Inf(1)
-	for set := 1; set < 1<<columns; set++ {
+	for set := 1; set < 1<<columns; set++ { // bit j: column j is in the set
 		var cols []int
-		for _, j := range []int{0, 1, 2}[:columns] {
+		for j := range columns {
 			if set&(1<<j) != 0 {
 				cols = append(cols, j)
 			}
@@ -93,7 +93,8 @@ func fitLine(x [][]float64, y []float64) line {
 		if slices.Min(scale) == 0 || stat.Cholesky(matrix, size) < size {
 			continue
 		}
-		if stat.CholeskySolve(matrix, size, scaled); slices.Min(scaled) < 0 {
+		stat.CholeskySolve(matrix, size, scaled)
+		if slices.Min(scaled) < 0 {
 			continue
 		}
 		for r, j := range cols {
@@ -144,7 +145,8 @@ func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, 
 			deep := export.Lengths{Prompt: l.Prompt * depth, Output: l.Output * depth}
 			for _, chunk := range []int64{0, min(prompt, 64), min(prompt, 512), prompt} {
 				batch := decodeBatch(b, deep)
-				if chunk = min(chunk, budget-b); chunk > 0 {
+				chunk = min(chunk, budget-b) // each decode takes one token of the budget
+				if chunk > 0 {
 					batch = append(batch, trace.Chunk{Prompt: chunk, New: chunk})
 				}
 				us, err := t.StepUs(batch)
@@ -169,12 +171,12 @@ func iterationLine(t export.StepTimer, l export.Lengths, largest, budget int64, 
 	// Use the line of the largest range of batch sizes (b and up) that it fits, and below which it
 	// is never too low.
 	for i, b := range sizes[:len(sizes)-1] {
-		k := i * len(y) / len(sizes)
+		k := i * len(y) / len(sizes) // first point of size b: every size has as many points
 		upper := fitLine(x[k:], y[k:])
 		if upper.maxErr > poorLine {
 			continue
 		}
-		rest := append(upper.errors(x[:k], y[:k]), 0)
+		rest := append(upper.errors(x[:k], y[:k]), 0) // 0: for the first size there is no rest
 		if slices.Min(rest) >= -poorLine {
 			upper.least = b
 			upper.above = slices.Max(rest)

@@ -8,24 +8,24 @@ import (
 )
 
 // This file minimises by Levenberg-Marquardt on weighted residuals; robust losses are minimised by
-// reweighting. lmStep is the step of differences and lmLargest the longest step of the search, both
-// in log parameters.
+// reweighting.
+
+// Lengths in log parameters.
 const (
-	lmStep    = 1e-5 // of the central difference, in log parameters
-	lmLargest = 1.5  // longest step in log parameters
+	lmStep    = 1e-5 // step of the differences for derivatives
+	lmLargest = 1.5  // longest step of the search
 )
 
-// effort is the stopping rule of a search: iterations, and the relative decrease of the objective
-// below which it ends.
+// effort is the stopping rule of a search.
 type effort struct {
-	iterations int
-	tol        float64 // relative fall of the objective
+	iterations int     // at most
+	tol        float64 // relative decrease of the objective below which the search ends
 }
 
 var (
-	thorough = effort{60, 1e-10}
-	scouting = effort{15, 1e-4}
-	tracking = effort{6, 1e-4}
+	thorough = effort{iterations: 60, tol: 1e-10} // the fit itself
+	scouting = effort{iterations: 15, tol: 1e-4}  // a starting point of the fit
+	tracking = effort{iterations: 6, tol: 1e-4}   // a refit that begins at the previous one
 )
 
 // marquardt returns the point that the search for a minimum reaches from z.
@@ -51,7 +51,7 @@ func (p *problem) marquardt(z []float64, e effort) []float64 {
 				z, better = step, true
 			}
 		}
-		damp = math.Max(damp/80, 1e-12)
+		damp = math.Max(damp/80, 1e-12) // a tenth of that of the step, after the factor of 8 that followed it
 		if !better || loss-next <= e.tol*loss {
 			return z
 		}

@@ -459,7 +459,7 @@ func TestResourcesByHand(t *testing.T) {
 	same := q.Servers[0]
 	same.ID, same.Accelerator = "a100", "A100"
 	q.Servers = append(q.Servers, second, same)
-	data, warnings, err := formatsCalibration(q, wordsOf(QueueWVA4P, "unit-cost=2.5", "version=v0.0.5"))
+	data, warnings, err := calibrationFile(q, wordsOf(QueueWVA4P, "unit-cost=2.5", "version=v0.0.5"))
 	if err != nil || len(warnings) != 0 {
 		t.Fatalf("got %v, %v", warnings, err)
 	}
@@ -478,15 +478,15 @@ func TestResourcesByHand(t *testing.T) {
 			}
 		}
 	}
-	data, warnings, err = formatsCalibration(q, wordsOf(QueueWVA4P, "version=v0.4.1"))
+	data, warnings, err = calibrationFile(q, wordsOf(QueueWVA4P, "version=v0.4.1"))
 	if err != nil || len(warnings) != 2 || warnings[1].Message != "org/Second: spec.variantCost (cents per replica and hour) is missing, because no price is known: state it with --option unit-cost=CENTS" || warnings[1].Code != export.AssumedValue ||
 		strings.Count(string(data), "# The label names the accelerator in use: edit it. spec.variantCost (cents per replica and hour) is missing, because no price is known: add it.\n") != 2 || strings.HasPrefix(string(data), "---") {
 		t.Errorf("without a price: got %v, %v\n%s", warnings, err, data)
 	}
-	if _, _, err = formatsCalibration(q, wordsOf(QueueWVA4P, "unit-cost=2.5", "version=v0.0.4")); trace.CodeOf(err) != export.BadEntry || !strings.Contains(err.Error(), "--option unit-cost: got 2.5 for v0.0.4, which has no spec.variantCost, want v0.0.5 or later") {
+	if _, _, err = calibrationFile(q, wordsOf(QueueWVA4P, "unit-cost=2.5", "version=v0.0.4")); trace.CodeOf(err) != export.BadEntry || !strings.Contains(err.Error(), "--option unit-cost: got 2.5 for v0.0.4, which has no spec.variantCost, want v0.0.5 or later") {
 		t.Errorf("got %v", err)
 	}
-	if _, warnings, err = formatsCalibration(q, wordsOf(QueueWVA4P, "version=v0.0.4")); err != nil || len(warnings) != 0 {
+	if _, warnings, err = calibrationFile(q, wordsOf(QueueWVA4P, "version=v0.0.4")); err != nil || len(warnings) != 0 {
 		t.Errorf("v0.0.4: got %v, %v", warnings, err)
 	}
 	for v, want := range map[string][2]bool{"": {true, true}, "main": {true, true}, "v0.0.4": {false, true}, "v0.0.5": {true, true}, "v0.0.6": {true, false}} {
@@ -536,7 +536,7 @@ func TestCalibrationsThatAreRefused(t *testing.T) {
 	} {
 		q := example(inferno3P)
 		c.change(q)
-		if _, _, err := formatsCalibration(q, wordsOf(c.format, c.words...)); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := calibrationFile(q, wordsOf(c.format, c.words...)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 		if out, err := Calibration(q, result.Input{}, c.format, export.Options{Settings: wordsOf(c.format, c.words...).Settings}); err == nil || out != nil {
@@ -563,7 +563,7 @@ func TestCalibrationsThatAreRefused(t *testing.T) {
 		t.Errorf("got %q, %v", side.Verdict, side.Warnings)
 	}
 	// Operating points are written in requests per minute.
-	data, _, err := formatsCalibration(example(inferno3P), wordsOf(TunerCalibrate))
+	data, _, err := calibrationFile(example(inferno3P), wordsOf(TunerCalibrate))
 	var specs []serverSpec
 	if err != nil || json.Unmarshal(data, &specs) != nil || len(specs) != 2 {
 		t.Fatalf("got %s, %v", data, err)

@@ -71,10 +71,10 @@ type search struct {
 	all       []*entry
 	left      map[string]int
 	unlimited bool
-	least     []float64 // sum of the smallest values of the demands from i on, of the same priority
+	least     []float64 // sum of the smallest values of the demands from i on, of any priority
 	pick      []int     // candidate of each demand, -1 = none
-	served    []int     // demands served so far per priority group
-	group     []int     // of each demand
+	served    []int     // demands served so far, by group of equal priority
+	group     []int     // number of each demand's group, in the order of priority
 	after     []int     // number of demands of the same priority from i on that could be served
 	first     []int     // index of each group's first demand
 

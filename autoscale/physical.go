@@ -19,7 +19,7 @@ type Physical struct {
 	Params params         // ms; of the three-parameter flavours
 	CI95   [3]*[2]float64 // ms
 	Floor  [3]float64     // ms: the least time that the hardware allows
-	Bound  [3]bool        // whether the steps do not determine the parameter, so that it is its floor
+	Bound  [3]bool        // whether the fit was 0, so that the parameter is set to its floor
 	Errors *result.Errors // on steps held out of the fit
 	// Mean lengths, for which the four-parameter form is computed.
 	Prompt, Output float64
@@ -49,7 +49,7 @@ func (s *Server) takeIteration(it *fit.Iteration) {
 	p := &Physical{Errors: it.Model.Holdout}
 	names := corrected.Parameters()
 	values := [3]float64{}
-	scale := meanScale(it.Model.Train) / 1000
+	scale := meanScale(it.Model.Train) / 1000 // from us of the typical step to ms of the mean one
 	for i, c := range it.Model.Coefficients {
 		values[i] = c.Value * scale
 		p.Floor[i] = it.FloorUs[i] / 1000
@@ -64,7 +64,7 @@ func (s *Server) takeIteration(it *fit.Iteration) {
 			"%s: %s is not shown by the steps; the hardware's %.3g ms is used", s.ID, names[i], p.Floor[i]))
 	}
 	p.Params = params{AlphaMs: values[0], BetaMs: values[1], GammaMs: values[2]}
-	if it.Lengths[0] != nil {
+	if it.Lengths[0] != nil { // mean prompt and output
 		p.Prompt = *it.Lengths[0]
 		p.Output = *it.Lengths[1]
 	}

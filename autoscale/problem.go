@@ -71,7 +71,8 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 	}
 	for i := range p.Servers {
 		s := &p.Servers[i]
-		s.Priority = cmp.Or(s.Priority, 1)
+		s.Priority = cmp.Or(s.Priority, 1) // the first, if none is stated
+		// Each value is at least the number after it.
 		for _, x := range []number{{"rate_rps", s.RateRPS, 0}, {"tps", s.TPS, 0}, {"ttft_ms", s.TTFTMs, 0},
 			{"itl_ms", s.ITLMs, 0},
 			{"prompt_tokens", s.PromptTokens, 0}, {"output_tokens", s.OutputTokens, 0},
@@ -82,10 +83,10 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 			}
 		}
 	}
-	var bad [2]error
-	p.Capacity, bad[0] = byDevice("capacity", p.Capacity)
-	p.UnitCost, bad[1] = byDevice("unit_cost", p.UnitCost)
-	if err := cmp.Or(bad[0], bad[1]); err != nil {
+	var capacityErr, costErr error
+	p.Capacity, capacityErr = byDevice("capacity", p.Capacity)
+	p.UnitCost, costErr = byDevice("unit_cost", p.UnitCost)
+	if err := cmp.Or(capacityErr, costErr); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil
@@ -148,11 +149,12 @@ func (p *Problem) Demands(q *Queue) ([]Demand, []trace.Finding, error) {
 	return demands, findings, nil
 }
 
-// demand returns one demand with its options, and findings.
+// demand returns one demand with its options, which are the servers of queue.json with its model, and
+// findings. A target in output tokens per second becomes a rate.
 func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, error) {
 	d := s.Demand
 	var findings []trace.Finding
-	var known []string
+	var known []string // models of queue.json, for the error
 	inRange := s.TPS >= 0 && s.TPS <= mostWanted
 	both := s.TPS > 0 && s.RateRPS > 0
 	if !inRange || both {
@@ -200,7 +202,7 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			DemandRPS:   z.rateOf(s.TPS),
 		}
 		d.RateRPS = max(d.RateRPS, o.DemandRPS)
-		if deviceName(o.Accelerator) == deviceName(d.Current.Accelerator) {
+		if deviceName(o.Accelerator) == deviceName(d.Current.Accelerator) { // it runs on this option now
 			d.Current.Accelerator = o.Accelerator
 			d.Current.Cost = cost * float64(o.Units*d.Current.Replicas)
 		}

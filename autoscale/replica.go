@@ -179,7 +179,7 @@ func (o *replicaOptions) measurement(w *window) []float64 {
 func (o *replicaOptions) observer(w *window) observer {
 	return func(x []float64) ([]float64, bool) {
 		ttft, itl, p, ok := solveWindow(o.Flavour, w, x, asTuned)
-		if !ok || !o.UnboundedRate && p.RateRPS > (1-0.001)*p.MaxRateRPS {
+		if !ok || !o.UnboundedRate && p.RateRPS > (1-rangeEdge)*p.MaxRateRPS {
 			return nil, false
 		}
 		return []float64{ttft, itl}, true

@@ -121,7 +121,7 @@ func evaluateAhead(windows []window, steps []step) queueScore {
 		used = append(used, windows[s.Window])
 	}
 	return evaluateAny(used, func(i int, w *window) (ttft, itl float64, ok bool) {
-		y := steps[i].Innovation
+		y := steps[i].Innovation // observed - predicted; 0 and 0 without a prediction
 		return w.TTFTMs - y[0], w.ITLMs - y[1], y != [2]float64{}
 	})
 }

@@ -1,11 +1,10 @@
 package autoscale
 
 // This file sizes one server: the largest arrival rate at which a queueing model meets latency
-// targets. It also has the predictions for a window and the guess of parameters from one.
+// targets.
 
 import (
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -34,8 +33,8 @@ const (
 // rates.
 type sizing struct {
 	QueueSizing
-	TPSRPS   float64
-	At       point           // at RateRPS
+	TPSRPS   float64         // end of the range with Emulate, requests per second
+	At       point           // the steady state at RateRPS
 	Findings []trace.Finding // which targets do not bind, and where a latency is not monotone
 }
 
@@ -82,7 +81,8 @@ func (m *model) Size(t Targets) (sizing, error) {
 	s.bindSmallest(m)
 	for _, x := range latencyLimits(&s, t) { // one latency may rise and fall below where another one binds
 		if x.target > 0 && x.latencyOf(s.At) > x.target {
-			*x.rate = m.crossing(s.MinRPS+math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step(), s.RateRPS, x)
+			gridRate := s.MinRPS + math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step() // the last one below, which meets it
+			*x.rate = m.crossing(gridRate, s.RateRPS, x)
 			s.Findings = append(s.Findings, trace.Findingf(sizingRemark,
 				"%s does not grow with the load everywhere; the smallest rate found that misses the target counts",
 				x.name))
@@ -151,16 +151,16 @@ func (m *model) rateOf(tps float64) float64 { return tps / m.s.Output }
 // limit is one latency target, and where the largest rate that meets it is stored.
 type limit struct {
 	name      string
-	target    float64
+	target    float64 // ms; 0: none
 	latencyOf func(point) float64
-	rate      *float64
+	rate      *float64 // requests per second
 }
 
 // latencyLimits returns the two latency targets of t.
 func latencyLimits(s *sizing, t Targets) [2]limit {
 	return [2]limit{
-		{byTTFT, t.TTFTMs, func(p point) float64 { return p.TTFTMs }, &s.TTFTRPS},
-		{byITL, t.ITLMs, func(p point) float64 { return p.ITLMs }, &s.ITLRPS},
+		{name: byTTFT, target: t.TTFTMs, latencyOf: func(p point) float64 { return p.TTFTMs }, rate: &s.TTFTRPS},
+		{name: byITL, target: t.ITLMs, latencyOf: func(p point) float64 { return p.ITLMs }, rate: &s.ITLRPS},
 	}
 }
 
@@ -192,7 +192,7 @@ func (s *sizing) step() float64 {
 func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	lo := s.MinRPS
 	before := x.latencyOf(m.Solve(s.MinRPS))
-	falls := 0
+	falls := 0 // number of rates at which the latency is lower than at the rate before
 	if before > x.target {
 		return 0, trace.Errorf(targetBelowRange,
 			"target %s: got %g ms, want at least %.6g ms, which the server takes at %.3g requests/s", x.name,
@@ -206,12 +206,13 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 		if v < before*(1-sizeTol) {
 			falls++
 		}
-		if before = v; math.IsNaN(hi) {
-			if v > x.target {
-				hi = rate
-			} else {
-				lo = rate
-			}
+		before = v
+		switch {
+		case !math.IsNaN(hi): // the first crossing is found; the rest is only checked for falls
+		case v > x.target:
+			hi = rate
+		default:
+			lo = rate
 		}
 	}
 	if falls > 0 {
@@ -291,79 +292,4 @@ func trafficOf(s shape, rateRPS float64, n int, seed uint64) workload.Traffic {
 		Requests: n,
 		Seed:     seed,
 	}
-}
-
-// observation selects the TTFT of a flavour that is compared with the measured one.
-type observation int
-
-// wva-3p sizes with a TTFT that is one ITL longer than the one its tuner observes; in all other
-// flavours the two are equal.
-const (
-	asSized observation = iota
-	asTuned
-)
-
-// solveWindow returns TTFT and ITL of a window, ms, and the steady state, with parameters x of
-// flavour f; ok is false if x is out of range or the model has no answer.
-func solveWindow(f Flavour, w *window, x []float64, as observation) (ttft, itl float64, p point, ok bool) {
-	m, err := New(f, fromVector(x), w.Shape, w.Limits)
-	if err != nil {
-		return 0, 0, p, false
-	}
-	p = m.Solve(w.RateRPS)
-	ttft = p.TTFTMs
-	if as == asTuned {
-		ttft = p.TunerTTFTMs
-	}
-	return ttft, p.ITLMs, p, !math.IsNaN(ttft) && !math.IsNaN(p.ITLMs)
-}
-
-// guessParameters returns a guess of a flavour's parameters from one window, as if it were at light
-// load: 0.9 of the ITL is alpha, and the rest follows from TTFT = alpha + (beta+gamma)k and ITL =
-// alpha + beta + gamma(k+(m+1)/2). If there is a seed, gamma is the seed's instead, so that 0.9 is
-// not needed. If a parameter would not be positive, the seed or (5, 0.05, 5e-5) is returned.
-//
-// Source: model-tuner pkg/estimator/guess.go@6dba8ce, workload-variant-autoscaler
-// internal/engines/analyzers/queueingmodel@v0.8.0.
-func guessParameters(f Flavour, w *window, seed []float64) []float64 {
-	prompt, half := w.Shape.Prompt, (w.Shape.Output+1)/2
-	if f == wvA4P {
-		// splits ITL and TTFT the same way, at the mean number in service
-		n := math.Max(1, w.RateRPS/1000*(w.TTFTMs+(w.Shape.Output-1)*w.ITLMs))
-		return []float64{baseShare * w.ITLMs, (1 - baseShare) * w.ITLMs / n, baseShare * w.TTFTMs,
-			(1 - baseShare) * w.TTFTMs / (n * math.Max(1, w.Shape.Prompt))}
-	}
-	if len(seed) == 3 && prompt > 1 {
-		beta := (w.TTFTMs - w.ITLMs + seed[2]*half) / (prompt - 1)
-		alpha := w.ITLMs - beta - seed[2]*(prompt+half)
-		if alpha > 0 && beta > 0 {
-			return []float64{alpha, beta, seed[2]}
-		}
-		return append([]float64(nil), seed...)
-	}
-	alpha := baseShare * w.ITLMs
-	both := (w.TTFTMs - alpha) / prompt
-	gamma := (w.ITLMs - alpha - both) / (prompt + half - 1)
-	if x := []float64{alpha, both - gamma, gamma}; prompt > 0 && positive(x) {
-		return x
-	}
-	return append([]float64(nil), defaultState...)
-}
-
-// baseShare is the share of a latency that is taken for its constant part.
-const baseShare = 0.9
-
-// defaultState is the state from which the autoscalers start without a usable window.
-var defaultState = []float64{5, 0.05, 5e-5}
-
-// positive reports whether all values are above 0.
-func positive(x []float64) bool {
-	return !slices.ContainsFunc(x, func(v float64) bool { return !(v > 0) })
-}
-
-// predictWindow returns TTFT and ITL of a window, ms, with parameters x of flavour f; ok is false
-// if the model has no answer.
-func predictWindow(f Flavour, w *window, x []float64, as observation) (ttftMs, itlMs float64, ok bool) {
-	ttftMs, itlMs, _, ok = solveWindow(f, w, x, as)
-	return ttftMs, itlMs, ok
 }

@@ -212,3 +212,12 @@ func SteadyState(d *deploy.Deployment, step sim.Model, overheadMs, prompt, outpu
 	}
 	return out, nil
 }
+
+// startOf returns starting values of the four parameters of wva-4p from the lightest and the
+// heaviest of the windows w. Parameters that the loads do not determine keep these values.
+func startOf(w []window) []float64 {
+	lo, hi := &w[0], &w[len(w)-1]
+	busy := math.Max(1, hi.RateRPS/1000*hi.ITLMs*hi.Shape.Output) // requests in service, about
+	slope := func(a, b float64) float64 { return math.Max(b-a, 1e-3*a) / busy }
+	return []float64{lo.ITLMs, slope(lo.ITLMs, hi.ITLMs), lo.TTFTMs, slope(lo.TTFTMs, hi.TTFTMs) / hi.Shape.Prompt}
+}

@@ -34,7 +34,7 @@ func serverOfSweep(id string, points []clients.Level, o *Options) *Server {
 		},
 		Account: queueAccount{Read: len(points), Dropped: map[string]int{}},
 	}
-	taken := map[string]int{}
+	taken := map[string]int{} // windows so far of each sweep
 	for _, p := range byRate(points) {
 		switch w, ok := s.windowOf(&p, o); {
 		case p.Closed():
@@ -111,7 +111,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	var findings []trace.Finding
 	account := queueAccount{Dropped: map[string]int{}}
 	var snapshots []*enginelog.Snapshot
-	var scrapes [][2]*enginelog.Snapshot // of AIPerf
+	var scrapes [][2]*enginelog.Snapshot // of AIPerf, before and after each benchmark
 	take := func(f *clients.LevelFile) {
 		points = append(points, f.Levels...)
 		findings = append(findings, f.Findings...)

@@ -20,7 +20,7 @@ const slidingEstimator = "sliding"
 type run struct {
 	name    string
 	flavour Flavour
-	as      observation
+	as      observation // which TTFT of the flavour it compares with the windows
 	steps   []step
 }
 
@@ -50,14 +50,18 @@ func (f *Calibrated) estimatorRuns(o *Options) []run {
 		replicas = append(replicas, foundingTuner)
 	}
 	for _, replica := range replicas {
-		out = append(out, run{"replica:" + replica.Name, replica.Flavour, asTuned, Replica(f.Windows, replica)})
+		out = append(out, run{
+			name:    "replica:" + replica.Name,
+			flavour: replica.Flavour,
+			as:      asTuned,
+			steps:   Replica(f.Windows, replica),
+		})
 	}
 	robust := defaultRobust(o.Flavour)
 	robust.Start = f.Physical.vector(o.Flavour)
 	return append(out,
-		run{"robust", o.Flavour, asSized, Robust(f.Windows, robust)},
-		run{slidingEstimator, o.Flavour, asSized, sliding(f.Windows, o.Flavour,
-			robust.Start)})
+		run{name: "robust", flavour: o.Flavour, as: asSized, steps: Robust(f.Windows, robust)},
+		run{name: slidingEstimator, flavour: o.Flavour, as: asSized, steps: sliding(f.Windows, o.Flavour, robust.Start)})
 }
 
 // trackDoc returns the result of an estimator in the form of the document.
@@ -73,7 +77,7 @@ func (f *Calibrated) trackDoc(r run) queueTrack {
 	condition := r.condition(f.Windows)
 	s.Condition = result.OrNull(condition)
 	s.Verdict = trackVerdict(&s)
-	if condition > maxCondition && s.Accepted > 0 {
+	if condition > maxCondition && s.Accepted > 0 { // consistent or not, its estimates mean little
 		s.Verdict = fmt.Sprintf("the parameters are not identified: the loads of the windows do not tell all %d apart (condition number %.3g, at most "+
 			"%g), so the estimates follow the first ones; %s", len(s.Names), condition, maxCondition, s.Verdict)
 	}

@@ -153,3 +153,18 @@ func tunerCalibrate(servers []exported, o *queueOptions) ([]byte, []trace.Findin
 	data, err := result.Marshal(specs)
 	return data, nil, err
 }
+
+// Defaults of llm-inferno's model-tuner (config-data/default-config-data.json@6dba8ce), and the
+// bounds of its state.
+const (
+	tunerPercentile  = 1.96
+	tunerErrorLevel  = 0.5
+	tunerChange      = 0.15
+	tunerLow         = 0.01
+	tunerHigh        = 100
+	medianToSD       = 1.4826 // a median absolute deviation of a normal as its standard deviation
+	leastTunerChange = 0.001
+)
+
+// tunerExpected are the observations for which the same file sets the noise: TTFT and ITL, ms.
+var tunerExpected = []float64{200, 40}

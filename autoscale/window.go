@@ -10,7 +10,6 @@ import (
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // sample is one request with the values from which windows are measured.
@@ -104,9 +103,9 @@ type window struct {
 	Name           string // run, or file and benchmark
 	Phase          string
 	StartNs, EndNs int64
-	Requests       int // number of requests in the means
-	Arrivals       int
-	RateRPS        float64
+	Requests       int     // number of requests in the means
+	Arrivals       int     // with Prometheus semantics completions
+	RateRPS        float64 // Arrivals over the window's length
 	Shape          shape
 	Limits         Limits
 	TTFTMs, ITLMs  float64 // TTFT over requests, ITL over tokens
@@ -134,11 +133,12 @@ type Span struct {
 
 // cutOptions decide how the requests of a run are cut into windows.
 type cutOptions struct {
-	WindowNs, HopNs int64
-	MinRequests     int
-	Semantics       Semantics
-	Limits          Limits
-	Name            string
+	WindowNs    int64 // length of a window
+	HopNs       int64 // from the start of one window to that of the next
+	MinRequests int   // a window with fewer is dropped
+	Semantics   Semantics
+	Limits      Limits // of the engine, for the windows
+	Name        string // of the run, for the windows
 }
 
 // defaultCut is the setting of the autoscalers: windows of a minute with at least 20 requests.
@@ -228,7 +228,7 @@ func (o *cutOptions) window(samples []sample, s Span, at int64) (window, trace.C
 		if samples[i].OK {
 			used = append(used, &samples[i])
 		}
-		if samples[i].OK || o.Semantics == byArrival {
+		if samples[i].OK || o.Semantics == byArrival { // Prometheus counts successes alone
 			w.Arrivals++
 		}
 	}
@@ -258,7 +258,8 @@ func (w *window) measure(used []*sample) {
 		prompt += promptTokens
 		cached += float64(s.Cached)
 		output += outputTokens
-		prompt2, output2 = prompt2+promptTokens*promptTokens, output2+outputTokens*outputTokens
+		prompt2 += promptTokens * promptTokens
+		output2 += outputTokens * outputTokens
 	}
 	cv2 := func(sum, squares float64) float64 {
 		if sum == 0 {
@@ -296,121 +297,4 @@ func meansOf(used []*sample) (ttftMs, itlMs float64) {
 		gaps += float64(s.Output - 1)
 	}
 	return ttft / float64(len(used)) / 1e6, decode / gaps / 1e6
-}
-
-// windowsTable is the name of the table with the windows behind queue.json.
-const windowsTable = "windows"
-
-// WindowRow is a row of windows.parquet: one window with the prediction of one estimator. The
-// prediction of an online estimator is that of the parameters it had before the window.
-type WindowRow struct {
-	Server    string             `col:"server" doc:"id in queue.json"`
-	Window    int64              `col:"window" doc:"position among the server's kept windows"`
-	Name      string             `col:"name" doc:"run, or sweep"`
-	Phase     string             `col:"phase" doc:"phase of run.yaml, or the benchmark's strategy"`
-	StartNs   int64              `col:"start_ns" unit:"ns" doc:"start, monotonic; 0 for a benchmark"`
-	EndNs     int64              `col:"end_ns" unit:"ns" doc:"end, monotonic"`
-	HoldOut   bool               `col:"hold_out" doc:"not fitted when scores were made"`
-	Speed     trace.Opt[float64] `col:"machine_speed" doc:"measured over predicted step time, over its median in training windows; above 1 is slower"`
-	Requests  int64              `col:"requests" doc:"behind the means"`
-	RateRPS   float64            `col:"rate_rps" unit:"1/s" doc:"arrivals, or completions with --semantics prometheus"`
-	Prompt    float64            `col:"prompt_tokens" unit:"tokens" doc:"mean"`
-	Cached    float64            `col:"cached_tokens" unit:"tokens" doc:"mean"`
-	Output    float64            `col:"output_tokens" unit:"tokens" doc:"mean"`
-	PromptCV2 float64            `col:"prompt_cv2" doc:"variance / mean^2"`
-	OutputCV2 float64            `col:"output_cv2" doc:"variance / mean^2"`
-	TTFTMs    float64            `col:"ttft_ms" unit:"ms" doc:"measured mean over requests; of a sweep as --ttft says"`
-	TTFTSeMs  trace.Opt[float64] `col:"ttft_se_ms" unit:"ms" doc:"standard error from five blocks of requests"`
-	ITLMs     float64            `col:"itl_ms" unit:"ms" doc:"measured mean over tokens"`
-	ITLSeMs   trace.Opt[float64] `col:"itl_se_ms" unit:"ms" doc:"standard error from five blocks of requests"`
-	Estimator string             `col:"estimator" doc:"effective, physical, replica:..., robust or sliding"`
-	Verdict   string             `col:"verdict" doc:"what an online estimator did with the window; empty for a fit"`
-	TTFTPred  trace.Opt[float64] `col:"ttft_pred_ms" unit:"ms" doc:"with the parameters held before the window"`
-	ITLPred   trace.Opt[float64] `col:"itl_pred_ms" unit:"ms" doc:"with the parameters held before the window"`
-	NIS       trace.Opt[float64] `col:"nis" doc:"normalised innovation squared"`
-	Names     []string           `col:"names" doc:"of the parameters"`
-	X         []float64          `col:"x" unit:"ms" doc:"parameters after the window"`
-	P         []float64          `col:"p" unit:"ms^2" doc:"their covariance, row by row; empty without one"`
-}
-
-// Rows returns the windows of a server with the predictions of its effective and physical
-// parameters.
-func (f *Calibrated) Rows(flavour Flavour) []WindowRow {
-	var out []WindowRow
-	for _, e := range []struct {
-		name string
-		x    []float64
-	}{{estEffective, f.X}, {estPhysical, f.Physical.vector(flavour)}} {
-		if e.x == nil {
-			continue
-		}
-		for i := range f.Windows {
-			r := f.measuredRow(i, flavour, e.name)
-			r.X = e.x
-			if ttft, itl, ok := predictWindow(flavour, &f.Windows[i], e.x, asSized); ok {
-				r.TTFTPred = trace.Some(ttft)
-				r.ITLPred = trace.Some(itl)
-			}
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// measuredRow returns the measured part of the row of window i.
-func (f *Calibrated) measuredRow(i int, flavour Flavour, estimator string) WindowRow {
-	w := &f.Windows[i]
-	var speed trace.Opt[float64]
-	if f.speed != nil {
-		speed = trace.Some(f.speed[i])
-	}
-	known := func(v float64) trace.Opt[float64] { return trace.Opt[float64]{V: v, OK: v > 0} }
-	return WindowRow{
-		Server:    f.ID,
-		Window:    int64(i),
-		Name:      w.Name,
-		Phase:     w.Phase,
-		StartNs:   w.StartNs,
-		EndNs:     w.EndNs,
-		HoldOut:   i >= f.Split,
-		Speed:     speed,
-		Requests:  int64(w.Requests),
-		RateRPS:   w.RateRPS,
-		Prompt:    w.Shape.Prompt,
-		Cached:    w.Shape.Cached,
-		Output:    w.Shape.Output,
-		PromptCV2: w.Shape.PromptCV2,
-		OutputCV2: w.Shape.OutputCV2,
-		TTFTMs:    w.TTFTMs,
-		TTFTSeMs:  known(w.TTFTSeMs),
-		ITLMs:     w.ITLMs,
-		ITLSeMs:   known(w.ITLSeMs),
-		Estimator: estimator,
-		Names:     flavour.Parameters(),
-	}
-}
-
-// stepRows returns the rows of an online estimator.
-func (f *Calibrated) stepRows(flavour Flavour, estimator string, steps []step) []WindowRow {
-	out := make([]WindowRow, len(steps))
-	for k := range steps {
-		s := &steps[k]
-		r := f.measuredRow(s.Window, flavour, estimator)
-		r.Verdict = string(s.Verdict)
-		r.X = s.X
-		r.NIS = trace.Opt[float64]{V: s.NIS, OK: !math.IsNaN(s.NIS)}
-		if s.Innovation != [2]float64{} {
-			r.TTFTPred, r.ITLPred = trace.Some(r.TTFTMs-s.Innovation[0]), trace.Some(r.ITLMs-s.Innovation[1])
-		}
-		for _, row := range s.P {
-			r.P = append(r.P, row...)
-		}
-		out[k] = r
-	}
-	return out
-}
-
-// WriteRows writes windows.parquet in dir.
-func WriteRows(dir string, rows []WindowRow) error {
-	return table.Write(dir, windowsTable, table.Parquet, rows)
 }

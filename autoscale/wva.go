@@ -126,7 +126,8 @@ const (
 )
 
 // simulated simulates one configuration and returns the accelerator with the parameters that
-// reproduce its latencies, its part of the sidecar, a comment and warnings.
+// reproduce its latencies, its part of the sidecar, a comment for the file and warnings. name is what
+// the accelerator is called.
 func simulated(
 	c result.FitConfig,
 	name accelerator,
