@@ -105,7 +105,7 @@ func (b *booster) startValue() float64 {
 	if b.o.Quantile > 0 {
 		all := make([]weighted, b.m.rows)
 		for i := range all {
-			all[i] = weighted{b.y[i], b.w[i]}
+			all[i] = weighted{value: b.y[i], weight: b.w[i]}
 		}
 		return quantile(all, b.o.Quantile)
 	}
@@ -117,8 +117,9 @@ func (b *booster) startValue() float64 {
 	return sum / weight
 }
 
-// gradient returns the first derivative of row i's loss by its margin. The second derivative is
-// taken to be the row's weight, also for the pinball loss, whose second derivative is 0.
+// gradient returns the first derivative of row i's loss by its margin (half of it for the squared
+// error). The second derivative is taken to be the row's weight, also for the pinball loss, whose
+// second derivative is 0.
 func (b *booster) gradient(i int) float64 {
 	r := b.margin[i] - b.y[i]
 	if b.o.Quantile == 0 {

@@ -42,11 +42,11 @@ func Build(src source, o Options) (*Result, error) {
 type rowBuilder struct {
 	src      source
 	o        Options
-	lives    []requestLife
-	complete bool
-	steps    *recordedSteps
-	counts   *queueState
-	events   []event
+	lives    []requestLife      // in the order of arrival
+	complete bool               // no request that was in the engine is missing from lives
+	steps    *recordedSteps     // the state by step summaries
+	counts   *queueState        // the state by journeys, at the decision that visitDecisions has reached
+	events   []event            // of all lives, in the order of time
 	warmUpNs int64              // arrivals before this stamp are warm-up
 	blocks   int64              // KV blocks of the engine; 0: unknown
 	stages   []trace.Opt[int64] // load stage of each of lives
@@ -67,6 +67,7 @@ func newRowBuilder(src source, o Options) *rowBuilder {
 	b.blocks, _, _ = d.KVBlocks()
 	b.stages = stagesOf(b.lives, d)
 	b.warmUpNs = math.MinInt64
+	// If run.yaml has no warm-up phase, the first recorded steps are the warm-up.
 	if n := len(src.Run.Steps); n > 0 && len(openPhases(d)) == len(d.Phases) {
 		b.warmUpNs = src.Run.Steps[min(rows.WarmUpSteps, n-1)].TsStartNs
 	}
@@ -101,10 +102,10 @@ func (b *rowBuilder) scorePrefixes() {
 // cached blocks has at its decision. The blocks come from the requests scheduled before.
 func (b *rowBuilder) replayIndex() {
 	x := newBlockIndex(b.src.Deployment)
-	at := 0
+	at := 0 // first event that x has not seen
 	for i := range b.lives {
 		l := &b.lives[i]
-		until := l.arrived.V - b.o.StalenessUs*1000
+		until := l.arrived.V - b.o.StalenessUs*1000 // ns
 		for ; at < len(b.events) && b.events[at].at <= until; at++ {
 			if e := b.events[at]; e.kind == evScheduled && b.lives[e.life].prompt.OK {
 				x.insertPrompt(int(e.life), &b.lives[e.life], b.lives[e.life].cached)
@@ -142,10 +143,10 @@ func (b *rowBuilder) applySharedPrefixes() bool {
 // visitDecisions makes the row of every request, or counts the reason why it cannot. It visits the
 // decisions in the order of time and applies the events that are observable at each.
 func (b *rowBuilder) visitDecisions() {
-	at := 0
+	at := 0 // first event that is not applied yet
 	for i := range b.lives {
 		l := &b.lives[i]
-		t := l.arrived.V - b.o.StalenessUs*1000
+		t := l.arrived.V - b.o.StalenessUs*1000 // ns
 		for ; at < len(b.events) && isObservable(b.events[at], t, l.arrived.V); at++ {
 			b.counts.applyEvent(b.events[at])
 		}

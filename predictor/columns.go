@@ -127,13 +127,13 @@ var (
 	}
 )
 
-// categories are the columns that llm-d's models hold as pandas categories.
+// categories are the columns that llm-d's models have as pandas categories, which are not numbers. Our
+// trees never split on one (newTrainingColumns leaves it 0).
 var categories = map[string]bool{"prefill_score_bucket": true, "pod_type_cat": true}
 
 // featuresOf returns the columns of the models for TPOT (or else for TTFT and E2E), with --features
 // llmd or full.
 func featuresOf(tpot bool, features string) []Feature {
-	// categories are the columns that llm-d's models have as pandas categories.
 	names := llmdTTFT
 	if tpot {
 		names = llmdTPOT

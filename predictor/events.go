@@ -38,7 +38,7 @@ func eventsOf(lives []requestLife) []event {
 	var out []event
 	add := func(i int, k eventKind, at trace.Opt[int64]) {
 		if at.OK {
-			out = append(out, event{at.V, k, int32(i)})
+			out = append(out, event{at: at.V, kind: k, life: int32(i)})
 		}
 	}
 	for i := range lives {

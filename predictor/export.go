@@ -30,7 +30,7 @@ var Formats = []string{FormatXGBoost, FormatBulk}
 
 // targetModel is one target's model in XGBoost's form.
 type targetModel struct {
-	Target string
+	Target string // ttft, tpot or e2e
 	Data   []byte
 }
 
@@ -60,12 +60,13 @@ func ExportXGBoost(p *Document, model string) ([]targetModel, []trace.Finding, e
 		if err := xgBoost(&b, f, columns); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
-		out = append(out, targetModel{strings.TrimSuffix(t.Name, "_ms"), b.Bytes()})
+		out = append(out, targetModel{Target: strings.TrimSuffix(t.Name, "_ms"), Data: b.Bytes()})
 	}
 	return out, warnings, nil
 }
 
-// forestOf returns the forest that --option model names.
+// forestOf returns the forest that --option model names: "trees", or that of the quantile 0.90 for
+// "trees-q90".
 func forestOf(t *forest.Target, model string) (*forest.Forest, error) {
 	if model == "trees" {
 		return t.Trees, nil
@@ -245,7 +246,7 @@ func writeBulk(w io.Writer, entries []bulkEntry) error {
 func ColumnsOf(tpot bool, features string) []Column {
 	var out []Column
 	for _, f := range featuresOf(tpot, features) {
-		c := Column{f.Name, float}
+		c := Column{Name: f.Name, Type: float}
 		switch {
 		case f.IsCategory:
 			c.Type = category
@@ -292,7 +293,7 @@ func xgBoost(w io.Writer, f *forest.Forest, columns []Column) error {
 	}
 	// The trees, and where each boosting round ends in their list: a round has one tree, of group 0.
 	ends := []int{0}
-	info := make([]int, len(f.Trees))
+	info := make([]int, len(f.Trees)) // output group of each tree: 0, the only one
 	trees := make([]any, 0, len(f.Trees))
 	for i, t := range f.Trees {
 		for _, n := range t {

@@ -9,15 +9,15 @@ import (
 
 // grower grows one tree after the other and reuses its memory.
 type grower struct {
-	*booster               // free memory of histograms
-	offset   []int         // per column: where its bins start in a histogram; the last is the length
-	columns  []int         // drawn for this tree
-	rows     []int32       // drawn rows, those of a node side by side, in index order
-	sums     []gradientSum // gradient and weight of each of rows
-	inBag    []bool
-	spare    []int32
-	spared   []gradientSum
-	free     [][]gradientSum // histograms of no further use
+	*booster
+	offset  []int           // per column: where its bins start in a histogram; the last is the length
+	columns []int           // drawn for this tree
+	rows    []int32         // drawn rows, those of a node side by side, in index order
+	sums    []gradientSum   // gradient and weight of each of rows
+	inBag   []bool          // per row of the matrix: drawn for this tree
+	spare   []int32         // memory of splitNode for rows
+	spared  []gradientSum   // memory of splitNode for sums
+	free    [][]gradientSum // histograms whose memory can be used again
 }
 
 // gradientSum sums gradients and weights of rows.
@@ -26,24 +26,25 @@ type gradientSum struct{ g, h float64 } // gradient and weight (second derivativ
 // node is a node of the tree under construction that may still be split: a stretch of the grower's
 // rows.
 type node struct {
-	lo, hi int // its rows are rows[lo:hi]
-	sum    gradientSum
-	hist   []gradientSum
+	lo, hi int           // its rows are rows[lo:hi]
+	sum    gradientSum   // over its rows
+	hist   []gradientSum // sums by column and bin, see grower.offset; nil if it is not split further
 	best   bestSplit
 }
 
 // bestSplit divides a node: rows whose bin of the column is at most bin go to the left.
 type bestSplit struct {
-	gain        float64 // 0: none
+	gain        float64 // twice the loss that the split removes; 0: no split
 	column, bin int
-	left        gradientSum
+	left        gradientSum // of the rows that go to the left
 }
 
 // binned is a node of the finished tree with a bin in place of a threshold.
 type binned struct {
-	column, left int // column Leaf: a leaf
-	bin          uint8
-	value        float32
+	column int     // forest.Leaf: a leaf
+	left   int     // place of the left child; the right one follows it
+	bin    uint8   // rows up to this bin go to the left
+	value  float32 // of a leaf
 }
 
 // newGrower returns a grower for the booster's rows.
@@ -63,7 +64,7 @@ func newGrower(b *booster) *grower {
 // grow grows the tree number t, adds its leaves to the margins and returns it.
 func (g *grower) grow(t uint64) forest.Tree {
 	root, loss := g.makeRoot(t)
-	least := 1e-12 * loss
+	least := 1e-12 * loss // a smaller gain is rounding
 	var nodes []binned
 	level := []*node{root}
 	for depth := 0; len(level) > 0; depth++ {
@@ -108,7 +109,7 @@ func (g *grower) makeRoot(t uint64) (*node, float64) {
 		g.inBag[i] = g.o.RowFrac == 1 || stat.Draw(g.o.Seed, streamRows, t, uint64(i)) < g.o.RowFrac
 		if g.inBag[i] {
 			g.rows = append(g.rows, int32(i))
-			g.sums = append(g.sums, gradientSum{g.gradient(i), g.w[i]})
+			g.sums = append(g.sums, gradientSum{g: g.gradient(i), h: g.w[i]})
 		}
 	}
 	n := &node{hi: len(g.rows)}
@@ -129,21 +130,24 @@ func (g *grower) makeRoot(t uint64) (*node, float64) {
 func (g *grower) splitNode(n *node) (left, right *node) {
 	bins := g.m.bins[n.best.column]
 	bin := uint8(n.best.bin)
-	at, over := n.lo, 0
+	at := n.lo // the next row that goes to the left is moved here
+	over := 0  // rows that go to the right, set aside
 	for k := n.lo; k < n.hi; k++ {
 		row := g.rows[k]
 		if bins[row] <= bin {
-			g.rows[at], g.sums[at] = row, g.sums[k]
+			g.rows[at] = row
+			g.sums[at] = g.sums[k]
 			at++
 			continue
 		}
-		g.spare[over], g.spared[over] = row, g.sums[k]
+		g.spare[over] = row
+		g.spared[over] = g.sums[k]
 		over++
 	}
 	copy(g.rows[at:n.hi], g.spare[:over])
 	copy(g.sums[at:n.hi], g.spared[:over])
 	left = &node{lo: n.lo, hi: at, sum: n.best.left}
-	return left, &node{lo: at, hi: n.hi, sum: gradientSum{n.sum.g - left.sum.g, n.sum.h - left.sum.h}}
+	return left, &node{lo: at, hi: n.hi, sum: gradientSum{g: n.sum.g - left.sum.g, h: n.sum.h - left.sum.h}}
 }
 
 // value returns the value of a node's leaf before it is multiplied by the rate.
@@ -152,7 +156,7 @@ func (g *grower) value(n *node) float64 {
 		rest := make([]weighted, 0, n.hi-n.lo)
 		for k := n.lo; k < n.hi; k++ {
 			row := g.rows[k]
-			rest = append(rest, weighted{g.y[row] - g.margin[row], g.w[row]})
+			rest = append(rest, weighted{value: g.y[row] - g.margin[row], weight: g.w[row]})
 		}
 		return quantile(rest, g.o.Quantile)
 	}
@@ -219,7 +223,8 @@ func (g *grower) takeHistogram() []gradientSum {
 // recycle makes the histogram of a node available to takeHistogram.
 func (g *grower) recycle(n *node) {
 	if n.hist != nil {
-		g.free, n.hist = append(g.free, n.hist), nil
+		g.free = append(g.free, n.hist)
+		n.hist = nil
 	}
 }
 
@@ -248,7 +253,8 @@ func (g *grower) histograms(parents, children []*node) {
 		if large == small[i] {
 			large = children[2*i+1]
 		}
-		large.hist, parents[i].hist = h, nil
+		large.hist = h
+		parents[i].hist = nil
 	}
 }
 
@@ -278,10 +284,10 @@ func (g *grower) bestSplitOf(n *node) bestSplit {
 	for _, c := range g.columns {
 		hist := n.hist[g.offset[c]:g.offset[c+1]]
 		var left gradientSum
-		for b := range len(hist) - 1 {
+		for b := range len(hist) - 1 { // after the last bin nothing is left for the right
 			left.g += hist[b].g
 			left.h += hist[b].h
-			right := gradientSum{n.sum.g - left.g, n.sum.h - left.h}
+			right := gradientSum{g: n.sum.g - left.g, h: n.sum.h - left.h}
 			if left.h < g.o.MinChild || left.h <= 0 {
 				continue
 			}
@@ -289,7 +295,7 @@ func (g *grower) bestSplitOf(n *node) bestSplit {
 				break
 			}
 			if gain := g.splitScore(left) + g.splitScore(right) - parent; gain > best.gain {
-				best = bestSplit{gain, c, b, left}
+				best = bestSplit{gain: gain, column: c, bin: b, left: left}
 			}
 		}
 	}

@@ -19,7 +19,7 @@ type blockIndex struct {
 	order               *list.List // of blockID, most recent first
 	at                  map[blockID]*list.Element
 	learned             map[string]int64 // by group: most blocks found in the cache by one of its requests
-	groups              map[string]int64 // owner of each group's blocks
+	groups              map[string]int64 // by group: the owner of its blocks, a number below 0 (blockID)
 }
 
 // blockID names one block of prompt tokens: the k-th of a group's shared prefix
@@ -45,7 +45,8 @@ func newBlockIndex(d *deploy.Deployment) *blockIndex {
 // blocksOf returns the blocks of the prompt of the i-th request, the shared ones first.
 func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 	n := l.prompt.V / x.blockSize
-	shared, group := int64(0), int64(0)
+	shared := int64(0) // blocks of the group's prefix; the whole prompt if its length is unknown
+	group := int64(0)  // owner of these
 	if l.group != "" {
 		if x.groups[l.group] == 0 {
 			x.groups[l.group] = -int64(len(x.groups)) - 1
@@ -58,9 +59,9 @@ func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 	}
 	out := make([]blockID, n)
 	for k := range n {
-		out[k] = blockID{int64(i), k}
+		out[k] = blockID{owner: int64(i), k: k}
 		if k < shared {
-			out[k] = blockID{group, k}
+			out[k] = blockID{owner: group, k: k}
 		}
 	}
 	return out
@@ -70,7 +71,7 @@ func (x *blockIndex) blocksOf(i int, l *requestLife) []blockID {
 // whole blocks. If the length that a group shares is unknown, the longest hit of its earlier
 // requests bounds it.
 func (x *blockIndex) cachedShare(i int, l *requestLife) float64 {
-	limit := reconstruct.MaxCachedBlocks(l.prompt.V, x.blockSize)
+	limit := reconstruct.MaxCachedBlocks(l.prompt.V, x.blockSize) // vLLM computes the last token of every prompt
 	if l.group != "" && !l.groupTokens.OK {
 		limit = min(limit, x.learned[l.group])
 	}

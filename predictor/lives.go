@@ -67,11 +67,13 @@ func livesOf(run *trace.Run, journeyRate float64, endToEnd bool) (lives []reques
 				stock++
 			}
 			hasEngineStamps := r.CoreID.OK || r.Source == trace.SourceStock
+			// A request that succeeded was in the engine, even if only its API span was recorded.
 			if r.DroppedEvents > 0 || !hasEngineStamps && r.Success.V {
 				complete = false
 			}
 			lives = append(lives, l)
 		}
+		// The rate is that of the tracing fork's journeys; spans of stock engines are not sampled by it.
 		complete = complete && (journeyRate == 1 || stock == len(lives))
 	}
 	stat.SortStable(lives, func(a, b requestLife) int {
@@ -198,7 +200,8 @@ func pausesOf(events []trace.JourneyEvent) map[string][]pause {
 // another clock than the stamps, the clocks are aligned so that the smallest time from arrival to
 // the engine's queue is 0.
 func observedLives(run *trace.Run, endToEnd bool) ([]requestLife, []trace.Finding) {
-	offset, found := int64(0), false // ns, from the clients' clock to the engine's
+	offset := int64(0) // ns, from the clients' clock to the engine's
+	found := false     // a row that has both clocks
 	for i := range run.Observed {
 		c := &run.Observed[i]
 		if at, wall := arrivalOf(c); wall && c.QueuedNs.OK {

@@ -41,7 +41,7 @@ func newMatrix(columns [][]float64, maxBins int) (*matrix, error) {
 		for i, v := range column {
 			values[i] = float32(v)
 			switch {
-			case v != v:
+			case math.IsNaN(v):
 				values[i] = float32(math.Inf(-1))
 			case math.IsInf(float64(values[i]), 0):
 				return nil, fmt.Errorf("forest: column %d, row %d: got %g, want a finite float32 or NaN", c, i, v)
@@ -65,9 +65,11 @@ func binEdges(sorted []float32, maxBins int) []float32 {
 		}
 	}
 	var edges []float32
-	n, k := len(sorted), 1 // the next edge leaves k of maxBins parts of the rows below it
+	n := len(sorted)
+	k := 1 // with too many distinct values: the next edge has at least k/maxBins of the rows below it
 	for i := 1; i < n; i++ {
-		if sorted[i] == sorted[i-1] || distinct > maxBins && i*maxBins < k*n {
+		isTooEarly := distinct > maxBins && i*maxBins < k*n
+		if sorted[i] == sorted[i-1] || isTooEarly {
 			continue
 		}
 		edges = append(edges, thresholdBetween(sorted[i-1], sorted[i]))

@@ -108,8 +108,8 @@ var residualShares = []float64{0, 0.5, 1}
 func newResidual(t *trainingColumns, rows []int, w []float64, o boostOptions) (*boosted, error) {
 	o.Trees = 50
 	o.Depth = 3
-	weight := map[int]float64{}
-	var known []int
+	weight := map[int]float64{} // by row
+	var known []int             // rows with a physics estimate
 	for k, i := range rows {
 		if t.Physics[i] > 0 {
 			known = append(known, i)
@@ -229,8 +229,8 @@ type gated struct{ Idle, Queued *boosted }
 
 // newGated grows the two forests.
 func newGated(t *trainingColumns, rows []int, w []float64, o boostOptions) (*gated, error) {
-	var side [2][]int
-	var weights [2][]float64
+	var side [2][]int        // rows without and with waiting requests
+	var weights [2][]float64 // of these
 	for k, i := range rows {
 		s := 0
 		if t.IsQueued(i) {
@@ -244,14 +244,14 @@ func newGated(t *trainingColumns, rows []int, w []float64, o boostOptions) (*gat
 	// Too few rows on one side: one forest for both.
 	if min(len(side[0]), len(side[1])) < leastGated {
 		both, err := newTrees(t, rows, w, o)
-		return &gated{both, both}, err
+		return &gated{Idle: both, Queued: both}, err
 	}
 	idle, err := newTrees(t, side[0], weights[0], o)
 	if err != nil {
 		return nil, err
 	}
 	queued, err := newTrees(t, side[1], weights[1], o)
-	return &gated{idle, queued}, err
+	return &gated{Idle: idle, Queued: queued}, err
 }
 
 // Predict returns the prediction of the forest for the row's queue, ms.
@@ -275,9 +275,13 @@ func modelsOf(t *forest.Target) (map[string]model, error) {
 		}
 	}
 	trees := held[t.Trees]
-	out := map[string]model{nameTrees: trees, namePhysics: physics{}, nameGated: &gated{trees, trees}}
+	out := map[string]model{
+		nameTrees:   trees,
+		namePhysics: physics{},
+		nameGated:   &gated{Idle: trees, Queued: trees}, // a file without the two forests had too few rows for them
+	}
 	if t.Idle != nil && t.Queued != nil {
-		out[nameGated] = &gated{held[t.Idle], held[t.Queued]}
+		out[nameGated] = &gated{Idle: held[t.Idle], Queued: held[t.Queued]}
 	}
 	if t.Residual != nil {
 		out[nameResidual] = held[t.Residual]

@@ -60,8 +60,8 @@ func refitted(ctx context.Context, extractDir string, ext *result.Extract, f *re
 	o.Split = f.Options.Split
 	o.Seed = f.Options.Seed
 	o.Prior = f.Options.Prior
-	o.Bootstraps = fit.MinBootstraps
-	o.Models = []string{}
+	o.Bootstraps = fit.MinBootstraps // their intervals are not used,
+	o.Models = []string{}            // nor models to compare with
 	o.Workers = workers
 	o.MaxRows = rows.RecordedMaxRows(f.Options.MaxRows)
 	// A hidden interval of all time leaves its run out; others are dropped like saturated intervals.
@@ -78,6 +78,7 @@ func refitted(ctx context.Context, extractDir string, ext *result.Extract, f *re
 			o.Without = append(o.Without, r.ID)
 		}
 	}
+	// Judge returns the intervals that a fit does not use; the hidden ones are added to them.
 	sources := pipeline.FitSources(extractDir, ext)
 	for i := range sources {
 		judge, id := sources[i].Judge, sources[i].ID

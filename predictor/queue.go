@@ -43,7 +43,7 @@ type queueState struct {
 	paused   []float64 // steps spent preempted; during a preemption less the step of its start
 	pausedNs []float64 // the same in ns after base
 
-	inflight   int64
+	inflight   int64           // requests that have arrived and not departed
 	inStatus   [4]int64        // requests by status; only those of waiting and running mean something
 	noFirst    int64           // uncached prompt tokens of requests in flight without a first token
 	byPriority map[int64]int64 // the same by priority
@@ -58,9 +58,9 @@ type queueState struct {
 	decodeSteps  float64 // sum of the steps of their first tokens, plus the steps they were preempted
 	decodeNs     float64 // sum of the ns of their first tokens after base, plus those preempted
 
-	arrivals    []event
-	firstTokens []event
-	outputs     []float64 // tokens, by finish
+	arrivals    []event   // evArrived so far
+	firstTokens []event   // evFirst so far
+	outputs     []float64 // output tokens of finished requests, in the order of their ends
 	outputSum   float64   // of the last recentEnds
 	pace        []float64 // ns per token of finished requests
 	stepNs      []float64 // ns from scheduling to first token, until one has finished
@@ -136,7 +136,7 @@ func (c *queueState) applyEvent(e event) {
 			c.learnFinished(l, e.at)
 		}
 	case evDeparted:
-		if c.arrived[i] {
+		if c.arrived[i] { // one without a recorded arrival was never counted
 			c.inflight--
 			c.arrived[i] = false
 			c.setAhead(i, 0)
@@ -308,31 +308,32 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 		p.ending = int64(len(c.prefilling)) - p.leftRequests
 		return p
 	}
-	// tokens of the running step, and with asynchronous scheduling of the one behind
-	budgets := []int64{s.list[at].PrefillTokens}
+	// The steps under way: the running one, and with asynchronous scheduling the one formed behind it,
+	// which is the last recorded one.
+	first := at
 	if s.lag == 1 && at > 0 {
-		budgets = []int64{s.list[at-1].PrefillTokens, s.list[at].PrefillTokens}
+		first = at - 1
 	}
-	// Give the tokens to the requests in the order of scheduling: first those computed in earlier steps,
-	// then those of the step or steps under way, in which a request ends when none of its tokens is left.
-	done := c.computedBefore(at + 1 - len(budgets))
-	var taken, ends [2]int64
+	underWay := s.list[first : at+1]
+	// Give their prompt tokens to the requests in the order of scheduling, after those computed in
+	// earlier steps. A prompt ends in the step in which none of its tokens is left.
+	done := c.computedBefore(first)
+	var taken, ends [2]int64 // of each step under way: tokens given, prompts that end
 	for _, i := range c.prefilling {
 		rest := c.uncached[i]
 		was := min(rest, done)
 		rest -= was
 		done -= was
-		k := len(budgets) - 1
-		for step := range budgets {
-			if st := c.lives[i].scheduledStep; st.OK && st.V > s.list[at+1-len(budgets)+step].ID {
+		endsIn := len(underWay) - 1
+		for k := range underWay {
+			if st := c.lives[i].scheduledStep; st.OK && st.V > underWay[k].ID {
 				continue // not yet scheduled then
 			}
-			n := min(rest, budgets[step])
+			n := min(rest, underWay[k].PrefillTokens-taken[k])
 			rest -= n
-			budgets[step] -= n
-			taken[step] += n
+			taken[k] += n
 			if rest == 0 {
-				k = step
+				endsIn = k
 				break
 			}
 		}
@@ -341,7 +342,7 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 			p.leftRequests++
 			continue
 		}
-		ends[k]++
+		ends[endsIn]++
 	}
 	p.now = taken[0]
 	p.ending = ends[0]
@@ -355,7 +356,7 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 // requests was scheduled, less those of requests that have their first token.
 func (c *queueState) computedBefore(place int) int64 {
 	s := c.steps
-	from := int64(math.MaxInt64)
+	from := int64(math.MaxInt64) // step in which the first of them was scheduled
 	for _, i := range c.prefilling {
 		if st := c.lives[i].scheduledStep; st.OK {
 			from = min(from, st.V)
@@ -370,10 +371,10 @@ func (c *queueState) computedBefore(place int) int64 {
 	computed := s.prefill[place] - s.prefill[first]
 	for k := len(c.firstTokens) - 1; k >= 0; k-- {
 		l := &c.lives[c.firstTokens[k].life]
-		if !l.scheduledStep.OK || l.firstStep.V < from {
+		if !l.scheduledStep.OK || l.firstStep.V < from { // it and those before ended in earlier steps
 			break
 		}
-		if l.scheduledStep.V >= from {
+		if l.scheduledStep.V >= from { // its whole prompt was computed in these steps
 			computed -= c.uncached[c.firstTokens[k].life]
 		}
 	}

@@ -38,7 +38,7 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 		st := &run.Steps[i]
 		s.complete = s.complete && (i == 0 || st.ID == run.Steps[i-1].ID+1)
 		s.prefill[i+1] = s.prefill[i] + st.PrefillTokens
-		s.anchors = append(s.anchors, stepAnchor{st.TsStartNs, st.ID})
+		s.anchors = append(s.anchors, stepAnchor{ns: st.TsStartNs, step: st.ID})
 	}
 	if s.complete {
 		return s
@@ -46,7 +46,7 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 	// Events of requests have the step counter too, and fill the gaps between recorded steps.
 	for i := range run.Events {
 		if e := &run.Events[i]; e.TsNs.OK && e.Step.OK {
-			s.anchors = append(s.anchors, stepAnchor{e.TsNs.V, e.Step.V})
+			s.anchors = append(s.anchors, stepAnchor{ns: e.TsNs.V, step: e.Step.V})
 		}
 	}
 	stat.SortStable(s.anchors, func(a, b stepAnchor) int {
@@ -68,7 +68,8 @@ func (s *recordedSteps) lastBy(ns int64) (*trace.Step, int) {
 	return &s.list[i], i
 }
 
-// isFresh reports whether the step still describes the engine at ns.
+// isFresh reports whether the step, the last recorded one, still describes the engine at ns: if no
+// later step can be missing, if it is not too old, or if it left the engine empty.
 func (s *recordedSteps) isFresh(st *trace.Step, ns int64) bool {
 	return s.complete || ns-st.TsStartNs <= staleNs || st.RunningDepth == 0 && st.WaitingDepth == 0
 }

@@ -67,7 +67,7 @@ func (b *rowBuilder) isWarmUp(l *requestLife) bool {
 // journeys agree.
 func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 	c := b.counts
-	st, stepIndex := b.steps.lastBy(t)
+	st, stepIndex := b.steps.lastBy(t) // the last recorded step
 	if st != nil {
 		r.StateAgeUs = trace.Some(float64(r.DecisionNs-st.TsStartNs) / 1000)
 	}
@@ -193,7 +193,7 @@ func (b *rowBuilder) fillPrefix(r *Row, i int) reason {
 	r.PrefixCacheScore = l.score.V
 	r.OwnUncachedTokens = b.counts.uncached[i]
 	for priority, tokens := range b.counts.byPriority {
-		if priority < l.priority {
+		if priority < l.priority { // vLLM serves smaller numbers first
 			r.BetterClassTokensAhead += tokens
 		}
 	}

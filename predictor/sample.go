@@ -83,7 +83,7 @@ type sample struct {
 type rowSet struct {
 	runs    []*runRows
 	samples []sample
-	table   *trainingColumns
+	table   *trainingColumns // the same rows by column
 }
 
 // gatherRows returns the rows that have a target, as samples and as columns.
@@ -94,7 +94,7 @@ func gatherRows(runs []*runRows, target, features string) *rowSet {
 	for k, x := range runs {
 		for i := range x.Rows {
 			if row := &x.Rows[i]; targetOf(row, target) > 0 {
-				a.samples = append(a.samples, sample{k, i, row})
+				a.samples = append(a.samples, sample{run: k, at: i, row: row})
 				rows = append(rows, row)
 				run = append(run, int32(k))
 			}
@@ -179,8 +179,8 @@ func (o *TrainOptions) rowsPerBucket(tab *trainingColumns, early []int) (int, er
 	}
 	best := bucketRows
 	least := math.Inf(1)
-	before := -1
-	for _, most := range []int{bucketRows, 2000, 0} {
+	before := -1                                      // rows grown on with the limit before
+	for _, most := range []int{bucketRows, 2000, 0} { // 0: no limit
 		var (
 			sum   float64 // of absolute percentage errors
 			n     float64

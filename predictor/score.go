@@ -140,13 +140,15 @@ func lowerFloors(models []modelScore) {
 
 // testOutcome has the test rows and the prediction of each model for them.
 type testOutcome struct {
-	rows             []int // places in the table
-	y, consts, floor []float64
-	most             float64 // largest training target
-	block            []int   // bootstrap block of each row
-	blocks           int
-	pred             map[string][]float64
-	reason           map[string]string
+	rows   []int                // places in the table
+	y      []float64            // measured latency of each row, ms, as are the next three
+	consts []float64            // the constant that models are compared with
+	floor  []float64            // median of the nearest other rows (nearestOf)
+	pred   map[string][]float64 // by model
+	most   float64              // largest training target, ms
+	block  []int                // bootstrap block of each row
+	blocks int                  // number of blocks
+	reason map[string]string    // by model, why it has no figures
 }
 
 // outcomeOf returns the predictions of every model for the rows. The constant that models are
@@ -162,8 +164,8 @@ func (a *rowSet) outcomeOf(rows []int, j *judged, most float64) *testOutcome {
 		pred:   map[string][]float64{},
 		reason: j.reason,
 	}
-	var constant model
-	best := 0.0
+	var constant model // nil without training rows
+	best := 0.0        // the constant in that case, ms
 	if j.early != nil {
 		constant = newConstant(tab, j.early)
 	} else {

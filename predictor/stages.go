@@ -112,6 +112,6 @@ func windowStages(lives []requestLife, out []trace.Opt[int64]) {
 
 const (
 	windowNs        = 60_000_000_000 // window of arrivals, ns
-	leastWindows    = 9
-	leastDispersion = 2.0 // variance / mean of the windows' counts; that of a constant rate is about 1
+	leastWindows    = 9              // three for each of the three stages
+	leastDispersion = 2.0            // variance / mean of the windows' counts; that of a constant rate is about 1
 )

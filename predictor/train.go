@@ -67,7 +67,7 @@ type hidden struct {
 // hiddenTails returns the hidden interval of each run, from its first test row on.
 func hiddenTails(runs []*runRows) (out []hidden) {
 	for _, r := range runs {
-		out = append(out, hidden{r.ID, r.testStartNs(), math.MaxInt64})
+		out = append(out, hidden{Run: r.ID, StartNs: r.testStartNs(), EndNs: math.MaxInt64})
 	}
 	return out
 }
@@ -145,7 +145,8 @@ func train(ctx context.Context, runs []*runRows, o TrainOptions) ([]forest.Targe
 			hide = hiddenTails(runs)
 		}
 		var err error
-		if physics, err = o.physics(ctx, hide); ctx.Err() != nil {
+		physics, err = o.physics(ctx, hide)
+		if ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
 		if err != nil {
@@ -262,15 +263,16 @@ func (a *rowSet) train(ctx context.Context, target string, o *TrainOptions, hasP
 	if m := judging.models[nameResidual]; m != nil {
 		out.Residual = &m.(*boosted).Forest
 	}
-	for _, opt.Quantile = range forestLevels {
+	for _, level := range forestLevels {
+		opt.Quantile = level
 		q, err := newTrees(table, rows, weights, opt)
 		if err != nil {
 			return nil, err
 		}
-		out.Quantiles = append(out.Quantiles, forest.LevelForest{Level: opt.Quantile, Forest: q.Forest})
+		out.Quantiles = append(out.Quantiles, forest.LevelForest{Level: level, Forest: q.Forest})
 	}
 	a.scoreTarget(doc, target, judging, test, o.Seed)
-	doc.HoldOut[0].Dropped = dropped
+	doc.HoldOut[0].Dropped = dropped // the first scope is all rows
 	for i := range doc.HoldOut {
 		h := &doc.HoldOut[i]
 		h.Bucket = most

@@ -11,16 +11,14 @@ import (
 // trainingColumns has the rows of one target column by column. Slices without a note have an entry
 // for each row.
 type trainingColumns struct {
-	Features []Feature
-	X        [][]float64 // [column][row]; NaN unknown
-	Y        []float64   // ms, > 0
+	Features []Feature   // one for each column
+	X        [][]float64 // [column][row]; NaN: unknown
+	Y        []float64   // measured latency, ms, > 0
 	Run      []int32     // index of the run
-	Waiting  []int64
-	Prefix   []float64
-	Bucket   []int // of the stratified sample
-	// newTrainingColumns returns rows as columns. Physics estimates (ms) are NaN until they are
-	// set.
-	Physics []float64
+	Waiting  []int64     // waiting requests at the decision
+	Prefix   []float64   // prefix_cache_score
+	Bucket   []int       // of the stratified sample
+	Physics  []float64   // estimate from step times, ms; NaN: none
 }
 
 // newTrainingColumns lays rows out as columns. Physics estimates (ms) are NaN until set.
@@ -49,12 +47,11 @@ func newTrainingColumns(target, features string, rows []*Row, run []int32) *trai
 // Row copies the columns of row i into x.
 func (t *trainingColumns) Row(i int, x []float64) {
 	for c := range t.X {
-		// targetsAt returns the targets of some rows, ms.
 		x[c] = t.X[c][i]
 	}
 }
 
-// targetsAt returns the targets of some rows.
+// targetsAt returns the targets of some rows, ms.
 func (t *trainingColumns) targetsAt(rows []int) []float64 {
 	out := make([]float64, len(rows))
 	for k, i := range rows {
@@ -78,7 +75,8 @@ func (t *trainingColumns) pickColumns(rows []int) [][]float64 {
 // IsQueued reports whether requests wait at a row's decision.
 func (t *trainingColumns) IsQueued(i int) bool { return t.Waiting[i] > 0 }
 
-// queueGroup returns the index of a row's conformal factor (forest.LevelFactors).
+// queueGroup returns the index of a row's conformal factor (forest.LevelFactors): 2 if requests wait,
+// plus 1 if at least half of the prompt is cached.
 func (t *trainingColumns) queueGroup(i int) int {
 	g := 0
 	if t.Waiting[i] > 0 {
@@ -92,13 +90,15 @@ func (t *trainingColumns) queueGroup(i int) int {
 
 // splitTail divides rows into the first share of each run and the rest, both in the order of rows.
 func splitTail(t *trainingColumns, rows []int, share float64) (head, tail []int) {
-	count, seen := map[int32]int{}, map[int32]int{}
+	count := map[int32]int{} // rows by run
+	seen := map[int32]int{}  // of these, rows divided so far
 	for _, i := range rows {
 		count[t.Run[i]]++
 	}
 	for _, i := range rows {
 		run := t.Run[i]
-		if seen[run]++; float64(seen[run]) <= share*float64(count[run]) {
+		seen[run]++
+		if float64(seen[run]) <= share*float64(count[run]) {
 			head = append(head, i)
 		} else {
 			tail = append(tail, i)
