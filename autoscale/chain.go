@@ -53,8 +53,8 @@ func (m *model) Solve(rateRPS float64) point {
 type moments struct {
 	inService, queued float64 // means
 	accepted, blocked float64 // shares of arrivals; they add up to 1
-	// Shares of the accepted arrivals by what they find: an idle engine (idle), or 1 to N-1 requests in
-	// service (busy); the others queue. busyN is the mean number in service that the second kind finds,
+	// Shares of the accepted arrivals by what they find: an idle engine (idle), or some requests in
+	// service but fewer than N (busy); the others queue. busyN is the mean number in service that the second kind finds,
 	// times its share.
 	idle, busy, busyN float64
 }

@@ -40,6 +40,7 @@ func (b *CrossBlocks) Block(ns int64) int {
 // Teaches reports whether something measured at a moment is used for the coefficients fitted
 // without the block: it lies outside the block and farther from its edges than the embargo.
 func (b *CrossBlocks) Teaches(block int, ns int64) bool {
+	// The first block has no start and the last one no end: what is before or after the phase belongs to them.
 	afterStart := block == 0 || ns >= b.CutsNs[block-1]-b.EmbargoNs
 	beforeEnd := block == len(b.CutsNs) || ns < b.CutsNs[block]+b.EmbargoNs
 	return !(afterStart && beforeEnd)
@@ -59,10 +60,10 @@ func NewCrossBlocks(run, phase string, firstNs, lastNs, longestNs int64) CrossBl
 
 // CrossFit has the coefficients that were fitted without one block of every phase.
 type CrossFit struct {
-	Learned           int                `json:"learned"` // steps, or requests, that it learned from
-	Lambda            *float64           `json:"lambda"`
-	GammaEMA          *float64           `json:"gamma_ema"`
-	Beta              []float64          `json:"beta"` // values in the order of the fit's own
+	Learned           int                `json:"learned"`   // steps, or requests, that it learned from
+	Lambda            *float64           `json:"lambda"`    // penalty of the ridge regression
+	GammaEMA          *float64           `json:"gamma_ema"` // weight of the present step in the preemption average
+	Beta              []float64          `json:"beta"`      // values in the order of the fit's own
 	DeploymentFactors []DeploymentFactor `json:"deployment_factors,omitempty"`
 	HardwareFactors   []HardwareFactor   `json:"hardware_factors,omitempty"`
 	Alpha             []CrossAlpha       `json:"alpha"` // of the delays that a replay adds
@@ -70,9 +71,9 @@ type CrossFit struct {
 
 // CrossAlpha is one delay of a CrossFit.
 type CrossAlpha struct {
-	Target      string                   `json:"target"`
-	Values      []float64                `json:"values"`
-	Deployments []DeploymentCoefficients `json:"deployments,omitempty"`
+	Target      string                   `json:"target"`                // overhead, admission, egress or queue
+	Values      []float64                `json:"values"`                // in the order of the fit's own
+	Deployments []DeploymentCoefficients `json:"deployments,omitempty"` // in place of Values, by deployment
 }
 
 // BlocksOf returns the blocks of a phase of a run; nil if the fit did not use it.

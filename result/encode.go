@@ -54,7 +54,7 @@ func withDigest(text []byte) ([]byte, error) {
 	if at == nil {
 		return text, nil
 	}
-	blank := slices.Concat(text[:at[2]], text[at[3]:])
+	blank := slices.Concat(text[:at[2]], text[at[3]:]) // with the value, submatch 1, empty
 	sum, err := textDigest(blank)
 	if err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func Read(text []byte, doc any) error {
 	if err := dec.Decode(doc); err != nil {
 		return err
 	}
-	return trace.UnmarshalJSON(text, &head)
+	return trace.UnmarshalJSON(text, &head) // refuses an object that has a key twice, which the decoder accepts
 }
 
 // numberListsOnOneLine returns an indented JSON text with every list of numbers, and lists of such

@@ -126,8 +126,9 @@ type ExtractEngine struct {
 type Records struct {
 	Read    int64            `json:"read"`
 	Kept    int64            `json:"kept"`
-	Dropped map[string]int64 `json:"dropped"`
-	BadFrac float64          `json:"bad_frac"`
+	Dropped map[string]int64 `json:"dropped"` // by reason
+	// BadFrac is the share that is damaged, of bytes or of records, whichever is larger.
+	BadFrac float64 `json:"bad_frac"`
 }
 
 // Balanced reports whether read = kept + the sum of dropped.
@@ -152,9 +153,9 @@ type StepTotals struct {
 	Summaries      int64            `json:"summaries"`
 	Missing        int64            `json:"missing"` // ids between first and last without a summary
 	WithSnapshots  int64            `json:"with_snapshots"`
-	Reconstructed  trace.Opt[int64] `json:"reconstructed"`
-	Unknown        trace.Opt[int64] `json:"unknown"`
-	Contradictions trace.Opt[int64] `json:"contradictions"`
+	Reconstructed  trace.Opt[int64] `json:"reconstructed"`  // batch rebuilt from the journeys of requests
+	Unknown        trace.Opt[int64] `json:"unknown"`        // batch not known
+	Contradictions trace.Opt[int64] `json:"contradictions"` // rebuilt batch contradicts the summary
 }
 
 // ExtractRequests counts the rows of `requests` by kind.
@@ -163,19 +164,19 @@ type ExtractRequests struct {
 	APILinked   int64 `json:"api_linked"`   // core spans with their API span
 	APIUnlinked int64 `json:"api_unlinked"` // core spans without it
 	APIOnly     int64 `json:"api_only"`     // API spans without a core span
-	Stock       int64 `json:"stock"`
-	Finished    int64 `json:"finished"` // success
-	Aborted     int64 `json:"aborted"`  // api.ABORTED, or finish status aborted without an API span
-	Failed      int64 `json:"failed"`   // not a success, aborts included
-	Open        int64 `json:"open"`     // neither ended
-	StopString  int64 `json:"stop_string"`
+	Stock       int64 `json:"stock"`        // spans of an unmodified vLLM
+	Finished    int64 `json:"finished"`     // success
+	Aborted     int64 `json:"aborted"`      // api.ABORTED, or finish status aborted without an API span
+	Failed      int64 `json:"failed"`       // not a success, aborts included
+	Open        int64 `json:"open"`         // no end was recorded
+	StopString  int64 `json:"stop_string"`  // ended at a stop string
 }
 
 // Losses counts what is missing or repeated in the recording.
 type Losses struct {
-	DroppedSpanEvents int64 `json:"dropped_span_events"`
-	TruncatedMessages int64 `json:"truncated_messages"`
-	OrphanSnapshots   int64 `json:"orphan_snapshots"`
+	DroppedSpanEvents int64 `json:"dropped_span_events"` // by the SDK while recording (OTEL_SPAN_EVENT_COUNT_LIMIT)
+	TruncatedMessages int64 `json:"truncated_messages"`  // messages and lines that cannot be read, most often cut off
+	OrphanSnapshots   int64 `json:"orphan_snapshots"`    // snapshots of requests without the summary of their step
 	DuplicateSpans    int64 `json:"duplicate_spans"`
 }
 

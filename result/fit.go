@@ -18,8 +18,8 @@ type Fit struct {
 	FeatureSet coeff.FeatureSet `json:"feature_set"`
 	Runs       []FitRun         `json:"runs"`
 	Configs    []FitConfig      `json:"configs"`
-	Beta       Model            `json:"beta"`
-	Alpha      []Model          `json:"alpha"`  // one per alpha target, sorted by target
+	Beta       Model            `json:"beta"`   // the time of a step
+	Alpha      []Model          `json:"alpha"`  // one per alpha target (a delay outside the steps), sorted by target
 	Models     []Model          `json:"models"` // other models fitted to the same rows: blackbox, trained-physics, roofline
 	// Recipes are the recipes of the step time that were compared (spec#recipe-choice); absent where
 	// one was asked for.
@@ -122,17 +122,17 @@ func (f *Fit) HoldoutOf(config string) *float64 {
 
 // FitOptions are the options of the fit that change its numbers.
 type FitOptions struct {
-	Spec       string   `json:"spec"`
-	Recipe     string   `json:"recipe"`
-	BetaTarget string   `json:"beta_target"`
-	Objective  string   `json:"objective"`
+	Spec       string   `json:"spec"`                // version of the list of features
+	Recipe     string   `json:"recipe"`              // spec#recipe-choice
+	BetaTarget string   `json:"beta_target"`         // what is fitted of a step: cadence or duration
+	Objective  string   `json:"objective"`           // within, cross or minimax (spec#selection)
 	Selection  string   `json:"selection,omitempty"` // minimum or one-standard-error
 	Split      float64  `json:"split"`               // training share of each phase
 	Seed       int64    `json:"seed"`
 	Bootstraps int      `json:"bootstraps"`
-	RefitAll   bool     `json:"refit_all"`
-	Prior      string   `json:"prior"` // zero, roofline, library or the name of a coefficient file
-	Without    []string `json:"without"`
+	RefitAll   bool     `json:"refit_all"`          // the coefficients are of all rows, hold-out included
+	Prior      string   `json:"prior"`              // zero, roofline, library or the name of a coefficient file
+	Without    []string `json:"without"`            // runs that were not used, by id
 	MaxRows    *int     `json:"max_rows,omitempty"` // largest number of rows fitted, 0: all; absent: the default, 10,000,000
 }
 
@@ -142,11 +142,11 @@ type RecipeScore struct {
 	Prior  string   `json:"prior"`          // library or zero
 	Form   string   `json:"form,omitempty"` // chosen form of the step time, without a prior
 	Lambda *float64 `json:"lambda"`
-	RelErr *float64 `json:"weighted_relative_error"`
+	RelErr *float64 `json:"weighted_relative_error"` // mean over the parts held out
 	// Uncalibrated is the error of the prior's own step times on the same rows, without a fit; nil without a
 	// prior, and with several configurations.
 	Uncalibrated *float64 `json:"uncalibrated_relative_error,omitempty"`
-	SE           *float64 `json:"se"`
+	SE           *float64 `json:"se"`       // standard error of RelErr
 	HeldOut      string   `json:"held_out"` // configurations or blocks
 	Parts        int      `json:"parts"`    // held out, one at a time
 	Chosen       bool     `json:"chosen"`
@@ -171,13 +171,13 @@ type FitRun struct {
 
 // StepQuality counts the steps of a run by how their batch is known.
 type StepQuality struct {
-	Recorded       int      `json:"recorded"`
-	Known          int      `json:"known"`
-	FromSnapshots  int      `json:"from_snapshots"`
-	Reconstructed  int      `json:"reconstructed"`
-	Approximate    int      `json:"approximate"`
-	Contradictions int      `json:"contradictions"`
-	KnownShare     *float64 `json:"known_share"`
+	Recorded       int      `json:"recorded"`       // steps with a summary
+	Known          int      `json:"known"`          // of these: the sum of the next three
+	FromSnapshots  int      `json:"from_snapshots"` // from the snapshots of all their requests
+	Reconstructed  int      `json:"reconstructed"`  // from the journeys of requests
+	Approximate    int      `json:"approximate"`    // from the totals of the batch alone
+	Contradictions int      `json:"contradictions"` // the journeys contradict the summary
+	KnownShare     *float64 `json:"known_share"`    // known / recorded
 }
 
 // Join adds the counts of another part of the run.

@@ -104,8 +104,8 @@ type InspectRequests struct {
 	CoreMissing     int  `json:"core_missing"` // API span without a core span
 	StopStringEnds  int  `json:"stop_string_ends"`
 	Preempted       int  `json:"preempted"`
-	Observed        int  `json:"observed"` // client-side rows
-	MultiSample     int  `json:"multi_sample"`
+	Observed        int  `json:"observed"`         // client-side rows
+	MultiSample     int  `json:"multi_sample"`     // samples of requests with n > 1
 	JourneysSampled bool `json:"journeys_sampled"` // sample rate below 1
 }
 

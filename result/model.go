@@ -11,32 +11,32 @@ import (
 // target), or another model of the step time fitted to the same rows. Fields that do not apply are
 // null.
 type Model struct {
-	Name             string            `json:"name"` // beta, overhead, admission, egress, queue, blackbox, trained-physics, roofline
-	SpecVersion      string            `json:"spec_version"`
+	Name             string            `json:"name"`         // beta, overhead, admission, egress, queue, blackbox, trained-physics, roofline
+	SpecVersion      string            `json:"spec_version"` // of the list of features
 	Recipe           string            `json:"recipe"`
 	Target           string            `json:"target"`
-	Replay           bool              `json:"replay"` // may be added as a delay in a replay
-	PipelineLag      map[string]RunLag `json:"pipeline_lag"`
+	Replay           bool              `json:"replay"`       // may be added as a delay in a replay
+	PipelineLag      map[string]RunLag `json:"pipeline_lag"` // by run: steps between a batch and its stamps
 	LagEvidence      []LagEvidence     `json:"lag_evidence"`
-	Lambda           *float64          `json:"lambda"`
-	GammaEMA         *float64          `json:"gamma_ema"`
+	Lambda           *float64          `json:"lambda"`                     // penalty of the ridge regression
+	GammaEMA         *float64          `json:"gamma_ema"`                  // weight of the present step in the preemption average
 	GammaIdentified  *bool             `json:"gamma_identified,omitempty"` // beta: the data determine gamma
 	Grid             []GridPoint       `json:"grid"`
 	Candidates       []Candidate       `json:"candidates,omitempty"` // forms of the step time that were compared
 	Coefficients     []Coefficient     `json:"coefficients"`
-	Covariance       [][]float64       `json:"covariance"`
-	NullDirections   []string          `json:"null_directions"`
+	Covariance       [][]float64       `json:"covariance"`      // of the coefficients, in their order
+	NullDirections   []string          `json:"null_directions"` // combinations that the rows do not determine, a sentence each
 	ConditionNumber  *float64          `json:"condition_number"`
-	DFEff            *float64          `json:"df_eff"`
-	Certificate      *Certificate      `json:"certificate"`
-	FoldFingerprints []string          `json:"fold_fingerprints"`
-	Cells            []Cell            `json:"cells"`
+	DFEff            *float64          `json:"df_eff"`            // effective degrees of freedom
+	Certificate      *Certificate      `json:"certificate"`       // proof that the answer is a minimum (spec#certificate)
+	FoldFingerprints []string          `json:"fold_fingerprints"` // of each fold: a hash of the bits of its coefficients
+	Cells            []Cell            `json:"cells"`             // hold-out errors by run, regime and batch
 	Holdout          *Errors           `json:"holdout"`
 	Train            *Errors           `json:"train"`
-	Loco             []Loco            `json:"loco"`
-	LocoMedian       *float64          `json:"loco_median"`
+	Loco             []Loco            `json:"loco"`        // configurations held out one at a time
+	LocoMedian       *float64          `json:"loco_median"` // of their MAPE
 	LocoWorst        *float64          `json:"loco_worst"`
-	NestedCross      *float64          `json:"nested_cross_score"`
+	NestedCross      *float64          `json:"nested_cross_score"` // mean error where lambda too is chosen without the part held out
 	Rows             RowCounts         `json:"rows"`
 	Interval         *IntervalErrors   `json:"interval,omitempty"`      // overhead only
 	TargetErrors     *TargetErrors     `json:"target_errors,omitempty"` // admission, egress, queue
@@ -46,7 +46,7 @@ type Model struct {
 	Drift            []DriftBlock      `json:"drift"`
 	Reweighting      *Reweighting      `json:"reweighting"`
 	ResidualQuant    []RegimeQuantiles `json:"residual_quantiles,omitempty"`
-	StressSets       []Cell            `json:"stress_sets,omitempty"`
+	StressSets       []Cell            `json:"stress_sets,omitempty"` // errors of subsets of rows (Cell.Set), such as those with preemptions
 	BoundHits        []BoundHit        `json:"bound_hits"`
 	Warnings         []trace.Finding   `json:"warnings"`
 	Figures          *FitFigures       `json:"figures,omitempty"`
@@ -126,9 +126,9 @@ type (
 // LagEvidence is the hold-out error of one candidate lag on intervals with prefill (spec#lag).
 type LagEvidence struct {
 	Run                string   `json:"run"`
-	Lag                int      `json:"lag"`
+	Lag                int      `json:"lag"` // steps
 	HoldoutMAPEPrefill *float64 `json:"holdout_mape_prefill"`
-	N                  int      `json:"n"`
+	N                  int      `json:"n"`       // intervals
 	Verdict            string   `json:"verdict"` // measured | not_measurable
 }
 
@@ -136,8 +136,8 @@ type LagEvidence struct {
 type GridPoint struct {
 	Lambda   float64  `json:"lambda"`
 	GammaEMA float64  `json:"gamma_ema"`
-	Within   *float64 `json:"within"`
-	Cross    *float64 `json:"cross"`
+	Within   *float64 `json:"within"` // blocks of time held out
+	Cross    *float64 `json:"cross"`  // configurations held out
 	SE       *float64 `json:"se"`
 }
 
@@ -157,12 +157,12 @@ type Candidate struct {
 // determined.
 type Coefficient struct {
 	coeff.Coefficient
-	PriorShare         *float64 `json:"prior_share"`
-	DF                 *float64 `json:"df"`
-	VIF                *float64 `json:"vif"`
-	ImpliedUtilisation *float64 `json:"implied_utilisation"`
-	NotLearned         bool     `json:"not_learned"`
-	Share              *float64 `json:"share"` // mean share of the prediction on training rows
+	PriorShare         *float64 `json:"prior_share"`         // share of the information that comes from the penalty
+	DF                 *float64 `json:"df"`                  // share of the effective degrees of freedom
+	VIF                *float64 `json:"vif"`                 // variance inflation factor
+	ImpliedUtilisation *float64 `json:"implied_utilisation"` // hardware's limit / value
+	NotLearned         bool     `json:"not_learned"`         // 0, or decided by the prior alone
+	Share              *float64 `json:"share"`               // mean share of the prediction on training rows
 }
 
 // Errors are the errors of predictions of rows with |y| >= 1 us.
@@ -170,10 +170,10 @@ type Errors struct {
 	Rows      int      `json:"rows"`
 	Excluded  int      `json:"excluded"` // |y| < 1 us
 	MAPE      *float64 `json:"mape"`
-	MAPEConst *float64 `json:"mape_const"`
-	MAPEFloor *float64 `json:"mape_floor"`
-	Skill     *float64 `json:"skill"`
-	Bias      *float64 `json:"bias"` // sum(pred-y)/sum(y)
+	MAPEConst *float64 `json:"mape_const"` // of a constant (spec#best-constant)
+	MAPEFloor *float64 `json:"mape_floor"` // that no model can beat (spec#noise-floor)
+	Skill     *float64 `json:"skill"`      // from 0 for the constant to 1 for the floor (spec#skill)
+	Bias      *float64 `json:"bias"`       // sum(pred-y)/sum(y)
 	// MAPEInterval and BiasInterval are 95 % intervals (spec#sampling-error), unknown for fewer than 20 rows
 	// and not of parts of a run.
 	MAPEInterval *[2]float64 `json:"mape_interval,omitempty"`
@@ -208,11 +208,11 @@ type Loco struct {
 	Rows          int      `json:"rows"`
 	MAPE          *float64 `json:"mape"`
 	MAPEConst     *float64 `json:"mape_const"`
-	MAPEFrozen10  *float64 `json:"mape_frozen_1_0"`
+	MAPEFrozen10  *float64 `json:"mape_frozen_1_0"` // of the frozen recipe of spec 1.0
 	Bias          *float64 `json:"bias"`
 	InsideShare   *float64 `json:"inside_share,omitempty"`   // overhead
 	MAPEWindow10s *float64 `json:"mape_window10s,omitempty"` // admission
-	Windows       int      `json:"windows,omitempty"`        // of the error before
+	Windows       int      `json:"windows,omitempty"`        // windows of 10 s behind MAPEWindow10s
 	// RelErr is the only error in fits from Gram files, because sums do not give the others.
 	RelErr *float64 `json:"weighted_relative_error,omitempty"`
 }

@@ -15,7 +15,7 @@ type RequestLevel struct {
 	Evaluations    int                `json:"evaluations"`
 	SimulatedSteps int64              `json:"simulated_steps"`   // of the replays and of the recordings behind the intervals
 	StepsPerSecond float64            `json:"-"`                 // printed on the terminal only, because it differs from call to call
-	Directions     []LearnedDirection `json:"directions"`        // best determined first
+	Directions     []LearnedDirection `json:"directions"`        // combinations of coefficients, best determined first
 	Scatter        *RequestScatter    `json:"scatter"`           // random variation that the intervals include; null for a fit from points
 	CachedShare    *CachedShare       `json:"cached_share"`      // where nothing states what prompts found in the prefix cache; null: it is stated, or there is none
 	Holdout        []RequestHoldout   `json:"holdout,omitempty"` // runs that were held out
@@ -69,7 +69,7 @@ type RequestLoad struct {
 type RequestPass struct {
 	Name      string  `json:"name"` // start, gauss-newton, name of the search, bias taken off, bias not taken off
 	Objective float64 `json:"objective"`
-	Damping   float64 `json:"damping"`
+	Damping   float64 `json:"damping"` // of a Gauss-Newton step
 }
 
 // LearnedDirection is one independent combination of terms, and how much the data determine it.

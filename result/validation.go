@@ -85,9 +85,9 @@ type ValidationOptions struct {
 	StepsOnly  bool               `json:"steps_only"`
 	Seed       int64              `json:"seed"`
 	OverheadUs *float64           `json:"overhead_us"` // a constant that replaces the fitted overhead; null: the fitted one
-	EgressUs   *float64           `json:"egress_us"`
-	Latency    string             `json:"latency"` // physics | roofline | ...
-	Thresholds map[string]float64 `json:"thresholds"`
+	EgressUs   *float64           `json:"egress_us"`   // the same of the delay after the last token
+	Latency    string             `json:"latency"`     // physics | roofline | ...
+	Thresholds map[string]float64 `json:"thresholds"`  // by gate, in place of its own
 }
 
 // ConfigErrors are the errors of one configuration, or of one test run, with predictions made from
@@ -156,7 +156,7 @@ type ValidationRun struct {
 	Metrics           *Metrics            `json:"metrics"` // of the plain replay, the only one that is gated
 	MetricsNoise      *Metrics            `json:"metrics_noise"`
 	MetricsDrift      *Metrics            `json:"metrics_drift_corrected"`
-	Drift             []DriftPoint        `json:"drift"`
+	Drift             []DriftPoint        `json:"drift"` // the machine's speed over time
 	Replay            *ReplayQuality      `json:"replay"`
 	Steps             *Errors             `json:"steps"`      // teacher-forced; on the first entry of a run, else null
 	StepCells         []Cell              `json:"step_cells"` // the same by regime and stress set
@@ -320,7 +320,7 @@ type Diagnosis struct {
 	Cause    string   `json:"cause"`
 	Regime   string   `json:"regime,omitempty"`
 	Term     string   `json:"term,omitempty"`
-	Evidence *float64 `json:"evidence"` // signed bias of the regime, or the drift factor farthest from 1
+	Evidence *float64 `json:"evidence"` // the figure that shows the cause, such as the signed bias of the regime
 	Sentence string   `json:"sentence"`
 	Figure   string   `json:"figure"` // drift | pred_vs_measured | residuals | ecdf | contributions | saturation
 }

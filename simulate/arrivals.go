@@ -27,12 +27,14 @@ import (
 // load is the workload of a simulation: a fixed list of requests, or a function that draws one for
 // each seed.
 type load struct {
-	fixed *workload.Workload
-	draw  func(seed int64) (*workload.Workload, error)
-	loop  workload.Loop // closed loop of clients; without clients requests arrive at their own times
+	fixed *workload.Workload                           // nil with draw
+	draw  func(seed int64) (*workload.Workload, error) // nil with fixed
+	loop  workload.Loop                                // closed loop of clients; without clients requests arrive at their own times
 }
 
-// loopOf returns the closed loop that the options describe.
+// loopOf returns the closed loop that the options describe: clients that keep the arrivals of the
+// workload as long as fewer than MaxConcurrency requests are in flight, or Concurrency clients whose
+// next request follows an answer. Without either it has no clients.
 func loopOf(o *Options) workload.Loop {
 	if n := o.MaxConcurrency; n > 0 {
 		return workload.Loop{Clients: n, KeepArrivals: true}
@@ -119,6 +121,7 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 	if data, err = files.UnpackAll(data, path, files.MaxInput); err != nil {
 		return nil, nil, inputs, err
 	}
+	// TraceV2 is a YAML header and a CSV file, of which either may be named.
 	if rows := rowsBeside(data, path); rows != "" {
 		return ReadWorkload(rows, special) // it reads the header again
 	}
@@ -193,7 +196,7 @@ func (s *Simulation) recordedWorkload(dir string) error {
 	if !closed || s.load.loop.Clients > 0 {
 		return nil
 	}
-	loop, err := w.Reclose(run)
+	loop, err := w.Reclose(run) // changes w, which is s.load.fixed
 	if err == nil {
 		s.notes = append(s.notes, trace.Findingf(codeReclosed,
 			"phase %q is a closed loop: %d clients send when they are answered, not at the recorded moments", phase, loop.Clients))

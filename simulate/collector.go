@@ -16,20 +16,27 @@ import (
 
 // collector reduces the requests of one run to a Summary, without keeping them.
 type collector struct {
-	run                       Summary
-	ttft, completed, e2e, itl []float64 // us
-	delay, queueWait          []float64 // us
-	arrivals                  []stat.Arrival
-	first, last, end          int64
-	classes                   map[string]*class
-	judged, met               int
-	isClosed                  bool
+	run Summary // the counts so far
+	// Latencies in us, of the requests that have them.
+	ttft, e2e []float64
+	completed []float64 // TTFT of finished requests
+	itl       []float64 // mean ITL of each finished request
+	delay     []float64 // from arrival to the first schedule
+	queueWait []float64 // from the engine's queue to the first schedule
+	arrivals  []stat.Arrival
+	first     int64 // first arrival, us
+	last      int64 // last departure, us; of a request without one its arrival
+	end       int64 // last token, us
+	classes   map[string]*class
+	judged    int  // requests with a target
+	met       int  // of these, those that met it
+	isClosed  bool // some request follows an answer
 }
 
 // class is the collector of one service class.
 type class struct {
 	Class
-	ttft, e2e []float64
+	ttft, e2e []float64 // us
 }
 
 // NewCollector returns an empty collector for the results of these requests.
@@ -196,7 +203,12 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	checks, saturated := stat.Overloaded(c.arrivals)
 	s.Overload = saturation{Saturated: saturated && !c.isClosed, Checks: []saturationCheck{}}
 	for _, k := range checks {
-		s.Overload.Checks = append(s.Overload.Checks, saturationCheck{k.Name, result.OrNull(k.Value), k.Limit, k.Hit})
+		s.Overload.Checks = append(s.Overload.Checks, saturationCheck{
+			Name:  k.Name,
+			Value: result.OrNull(k.Value),
+			Limit: k.Limit,
+			Hit:   k.Hit,
+		})
 	}
 	s.Classes = []Class{}
 	for _, name := range slices.Sorted(maps.Keys(c.classes)) {
@@ -236,10 +248,10 @@ func (k *class) summarize(seconds float64) Class {
 		}
 	}
 	ttft, e2e := spreadOf(k.ttft), spreadOf(k.e2e)
-	k.TTFTP50Ms = ttft[1]
-	k.TTFTP99Ms = ttft[4]
-	k.E2EP50Ms = e2e[1]
-	k.E2EP99Ms = e2e[4]
+	k.TTFTP50Ms = ttft[atP50]
+	k.TTFTP99Ms = ttft[atP99]
+	k.E2EP50Ms = e2e[atP50]
+	k.E2EP99Ms = e2e[atP99]
 	return k.Class
 }
 
@@ -249,8 +261,14 @@ func known(v float64) *float64 { return &v }
 // spread is the mean, median, P90, P95 and P99 of one metric over requests, ms; nil without values.
 type spread [5]*float64
 
-// levels are the quantiles of a spread.
+// levels are the quantiles of a spread, which follow the mean.
 var levels = []float64{.5, .9, .95, .99}
+
+// Places in a spread.
+const (
+	atP50 = 1
+	atP99 = 4
+)
 
 // spreadOf returns the spread, ms, of values in us, which it sorts.
 func spreadOf(v []float64) (s spread) {

@@ -43,12 +43,20 @@ type interval struct {
 
 // Document returns simulation.json of the replications.
 func (s *Simulation) Document(runs []*Replication) *Document {
-	d := &Document{Header: result.NewHeader(folder.ToolVersion, option.Command("simulate", s.o.Flags())), LatencyModel: s.LatencyModel, Trust: s.Trust,
-		Seed:         s.o.Seed,
-		Replications: len(runs), SampledCoefficients: s.o.SampleCoefficients, Noise: s.o.Noise, Rules: s.Deployment.Engine.RulesInForce(s.Deployment.PP, s.Deployment.DP),
-		Summary:   *runs[0].Summary,
-		Intervals: []interval{}, Warnings: []trace.Finding{}}
-	d.SchemaVersion = "2"
+	d := &Document{
+		Header:              result.NewHeader(folder.ToolVersion, option.Command("simulate", s.o.Flags())),
+		LatencyModel:        s.LatencyModel,
+		Trust:               s.Trust,
+		Seed:                s.o.Seed,
+		Replications:        len(runs),
+		SampledCoefficients: s.o.SampleCoefficients,
+		Noise:               s.o.Noise,
+		Rules:               s.Deployment.Engine.RulesInForce(s.Deployment.PP, s.Deployment.DP),
+		Summary:             *runs[0].Summary,
+		Intervals:           []interval{},
+		Warnings:            []trace.Finding{},
+	}
+	d.SchemaVersion = "2" // other documents have result.SchemaVersion
 	d.Inputs = append(d.Inputs, s.Inputs...)
 	d.Warnings = append(append(d.Warnings, s.notes...), runs[0].Findings...)
 	if len(runs) > 1 {
@@ -57,8 +65,8 @@ func (s *Simulation) Document(runs []*Replication) *Document {
 	return d
 }
 
-// intervals returns the interval of every numeric key of the summaries. percentiles makes them
-// percentiles over the replications, for sampled coefficients.
+// intervals returns the interval of the throughputs and of the spread of every latency over the
+// replications. percentiles makes them percentiles, for sampled coefficients.
 func intervals(runs []*Replication, percentiles bool) []interval {
 	var out []interval
 	add := func(key string, value func(*Summary) float64) {
@@ -91,5 +99,5 @@ func intervalOf(name string, v []float64, percentiles bool) interval {
 		lo = stat.Quantile(v, .025)
 		hi = stat.Quantile(v, .975)
 	}
-	return interval{name, mean, lo, hi}
+	return interval{Key: name, Mean: mean, Lo: lo, Hi: hi}
 }

@@ -14,12 +14,15 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// streamBeta keeps the draw of coefficients apart from other draws of the same seed.
+const streamBeta = 0xd4a
+
 // Engine returns the simulator's configuration for one seed. Every replication gets latency models of
 // its own, because these are not safe for concurrent use.
 func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	set := s.Set
 	if s.o.SampleCoefficients && set != nil {
-		set, _ = sim.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), 0xd4a)))
+		set, _ = sim.DrawBeta(set, rand.New(rand.NewPCG(uint64(seed), streamBeta)))
 	}
 	cfg, err := s.latencyConfig(set)
 	if err != nil {
@@ -54,10 +57,11 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	return cfg, nil
 }
 
-// latencyConfig returns a configuration with only the latency model set.
+// latencyConfig returns a configuration with only the latency model set: the time of a step, and the
+// delays outside the steps that belong to it.
 func (s *Simulation) latencyConfig(set *coeff.Set) (cfg sim.Config, err error) {
 	cfg = sim.DefaultConfig(s.Deployment, nil)
-	var whole interface{ Parts() sim.Parts }
+	var whole interface{ Parts() sim.Parts } // a model of BLIS, which has a delay of requests too
 	switch {
 	case s.LatencyModel == ModelTables && set == nil: // a group of a cluster may have a set of its own
 		learned := library.Learned()

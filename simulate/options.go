@@ -26,21 +26,22 @@ type Options struct {
 	Set          []string // overrides of run.yaml, "key.path=value"
 	Out          string   // output folder
 
-	Model              string // auto, tables, physics, roofline, blackbox, trained-physics or linear3
-	Alpha, Beta        string // comma-separated coefficients of the models blackbox, trained-physics and linear3
-	OverheadUs         *float64
-	EgressUs           *float64
-	Noise              string  // none or residual
-	Async              string  // auto, on or off
-	KVBlocks           int64   // KV blocks on the GPU; 0: the deployment's, or an estimate from its memory
-	ExpertImbalance    float64 // tokens for the experts of the busiest data-parallel rank over the mean; 0: 1
-	EPLBPauseMs        float64 // duration of every rebalancing of experts
+	Model              string   // auto, tables, physics, roofline, blackbox, trained-physics or linear3
+	Alpha, Beta        string   // comma-separated coefficients of the models blackbox, trained-physics and linear3
+	OverheadUs         *float64 // constant time from the API to the engine's queue; nil: the coefficients'
+	EgressUs           *float64 // constant time from the last token to the departure; nil: the coefficients'
+	Noise              string   // none or residual
+	Async              string   // auto, on or off
+	KVBlocks           int64    // KV blocks on the GPU; 0: the deployment's, or an estimate from its memory
+	ExpertImbalance    float64  // tokens for the experts of the busiest data-parallel rank over the mean; 0: 1
+	EPLBPauseMs        float64  // duration of every rebalancing of experts
 	Seed               int64
 	Replications       int
-	SampleCoefficients bool // draw those of each replication from the covariance
-	Workers            int  // 0: all cores; never changes a result
-	EmitOTLP, EventLog string
-	EmitKVEvents       string
+	SampleCoefficients bool   // draw those of each replication from the covariance
+	Workers            int    // 0: all cores; never changes a result
+	EmitOTLP           string // file for a trace dump; "": none, as of the next two
+	EventLog           string // file for events and steps as text
+	EmitKVEvents       string // file for the KV events of the dump
 	Format             string // blis: also write results in BLIS's form; "": requests.parquet only
 	Force              bool   // accept a folder that contains foreign files
 	Special            bool   // read pipes and devices given as files
@@ -51,12 +52,13 @@ type Options struct {
 	RateScale      float64 // multiplies arrival rates
 	MaxRequests    int     // 0: all
 	Concurrency    int     // clients of a closed loop; 0: open arrivals
-	ThinkMs, RampS float64
-	SessionMode    string // of sessions in a trace: fixed or closed-loop
-	ThinkDist      string // think times of rounds; "": ThinkMs, or those of the trace
-	MaxConcurrency int    // limit on requests in flight; 0: none
-	InputTokens    int64
-	OutputTokens   int64
+	ThinkMs        float64 // from an answer to the client's next request
+	RampS          float64 // time over which the clients of a closed loop start
+	SessionMode    string  // of sessions in a trace: fixed or closed-loop
+	ThinkDist      string  // think times of rounds; "": ThinkMs, or those of the trace
+	MaxConcurrency int     // limit on requests in flight; 0: none
+	InputTokens    int64   // prompt of every request of a point
+	OutputTokens   int64   // output of every request of a point
 	RangeRatio     float64 // R: lengths are uniform in 1-R to 1+R times the mean
 	Requests       int     // number of requests of a point
 	RateRPS        float64 // arrival rate of a point; 0: all arrive at once

@@ -39,14 +39,14 @@ type Simulation struct {
 	LatencyModel string        // source of the step times: ModelTables, ModelPhysics, ...
 	Step         *library.Step // the kernels of a step; nil unless the source is kernel tables
 	Trust        *Trust        // how far the step times can be relied on; nil for fitted coefficients
-	asked        library.Asked
+	asked        library.Asked // the load, by which intervals of step times are chosen
 
 	ctx   context.Context
 	o     *Options
 	load  load
-	alpha []float64
-	beta  []float64
-	notes []trace.Finding
+	alpha []float64       // of --alpha-coeffs
+	beta  []float64       // of --beta-coeffs
+	notes []trace.Finding // warnings about files and assumptions, the same for every seed
 }
 
 // Replication is the outcome of one seed.
@@ -117,7 +117,8 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 	return s, err
 }
 
-// With returns a copy of the simulation with other options. Changes to one do not affect the other.
+// With returns a copy of the simulation with other options, without its inputs. Changes to one do not
+// affect the other.
 func (s *Simulation) With(o *Options) *Simulation {
 	own := *s
 	own.o = o

@@ -73,7 +73,10 @@ func (s *Simulation) bind() error {
 	one := *d.Plain(true)
 	given := library.Options{GPU: o.GPU}
 	step, err := library.Bound(&one, given)
-	if code := trace.CodeOf(err); o.Model == ModelAuto && o.GPU == nil && o.Coefficients == "" && (code == library.NoTables || code == library.NoRows) {
+	// Without tables of this GPU, auto takes the roofline, unless the user named tables or coefficients.
+	code := trace.CodeOf(err)
+	noKernels := code == library.NoTables || code == library.NoRows
+	if noKernels && o.Model == ModelAuto && o.GPU == nil && o.Coefficients == "" {
 		if _, e := sim.NewRoofline(d); e != nil {
 			return err
 		}

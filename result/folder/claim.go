@@ -67,7 +67,8 @@ func checkOwnFiles(dir string) error {
 	return nil
 }
 
-// halfWritten matches the name of a file that was being written, by files.Begin or as a table.
+// halfWritten matches the name of a file that was being written: NAME.tmp and eight hexadecimal digits by
+// files.Begin, .TABLE-NUMBER.tmp as a table.
 var halfWritten = regexp.MustCompile(`^(?:(.+)\.tmp[0-9a-f]{8}|\.([a-z_]+)-[0-9]+\.tmp)$`)
 
 // removeHalfWritten removes the files that a killed process was writing: the documents, the tables of
@@ -93,7 +94,7 @@ func removeHalfWritten(dir string) error {
 		if name == nil || !d.Type().IsRegular() {
 			return nil
 		}
-		if depth == 0 && !ownNames[name[1]] && !ownNames[name[2]+".parquet"] {
+		if depth == 0 && !ownNames[name[1]] && !ownNames[name[2]+".parquet"] { // below tables/ all are ours
 			return nil
 		}
 		return os.Remove(path)
