@@ -149,8 +149,9 @@ func (q *Question) Answer(ctx context.Context) (*Answer, error) {
 	notes := make([][]trace.Finding, len(candidates))
 	err = par.Try(ctx, q.Workers, len(candidates), func(i int) error {
 		c := &candidates[i]
-		rows[i], err = c.row(ctx)
+		row, err := c.row(ctx)
 		notes[i] = c.notes
+		rows[i] = row
 		if err != nil && ctx.Err() == nil {
 			rows[i].Refused = err.Error()
 			rows[i].Hint = trace.HintOf(err)

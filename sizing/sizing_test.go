@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/cluster"
@@ -128,6 +129,21 @@ func TestSameAnswerForAnyWorkers(t *testing.T) {
 	for i := range one.Rows {
 		if a, b := one.Rows[i].Figures, three.Rows[i].Figures; !slices.Equal(a, b) {
 			t.Errorf("row %d differs between one worker and three", i)
+		}
+	}
+}
+
+// TestErrorsOfParallelCandidates: an error of one candidate is in its own row, also while others end. The race
+// detector sees a variable that candidates share.
+func TestErrorsOfParallelCandidates(t *testing.T) {
+	q := question(predict.Load{Clients: 2, InputTokens: 100, OutputTokens: 5}, "tpot.mean=100ms", 2, 4)
+	q.Hardware = []string{"H100", "no-such-gpu", "H200", "none-such-gpu"}
+	q.Workers = 8
+	q.measured = 20
+	for _, r := range answered(t, q).Rows {
+		isUnknown := !slices.Contains([]string{"H100-SXM-80GB", "H200-SXM-141GB", "H100", "H200"}, r.Hardware)
+		if isUnknown != strings.Contains(r.Refused, r.Hardware) || isUnknown != (r.Met == "") {
+			t.Errorf("%s tp %d: got met %q, refused %q", r.Hardware, r.TP, r.Met, r.Refused)
 		}
 	}
 }
