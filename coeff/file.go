@@ -102,7 +102,7 @@ func (s *Set) addFlat(alpha []Coefficient) error {
 		return trace.Errorf(BadFile, "alpha_coefficients: got the flat form with spec_version %s, want alpha.<target>.coefficients",
 			s.SpecVersion)
 	}
-	// Files of spec 1.0 predate schema_version.
+	// Files of spec 1.0 in the flat form predate schema_version.
 	s.SchemaVersion = cmp.Or(s.SchemaVersion, SchemaVersion)
 	s.Alpha = []AlphaModel{{Target: Queue, Lambda: s.TrainedOn.Lambda, Coefficients: alpha}}
 	s.BetaTarget = cmp.Or(s.BetaTarget, Duration)
@@ -229,8 +229,9 @@ func withPlace(file string, text []byte, err error) error {
 	return &trace.SyntaxError{File: file, Line: line, Col: col, Code: coded.Code, Msg: coded.Msg, Hint: coded.Hint}
 }
 
-// placeOfPath returns the line and column of the key path with which the message starts, below
-// physics_coefficients or at the top level; 0, 0 if there is none.
+// placeOfPath returns the line and column of the key path with which the message starts, such as
+// alpha.queue.covariance[2], below physics_coefficients or at the top level; 0, 0 if there is none. Of a
+// path whose end is not in the file it is the place of the longest part that is.
 func placeOfPath(text []byte, msg string) (line, col int64) {
 	root, err := files.ParseYAML(text, "")
 	if root == nil || err != nil {

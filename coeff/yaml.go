@@ -21,6 +21,7 @@ import (
 // YAML 1.1 reads a float without a decimal point as a string (https://yaml.org/type/float.html).
 func layOutNode(n *yaml.Node) {
 	isNumber := func(n *yaml.Node) bool { return n.Tag == "!!float" || n.Tag == "!!int" }
+	// The content of a mapping is its keys and values in turn.
 	switch {
 	case n.Tag == "!!float" && !strings.Contains(n.Value, "."):
 		n.Value = strings.Replace(n.Value, "e", ".0e", 1)

@@ -174,8 +174,10 @@ func (c *collection) parse() error {
 	if err != nil {
 		return err
 	}
+	// The receipts are in the order of the runs and of the pieces of each.
 	var runs []extract.Planned
-	stored, at := nil, 0
+	stored = nil
+	at := 0
 	for _, run := range c.plan.Runs {
 		from := at
 		at += len(run.Pieces)
@@ -243,7 +245,13 @@ func (c *collection) fit(ext *result.Extract) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	task, err := NewTask(passFit, "all runs", fitTask{c.plan.Build, c.plan.Fit, c.plan.Config, c.folders, rows})
+	task, err := NewTask(passFit, "all runs", fitTask{
+		Build:   c.plan.Build,
+		Command: c.plan.Fit,
+		Config:  c.plan.Config,
+		Folders: c.folders,
+		Rows:    rows,
+	})
 	if err != nil {
 		return "", err
 	}
@@ -273,7 +281,15 @@ func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 	}
 	for i := range sources {
 		s := &sources[i]
-		task, err := NewTask(passRows, s.ID, rowTask{c.plan.Build, command, fo.OneConfig, s.Stride, c.from[s.ID], s.ID, &s.Deployment})
+		task, err := NewTask(passRows, s.ID, rowTask{
+			Build:      c.plan.Build,
+			Command:    command,
+			OneConfig:  fo.OneConfig,
+			Stride:     s.Stride,
+			Folder:     c.from[s.ID],
+			Run:        s.ID,
+			Deployment: &s.Deployment,
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -340,7 +356,7 @@ const inspected = "inspection of "
 // the prefix inspected.
 func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Source) (map[string]string, error) {
 	var tasks []Task
-	steps := spec.Steps
+	steps := spec.Steps // of all runs; each task gets that of its own
 	for i := range sources {
 		spec.Run = sources[i].ID
 		spec.Stride = sources[i].Stride

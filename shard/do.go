@@ -106,9 +106,9 @@ func withoutPanic(do func() error) (err error) {
 		switch v := recover().(type) {
 		case nil:
 		case *par.Panic:
-			err = &PanicError{v.Value, string(v.Stack)}
+			err = &PanicError{Value: v.Value, Stack: string(v.Stack)}
 		default:
-			err = &PanicError{v, string(debug.Stack())}
+			err = &PanicError{Value: v, Stack: string(debug.Stack())}
 		}
 	}()
 	return do()
@@ -120,6 +120,8 @@ func (j Job) writeFailure(t *Task, id string, why error) error {
 	if p := (*PanicError)(nil); errors.As(why, &p) {
 		f.Stack = p.Stack
 	}
+	// An error with a code is of the task's inputs, and comes again. One about a damaged result of another
+	// task does not: that task is open again.
 	if e := (*trace.Error)(nil); errors.As(why, &e) && e.Code != codeResultDamaged {
 		f.Refused = e.Code
 		f.Reason = e.Msg
@@ -128,7 +130,7 @@ func (j Job) writeFailure(t *Task, id string, why error) error {
 	for n := 1; ; n++ {
 		name := j.path(receiptsDir, fmt.Sprintf("%s.%s%d.json", id, failedPrefix, n))
 		out, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o666)
-		if errors.Is(err, fs.ErrExist) {
+		if errors.Is(err, fs.ErrExist) { // of an earlier failure, or of another process
 			continue
 		}
 		if err != nil {

@@ -34,7 +34,7 @@ func (j Job) Garbage() ([]string, error) {
 	}
 	// Receipts: a task that succeeded no longer needs its failures, one that no pass has needs nothing.
 	var garbage []string
-	folders := map[string]bool{} // of receipts that count
+	folders := map[string]bool{} // those that an intact receipt of a wanted task names
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		var failed []string
 		done := false
@@ -159,14 +159,14 @@ func (j Job) Offer(pass string, tasks []Task) error {
 	}
 	list := make([]listed, len(tasks))
 	for i := range tasks {
-		list[i] = listed{tasks[i].ID(), tasks[i].Name}
+		list[i] = listed{ID: tasks[i].ID(), Name: tasks[i].Name}
 	}
 	there, err := fileNames(j.path(tasksDir))
 	if err != nil {
 		return err
 	}
 	old, err := j.tasksOf(pass)
-	isOld := err == nil && slices.Equal(old, list)
+	isOld := err == nil && slices.Equal(old, list) // the same tasks were offered before
 	for i := range tasks {
 		if isOld && there[list[i].ID+".json"] {
 			continue

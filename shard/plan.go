@@ -36,9 +36,7 @@ import (
 //	limits    all         times of those rows        what an outlier is
 //	replay    engine run  its tables, rows, limits   its replays, compared
 
-// buildName returns the identity of the program that does a task: version, source revision and
-// platform. Results of two builds differ in their last digits, so all tasks of one plan need the
-// same build.
+// Names in the folder of a plan, in addition to those of a job.
 const (
 	planFile = "plan.json"
 	outDir   = "out" // the output folder of the run
@@ -189,7 +187,7 @@ func (p *Plan) offerParse(job Job) ([]string, error) {
 			if piece.Part != nil {
 				name += fmt.Sprintf(" [%d, %d)", piece.Part.From, piece.Part.To)
 			}
-			task, err := NewTask(passParse, name, parseTask{p.Build, p.Extract, piece})
+			task, err := NewTask(passParse, name, parseTask{Build: p.Build, Command: p.Extract, Piece: piece})
 			if err != nil {
 				return nil, err
 			}
@@ -204,8 +202,8 @@ func (p *Plan) offerParse(job Job) ([]string, error) {
 func (p *Plan) offerTables(job Job, stored [][]extract.Stored) ([]string, error) {
 	var tasks []Task
 	for i, run := range p.Runs {
-		run.Pieces = nil
-		task, err := NewTask(passTables, run.ID, tableTask{p.Build, p.Extract, run, stored[i]})
+		run.Pieces = nil // tasks of their own
+		task, err := NewTask(passTables, run.ID, tableTask{Build: p.Build, Command: p.Extract, Run: run, Stored: stored[i]})
 		if err != nil {
 			return nil, err
 		}
@@ -284,7 +282,7 @@ type Estimate struct {
 // for every task.
 func (p *Plan) Estimate(cores int) Estimate {
 	e := Estimate{Tasks: len(p.Open), HereS: costSecondsPerByte * float64(p.Bytes) / float64(cores)}
-	most := int64(0)
+	most := int64(0) // bytes of the largest run, which one task reads
 	for i := range p.Runs {
 		most = max(most, p.Runs[i].Bytes())
 		if l := p.Runs[i].Longest(); l.Bytes > e.Longest.Bytes {

@@ -92,7 +92,7 @@ func (j Job) checkFiles(r *Receipt, sizeOnly bool, names ...string) error {
 			return err
 		}
 		got := File{Name: want.Name, Bytes: st.Size(), SHA256: want.SHA256}
-		if !sizeOnly && got == want {
+		if !sizeOnly && got == want { // a file of another size need not be read
 			got.Bytes, got.SHA256, err = files.Hash(name)
 		}
 		if err != nil {
@@ -114,7 +114,7 @@ func (j Job) Verify(folders []string, names ...string) error {
 		return err
 	}
 	return par.Try(context.Background(), 0, len(folders), func(i int) error {
-		id := folders[i][:strings.LastIndex(folders[i], "-")]
+		id := folders[i][:strings.LastIndex(folders[i], "-")] // a folder is named ID-DIGEST
 		for _, name := range found[id] {
 			r, err := j.receipt(name)
 			if err != nil || r.Folder != folders[i] {
@@ -129,8 +129,8 @@ func (j Job) Verify(folders []string, names ...string) error {
 	}, nil)
 }
 
-// receipts returns the names of receipts by task id: those of finished work before those of
-// failures.
+// receipts returns the names of receipts by task id, of finished work and of failures, which are named
+// ID.DIGEST.json and ID.failed-NUMBER.json.
 func (j Job) receipts() (map[string][]string, error) {
 	entries, err := os.ReadDir(j.path(receiptsDir))
 	if err != nil {

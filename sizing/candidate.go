@@ -50,17 +50,17 @@ func widestOf(quantile float64) float64 {
 // candidate is one kind of server on its way to a row.
 type candidate struct {
 	q        *Question
-	hardware string
+	hardware string // as the question names the GPU
 	tp       int64
-	ep       bool
+	ep       bool // expert parallelism
 	kind     kind
-	asked    predict.Question
+	asked    predict.Question    // the question's, with this candidate's settings
 	server   *predict.Prediction // bound to its step times
 	notes    []trace.Finding
-	idleS    float64  // warm-up by the answers of an idle server
-	warmUpS  float64  // longest that a load needed so far
-	highest  float64  // load of one server that meets the targets in a probe; 0: not searched for
-	found    capacity // of the number of servers that was guessed last
+	idleS    float64  // warm-up that follows from the answers of an idle server, s
+	warmUpS  float64  // longest warm-up that a load needed so far, s
+	highest  float64  // highest load of one server that met the targets in a probe; 0: not searched for
+	found    capacity // result of the last search, by which fillHeadroom may save one
 }
 
 // row returns the fewest replicas that meet the targets, with their measured latencies.
@@ -244,7 +244,9 @@ func (c *candidate) confirm(ctx context.Context, n int, measure measurement) ([]
 			n++
 			continue
 		}
-		if n > 1 && !(c.highest > 0 && c.q.Load.Amount()/float64(n-1) > c.highest*clearlyMore) {
+		// One server less is not tried where each would get clearly more than the highest load.
+		isHopeless := n > 1 && c.highest > 0 && c.q.Load.Amount()/float64(n-1) > c.highest*clearlyMore
+		if n > 1 && !isHopeless {
 			fewer, err := meets(n - 1)
 			if err != nil {
 				return nil, 0, err
@@ -258,7 +260,8 @@ func (c *candidate) confirm(ctx context.Context, n int, measure measurement) ([]
 		if err != nil {
 			return nil, 0, err
 		}
-		if tried[n] = samples; predict.Broken(samples, &c.q.Targets) == "" {
+		tried[n] = samples // more of them may break what fewer met: then the loop goes on
+		if predict.Broken(samples, &c.q.Targets) == "" {
 			return samples, n, nil
 		}
 	}
@@ -312,7 +315,7 @@ func (c *candidate) shownFigures() []predict.Target {
 		}
 	}
 	for _, metric := range predict.Metrics {
-		for _, quantile := range []float64{0, 0.5, 0.9, 0.95, 0.99} {
+		for _, quantile := range []float64{0, 0.5, 0.9, 0.95, 0.99} { // 0: the mean
 			add(predict.Target{Metric: metric, Quantile: quantile})
 		}
 	}
@@ -325,7 +328,7 @@ func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 		return false
 	}
 	for _, t := range c.shownFigures() {
-		if t.Quantile > 0.95 {
+		if t.Quantile > 0.95 { // would need far more replications
 			continue
 		}
 		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) })
@@ -348,7 +351,7 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
 			continue
 		}
-		e := predict.ErrorOf(t.Metric, ttftError, tpotError)
+		e := predict.ErrorOf(t.Metric, ttftError, tpotError) // stated error, relative
 		row.Figures = append(row.Figures, Figure{
 			Metric:    t.Metric,
 			Statistic: t.Figure(),

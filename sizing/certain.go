@@ -1,5 +1,7 @@
 package sizing
 
+// This file finds deployments that meet the targets also at the upper end of the prediction's stated error.
+
 import (
 	"context"
 
@@ -13,8 +15,8 @@ import (
 // mostOfCertain times the replicas.
 func (q *Question) certainRows(ctx context.Context, candidates []candidate, rows []Row) ([]Row, error) {
 	type search struct {
-		candidate int
-		most      int // replicas
+		candidate int // index, of the candidate and of its row
+		most      int // replicas that are tried
 	}
 	var searches []search
 	for i := range rows {
@@ -29,7 +31,7 @@ func (q *Question) certainRows(ctx context.Context, candidates []candidate, rows
 			}
 		}
 		if most > r.Replicas {
-			searches = append(searches, search{i, most})
+			searches = append(searches, search{candidate: i, most: most})
 		}
 	}
 	found := make([]*Row, len(searches))
@@ -71,6 +73,7 @@ func (c *candidate) certainRow(ctx context.Context, row Row, most int) (*Row, er
 	if err != nil || fewest == 0 {
 		return nil, err
 	}
+	// The probe was of one seed; several decide, with more replicas where they miss the targets.
 	for n := fewest; n <= most; n++ {
 		samples, err := c.replicate(ctx, n, nil, c.measure, c.isNarrow)
 		if err != nil {

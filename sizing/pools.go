@@ -107,7 +107,7 @@ func fewestOfPools(at division, most int, broken func(division) (string, error))
 		if at.prefill+at.decode >= most || len(tried) >= mostPoolProbes {
 			return at, why, nil
 		}
-		isEither := why == "saturated" || why == "goodput"
+		isEither := why == "saturated" || why == "goodput" // names no metric: the smaller pool grows
 		if strings.HasPrefix(why, predict.TTFT) || isEither && at.prefill <= at.decode {
 			at.prefill++
 		} else {
@@ -117,7 +117,10 @@ func fewestOfPools(at division, most int, broken func(division) (string, error))
 	// Take servers away while the targets are still met.
 	for isFewer := true; isFewer; {
 		isFewer = false
-		for _, fewer := range []division{{at.prefill - 1, at.decode}, {at.prefill, at.decode - 1}} {
+		for _, fewer := range []division{
+			{prefill: at.prefill - 1, decode: at.decode},
+			{prefill: at.prefill, decode: at.decode - 1},
+		} {
 			if fewer.prefill < 1 || fewer.decode < 1 || len(tried) >= 2*mostPoolProbes {
 				continue
 			}
@@ -192,16 +195,16 @@ func startOfPools(load predict.Load, all predict.Targets, highest func(predict.L
 		}
 		return int(math.Ceil(load.RateRPS / carried)), nil
 	}
-	prompts := load
+	prompts := load // as a prefill server gets it
 	prompts.OutputTokens = 1
 	prefill, err := count(prompts, predict.TTFT)
 	if err != nil {
 		return division{}, err
 	}
-	answers := load
+	answers := load // as a decode server gets it: it computes the last prompt token alone
 	answers.CachedShare = 1 - 1/float64(max(2, answers.InputTokens))
 	decode, err := count(answers, predict.TPOT, predict.ITL, predict.E2E)
-	return division{prefill, decode}, err
+	return division{prefill: prefill, decode: decode}, err
 }
 
 // highestAlone returns the highest load of one server of a pool by itself.
@@ -212,6 +215,6 @@ func (c *candidate) highestAlone(ctx context.Context, load predict.Load, targets
 	own := *c
 	own.q = &question
 	own.warmUpS = c.idleS
-	found, err := own.highestLoad(ctx, 2, load.RateRPS/2, coarseRatio)
+	found, err := own.highestLoad(ctx, 2, load.RateRPS/2, coarseRatio) // of one of two servers that share the arrivals
 	return found.highest, err
 }

@@ -32,27 +32,28 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 	if alone.highest == 0 {
 		return 0, "not met at any load: " + alone.broken, nil
 	}
-	n = int(math.Ceil(asked / alone.highest))
+	highest := alone.highest
+	n = int(math.Ceil(asked / highest))
 	if n > 1 && c.q.Load.Clients == 0 { // a server behind a router gets smoother arrivals and serves more load
-		own, err := c.highestLoad(ctx, n, math.Max(alone.highest, asked/float64(n)), fineRatio)
-		for err == nil && own.isAtLeast && own.highest < asked { // smoother arrivals more than double it
-			own, err = c.highestLoad(ctx, n, own.highest, fineRatio)
+		shared, err := c.highestLoad(ctx, n, math.Max(highest, asked/float64(n)), fineRatio)
+		for err == nil && shared.isAtLeast && shared.highest < asked { // smoother arrivals more than double it
+			shared, err = c.highestLoad(ctx, n, shared.highest, fineRatio)
 		}
 		if err != nil {
 			return 0, "", err
 		}
-		c.found = own
-		alone.highest = math.Max(alone.highest, own.highest)
-		n = int(math.Ceil(asked / alone.highest))
+		c.found = shared
+		highest = math.Max(highest, shared.highest)
+		n = int(math.Ceil(asked / highest))
 	}
-	c.highest = alone.highest
+	c.highest = highest
 	if n > c.mostReplicas() {
 		return 0, fmt.Sprintf("needs some %d GPUs, more than %d", int64(n)*c.server.GPUs, c.q.MostGPUs), nil
 	}
 	return n, "", nil
 }
 
-// leastShare of the asked load is the smallest that is tried on one server.
+// leastShare is the smallest load that is tried on one server, as a share of the load in question.
 const leastShare = 1.0 / 4096
 
 // capacity is the highest load of one of several servers that meets the targets in a probe.
@@ -95,7 +96,8 @@ type loadSearch struct {
 // targets are met, or doubles it once where they are met at once, and then bisects. It reports
 // isAtLeast where also the doubled load meets them.
 func (s *loadSearch) highest(meets func(amount float64) (bool, error)) (highest float64, isAtLeast bool, err error) {
-	lo, hi := 0.0, 0.0
+	lo := 0.0 // highest load so far that meets the targets; 0: none yet
+	hi := 0.0 // lowest load so far that does not; 0: none yet
 	for amount := s.about; amount >= s.least; amount /= 2 {
 		ok, err := meets(amount)
 		if err != nil {
@@ -163,7 +165,8 @@ func (c *candidate) fewestByDoubling(ctx context.Context) (n int, why string, er
 // fewestAbove returns the fewest servers, more than base and at most so many, that meet the targets: it
 // tries 1, 2, 4, ... more than base, and then the numbers between. It returns 0 if the most do not meet them.
 func fewestAbove(base, most int, meets func(n int) (bool, error)) (int, error) {
-	lo, hi := base, base+1
+	lo := base // does not meet them, or is not asked for
+	hi := base + 1
 	for {
 		ok, err := meets(hi)
 		if err != nil {
@@ -175,7 +178,8 @@ func fewestAbove(base, most int, meets func(n int) (bool, error)) (int, error) {
 		if hi == most {
 			return 0, nil
 		}
-		lo, hi = hi, min(most, base+2*(hi-base))
+		lo = hi
+		hi = min(most, base+2*(hi-base))
 	}
 	for hi-lo > 1 {
 		mid := (lo + hi) / 2

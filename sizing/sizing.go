@@ -98,14 +98,14 @@ type Row struct {
 	Refused      string   `json:"refused,omitempty"`
 	Hint         string   `json:"hint,omitempty"`
 
-	price float64
+	price float64 // USD per hour; +Inf: its GPU has no price
 }
 
 // Values of Row.Met.
 const (
-	MetYes      = "yes"
-	MetEstimate = "estimate"
-	MetBound    = "bound"
+	MetYes      = "yes"      // also at the upper end of the stated error
+	MetEstimate = "estimate" // by the estimate alone
+	MetBound    = "bound"    // by the roofline, which is no estimate
 )
 
 // Figure is one statistic of a latency with both intervals.
@@ -193,8 +193,8 @@ func (q *Question) Answer(ctx context.Context) (*Answer, error) {
 	return a, nil
 }
 
-// compareRows returns the order of two rows: those that meet the targets by price or GPUs, then by
-// the output of a GPU.
+// compareRows returns the order of two rows: those that meet the targets, then bounds, then those that do not;
+// within each by price, if GPUs have prices, then by GPUs, and of equal ones the one with more headroom first.
 func compareRows(a, b *Row, byPrice bool) int {
 	rank := func(r *Row) int {
 		switch {
@@ -247,7 +247,7 @@ func (q *Question) candidates() ([]candidate, error) {
 							continue // two names of one GPU
 						}
 						isKnown[key] = true
-					}
+					} // one that cannot be built becomes a row with the reason
 					if isEP && q.EP == nil && (err != nil || !d.Model.IsMoE() || tp == 1) {
 						continue // expert parallelism is a choice of expert models on several GPUs
 					}
@@ -264,10 +264,10 @@ func (q *Question) candidates() ([]candidate, error) {
 
 // kind is a way to serve other than by plain servers.
 type kind struct {
-	isDrafting bool // with speculative decoding
-	isPools    bool // prefill apart from decode
-	set        []string
-	flag       string // of vllm serve
+	isDrafting bool     // with speculative decoding
+	isPools    bool     // prefill apart from decode
+	set        []string // settings of run.yaml, KEY=VALUE
+	flag       string   // the same for vllm serve
 }
 
 // nixl is the connector of servers that are apart (vllm/distributed/kv_transfer).

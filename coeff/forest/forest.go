@@ -43,11 +43,11 @@ type Forest struct {
 // Evaluator is a checked forest, laid out for evaluation.
 type Evaluator struct {
 	base     float32
-	features int
-	nodes    []packed
+	features int       // number of columns
+	nodes    []packed  // of all trees, one after the other
 	leaves   []float32 // by node; 0 at a split
-	roots    []uint32
-	depth    []uint8 // of each group of trees
+	roots    []uint32  // of each tree, its place in nodes
+	depth    []uint8   // of each group of trees, that of the deepest
 }
 
 // packed is a node in eight bytes. A row whose key of column next&0xff is at least the threshold goes
@@ -62,10 +62,12 @@ type packed struct {
 // key returns an integer for a float32, in the order of the floats. NaN comes before all of them,
 // and both zeros are equal.
 func key(v float32) int32 {
-	if v != v {
+	if v != v { // NaN
 		return math.MinInt32
 	}
 	bits := int32(math.Float32bits(v + 0)) // -0 + 0 = +0
+	// The bits of floats are in order as integers, those of negative ones in the reverse order: all but
+	// their sign are inverted.
 	return bits ^ (bits >> 31 & math.MaxInt32)
 }
 
@@ -109,11 +111,11 @@ func (e *Evaluator) appendTree(t Tree) {
 	left := root + 1
 	for i, n := range t {
 		if n.Feature == Leaf {
-			e.nodes = append(e.nodes, packed{math.MaxInt32, (root + uint32(i)) << 8})
+			e.nodes = append(e.nodes, packed{threshold: math.MaxInt32, next: (root + uint32(i)) << 8})
 			e.leaves = append(e.leaves, n.Value)
 			continue
 		}
-		e.nodes = append(e.nodes, packed{key(n.Value), left<<8 | uint32(n.Feature)})
+		e.nodes = append(e.nodes, packed{threshold: key(n.Value), next: left<<8 | uint32(n.Feature)})
 		e.leaves = append(e.leaves, 0)
 		left += 2
 	}
@@ -177,7 +179,7 @@ func (e *Evaluator) MarginRow(r *Row) float64 {
 // step returns the node after node i; a leaf is followed by itself.
 func step(nodes []packed, r *Row, i uint32) uint32 {
 	n := nodes[i]
-	isLeft := uint64(int64(r[uint8(n.next)])-int64(n.threshold)) >> 63
+	isLeft := uint64(int64(r[uint8(n.next)])-int64(n.threshold)) >> 63 // the sign bit: 1 for a key below the threshold
 	return n.next>>8 + 1 - uint32(isLeft)
 }
 

@@ -20,7 +20,7 @@ const rangeFactor = 1.5
 // Target is one predicted latency in predictor.json. Its forests predict the natural logarithm of
 // milliseconds.
 type Target struct {
-	Name    string   `json:"name"` // ttft_ms or tpot_ms
+	Name    string   `json:"name"` // ttft_ms, tpot_ms or e2e_ms
 	Unit    string   `json:"unit"`
 	Columns []Column `json:"columns"`
 	Trees   *Forest  `json:"trees"`
@@ -63,10 +63,10 @@ type Predictor struct{ targets map[string]*Evaluated }
 // Evaluated is one target, ready to predict.
 type Evaluated struct {
 	Target
-	trees, idle, queued, residual *Evaluator
-	quantiles                     []*Evaluator
-	factor90                      *LevelFactors
-	waiting, prefix               int // columns, -1 without
+	trees, idle, queued, residual *Evaluator    // nil where the file has none
+	quantiles                     []*Evaluator  // by place in Target.Quantiles
+	factor90                      *LevelFactors // of the model trees; nil where the file has none
+	waiting, prefix               int           // places of num_request_waiting and prefix_cache_score among the columns, -1 without
 }
 
 // Load returns the predictor in a predictor.json. Unknown keys are ignored.
@@ -178,7 +178,8 @@ func (e *Evaluated) PredictGated(x []float64) (ms float64, isOutside bool) {
 	return math.Exp(f.Margin(x)), e.IsOutside(x)
 }
 
-// PredictWith returns what Predict does for a row whose estimate by the physics is known, in ms.
+// PredictWith returns what Predict does for a row whose estimate by the physics (a simulation of the
+// scheduler with fitted step times) is known, in ms. Without residual trees it is that estimate.
 func (e *Evaluated) PredictWith(x []float64, physicsMs float64) (ms float64, isOutside bool) {
 	if e.residual == nil {
 		return physicsMs, e.IsOutside(x)
