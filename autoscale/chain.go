@@ -88,14 +88,14 @@ func (h *head) times(ratio float64) {
 // too small to matter in the sums.
 func (h *head) rescale() {
 	switch {
-	case h.p == 0:
+	case h.p == 0: // stays so
 	case h.p < small:
 		h.p *= 0x1p+400
 		h.shift -= stepBits
-	case h.shift < 0:
+	case h.shift < 0: // it was small and grows again
 		h.p *= 0x1p-400
 		h.shift += stepBits
-	default:
+	default: // it is large: a new unit for the sums too
 		h.p *= 0x1p-400
 		h.none *= 0x1p-400
 		h.zero *= 0x1p-400

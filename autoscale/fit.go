@@ -381,7 +381,10 @@ func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 		name    string
 		windows []window
 		from    int // index of the first of these windows among all
-	}{{Train, train, 0}, {holdOut, held, f.Split}} {
+	}{
+		{name: Train, windows: train, from: 0},
+		{name: holdOut, windows: held, from: f.Split},
+	} {
 		if len(part.windows) == 0 {
 			continue
 		}
@@ -389,7 +392,7 @@ func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 		if f.Physical != nil {
 			add(estPhysical, part.name, evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), asSized))
 		}
-		if f.speed != nil && len(f.Windows) > f.Split {
+		if f.speed != nil && len(f.Windows) > f.Split { // there is a hold-out
 			add(estAtSpeed, part.name, atSpeed(part.windows, o.Flavour, x, f.speed[part.from:]))
 		}
 		add(estConstant, part.name, evaluateConstant(train, part.windows))

@@ -91,7 +91,7 @@ func solveDamped(a, g []float64, damp float64) []float64 {
 	l := slices.Clone(a)
 	step := make([]float64, n)
 	for i := range n {
-		l[i*n+i] += damp*a[i*n+i] + 1e-300
+		l[i*n+i] += damp*a[i*n+i] + 1e-300 // not 0 for a direction without any effect
 		step[i] = -g[i]
 	}
 	if stat.Cholesky(l, n) < n {

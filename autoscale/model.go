@@ -314,6 +314,8 @@ func (m *model) phases(p *point, h *moments) {
 	default:
 		p.PrefillMs = m.prefillMs(p.InService)
 	}
+	// Of wva-3p and inferno-3p: the m output tokens take the rest of the service, and the first of them
+	// counts into TTFT.
 	p.ITLMs = (p.ServiceMs - p.PrefillMs) / m.s.Output
 	p.TTFTMs = p.WaitMs + p.PrefillMs + p.ITLMs
 	p.TunerTTFTMs = p.TTFTMs

@@ -32,9 +32,10 @@ const (
 	opensAfter   = 2        // rejections in a row after which the gate opens
 )
 
-// Robust tracks the log parameters over the windows and returns its steps. R comes from the
-// windows' standard errors. Q grows with the time between windows, and only along directions that
-// the window determines; other directions keep their values. The update is iterated, in Joseph's
+// Robust tracks the log parameters over the windows and returns its steps. R, the variance of the
+// observations, comes from the windows' standard errors. Q, that of the parameters' drift, grows with
+// the time between windows, and only along directions that the window determines; other directions
+// keep their values. The update is iterated, in Joseph's
 // form. A rejected window keeps its time update. The second rejection in a row opens the gate,
 // which means that something has changed: the determined directions may then have moved by
 // gateJump.

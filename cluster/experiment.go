@@ -444,7 +444,7 @@ const (
 func specOf(policy, scorers, scheduler string) Spec {
 	s := defaultSpec()
 	s.Admission = defaultAdmission(policy)
-	s.Admission.Beta0 = plantBeta[0]
+	s.Admission.Beta0 = plantBeta[0] // predictive-seed knows the published engines
 	s.Admission.Beta1 = plantBeta[1]
 	if policy == "slo-gated" {
 		s.Admission.Signal = maxQueueDepth

@@ -31,8 +31,8 @@ const fewestSeeds = 8
 // preconditions that the runs do not meet.
 type statement struct {
 	id, text string
-	blocked  []string // preconditions that are not met
-	evidence []contrastDoc
+	blocked  []string      // preconditions that are not met
+	evidence []contrastDoc // each is above 0 if the statement holds
 }
 
 // addVerdicts sets d.Verdicts to the verdicts on all four statements for the lab's own gate

@@ -119,7 +119,7 @@ func Isolation(ctx context.Context, o IsolationOptions) (*Document, error) {
 	if err != nil {
 		return nil, err
 	}
-	return doc, errors.Join(writePage(page, doc), page.Commit(), os.Remove(path))
+	return doc, errors.Join(writePage(page, doc), page.Commit(), os.Remove(path)) // the log is needed no longer
 }
 
 // loadInputs reads the files that the options name and returns the plant (simulated engines), the

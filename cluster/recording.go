@@ -88,7 +88,9 @@ func mooncakeRecording(reqs []sim.Request) (*recording, error) {
 	}
 	stat.SortStable(h.reqs, func(a, b sim.Request) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 	last := h.reqs[len(reqs)-1].ArrivalUs
-	gapUs := float64(last) / float64(len(reqs)) // of the last batch: as long as the one before it
+	// Time from a batch to the next one. The last batch has the gap of the one before it, and a single batch
+	// the mean gap.
+	gapUs := float64(last) / float64(len(reqs))
 	for from := 0; from < len(reqs); {
 		to := from + 1
 		for to < len(reqs) && h.reqs[to].ArrivalUs == h.reqs[from].ArrivalUs {
@@ -150,16 +152,17 @@ func (h *recording) draw(s *stream, seed int64, rate, seconds float64) []sim.Req
 		}
 		request := s.arrival(seed, i, atUs)
 		from := &h.reqs[index]
-		if h.asTheyAre {
-			id, us := request.ID, request.ArrivalUs
+		if h.asTheyAre { // with the recorded class and targets in place of those that arrival drew
+			drawn := request
 			request = *from
-			request.ID, request.ArrivalUs = id, us
+			request.ID = drawn.ID
+			request.ArrivalUs = drawn.ArrivalUs
 		}
 		request.PromptTokens = from.PromptTokens
 		request.OutputTokens = from.OutputTokens
 		request.Hashes = from.Hashes
 		request.HashTokens = from.HashTokens
-		if pass > 0 {
+		if pass > 0 { // content of its own, which no earlier pass has left in a cache
 			request.Hashes = slices.Clone(request.Hashes)
 			for k := range request.Hashes {
 				request.Hashes[k] += uint64(pass) << 40

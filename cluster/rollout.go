@@ -131,11 +131,13 @@ func (o *Rollout) inStep(e *forecast.Engine, v *View, i int, overhead int64, s *
 // in s, and o.taken. next is the time when the earliest later request was sent; -1 without one.
 func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, untilUs int64,
 	s *forecast.State) (next int64) {
-	room, seats := e.Room(s.Decodes)
+	room, seats := e.Room(s.Decodes) // prompt tokens and requests that fit into the step beside the decodes
 	o.taken = append(o.taken[:0], make([]part, len(v.Ledger.Classes))...)
 	s.StepTokens = 0
 	s.StepRequests = 0
 	next = -1
+	// add puts the next part of a prompt into the step: todo of its tokens are not cached, of which done
+	// are computed already.
 	add := func(class int, todo, done int64) {
 		n := min(todo-done, room)
 		s.StepTokens += n
@@ -156,7 +158,7 @@ func (o *Rollout) takeStep(e *forecast.Engine, v *View, i int, head partly, unti
 			switch {
 			case room < 1 || seats < 1:
 				return false
-			case request == head.request && head.done > 0:
+			case request == head.request && head.done > 0: // is in already
 				return true
 			case sentUs > untilUs:
 				if next < 0 || sentUs < next {
@@ -229,12 +231,12 @@ func (o *Rollout) FirstToken(r *Request, v *View, i int, atUs int64) {
 		o.steps = make([]seenStep, len(o.Engines))
 	}
 	s := &o.steps[i]
-	if atUs > s.endUs {
+	if atUs > s.endUs { // the first of a new step; before it replaces the last one, that decides about the head
 		o.headOf(o.Engines[i], v, i, 0)
 		a := &v.Ledger.Of[i]
 		*s = seenStep{startUs: a.StepEndUs, endUs: atUs, decodes: a.Decodes, head: s.head}
 	}
-	_, todo, _ := v.Ledger.Pending(r.Index)
+	_, todo, _ := v.Ledger.Pending(r.Index) // prompt tokens that the step computed of r
 	if s.head.request == r.Index {
 		todo -= s.head.done
 		s.head = partly{}
@@ -254,17 +256,17 @@ func (o *Rollout) headOf(e *forecast.Engine, v *View, i int, overhead int64) par
 		return s.head
 	}
 	s.applied = true
-	room, _ := e.Room(s.decodes)
-	left := room - s.computed
+	room, _ := e.Room(s.decodes) // prompt tokens that fit into the step beside its decodes
+	left := room - s.computed    // of these, spent on a prompt that did not end in it
 	head := s.head
-	todo := int64(0)
+	todo := int64(0) // prompt tokens of that request in all
 	if _, n, ok := head.remaining(v); ok {
 		todo = n
 	} else {
 		head, todo = o.firstWaiting(v, i, s.startUs-overhead)
 	}
 	if todo > 0 && left > 0 {
-		head.done = min(head.done+left, todo-1)
+		head.done = min(head.done+left, todo-1) // less than all: its first token has not been seen
 		s.head = head
 	}
 	return s.head
