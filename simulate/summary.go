@@ -27,37 +27,37 @@ type Summary struct {
 	DurationS            float64        `json:"duration_s"`                // from the first arrival to the last departure
 	ResponsesPerSec      float64        `json:"responses_per_sec"`         // over EndS, as the next
 	TokensPerSec         float64        `json:"tokens_per_sec"`
-	E2EMeanMs            *float64       `json:"e2e_mean_ms"`
+	E2EMeanMs            *float64       `json:"e2e_mean_ms"` // of finished requests
 	E2EP50Ms             *float64       `json:"e2e_p50_ms"`
 	E2EP90Ms             *float64       `json:"e2e_p90_ms"`
 	E2EP95Ms             *float64       `json:"e2e_p95_ms"`
 	E2EP99Ms             *float64       `json:"e2e_p99_ms"`
-	TTFTMeanMs           *float64       `json:"ttft_mean_ms"`
+	TTFTMeanMs           *float64       `json:"ttft_mean_ms"` // of requests with a first token
 	TTFTP50Ms            *float64       `json:"ttft_p50_ms"`
 	TTFTP90Ms            *float64       `json:"ttft_p90_ms"`
 	TTFTP95Ms            *float64       `json:"ttft_p95_ms"`
 	TTFTP99Ms            *float64       `json:"ttft_p99_ms"`
-	CompletedTTFTMeanMs  *float64       `json:"completed_ttft_mean_ms"`
+	CompletedTTFTMeanMs  *float64       `json:"completed_ttft_mean_ms"` // of finished requests
 	CompletedTTFTP50Ms   *float64       `json:"completed_ttft_p50_ms"`
 	CompletedTTFTP90Ms   *float64       `json:"completed_ttft_p90_ms"`
 	CompletedTTFTP95Ms   *float64       `json:"completed_ttft_p95_ms"`
 	CompletedTTFTP99Ms   *float64       `json:"completed_ttft_p99_ms"`
-	ITLMeanMs            *float64       `json:"itl_mean_ms"`
+	ITLMeanMs            *float64       `json:"itl_mean_ms"` // over the gaps between tokens of finished requests
 	ITLP50Ms             *float64       `json:"itl_p50_ms"`
 	ITLP90Ms             *float64       `json:"itl_p90_ms"`
 	ITLP95Ms             *float64       `json:"itl_p95_ms"`
 	ITLP99Ms             *float64       `json:"itl_p99_ms"`
-	RequestITLMeanMs     *float64       `json:"request_itl_mean_ms"`
+	RequestITLMeanMs     *float64       `json:"request_itl_mean_ms"` // over finished requests, of each its mean gap
 	RequestITLP50Ms      *float64       `json:"request_itl_p50_ms"`
 	RequestITLP90Ms      *float64       `json:"request_itl_p90_ms"`
 	RequestITLP95Ms      *float64       `json:"request_itl_p95_ms"`
 	RequestITLP99Ms      *float64       `json:"request_itl_p99_ms"`
-	SchedulingMeanMs     *float64       `json:"scheduling_delay_mean_ms"`
+	SchedulingMeanMs     *float64       `json:"scheduling_delay_mean_ms"` // from the arrival to the first schedule
 	SchedulingP50Ms      *float64       `json:"scheduling_delay_p50_ms"`
 	SchedulingP90Ms      *float64       `json:"scheduling_delay_p90_ms"`
 	SchedulingP95Ms      *float64       `json:"scheduling_delay_p95_ms"`
 	SchedulingP99Ms      *float64       `json:"scheduling_delay_p99_ms"`
-	QueueWaitMeanMs      *float64       `json:"queue_wait_mean_ms"`
+	QueueWaitMeanMs      *float64       `json:"queue_wait_mean_ms"` // from the engine's queue to the first schedule
 	QueueWaitP50Ms       *float64       `json:"queue_wait_p50_ms"`
 	QueueWaitP90Ms       *float64       `json:"queue_wait_p90_ms"`
 	QueueWaitP95Ms       *float64       `json:"queue_wait_p95_ms"`
@@ -70,13 +70,13 @@ type Summary struct {
 	PromptCacheHitRate   *float64       `json:"prompt_cache_hit_rate"`       // prompt tokens found / prompt tokens, first admissions
 	GoodputRPS           *float64       `json:"goodput_rps"`                 // over EndS
 
-	Steps        int64   `json:"steps"`
-	EmptySteps   int64   `json:"empty_steps"`
-	WastedTokens int64   `json:"wasted_tokens"`
-	BusyShare    float64 `json:"busy_share"`
-	PeakRunning  int64   `json:"peak_running"`
-	PeakWaiting  int64   `json:"peak_waiting"`
-	PeakBlocks   int64   `json:"peak_kv_blocks"`
+	Steps        int64   `json:"steps"`          // calls of the scheduler
+	EmptySteps   int64   `json:"empty_steps"`    // of these, those that scheduled no token
+	WastedTokens int64   `json:"wasted_tokens"`  // scheduled for requests that had already stopped
+	BusyShare    float64 `json:"busy_share"`     // execution time / DurationS
+	PeakRunning  int64   `json:"peak_running"`   // most requests at once
+	PeakWaiting  int64   `json:"peak_waiting"`   // most requests at once
+	PeakBlocks   int64   `json:"peak_kv_blocks"` // most in use at once
 
 	Ranks []EnginePart `json:"ranks,omitempty"` // of a data-parallel deployment
 
