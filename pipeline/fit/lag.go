@@ -5,10 +5,12 @@ package fit
 // scheduling, else 0.
 
 import (
+	"context"
 	"errors"
 	"math"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -39,19 +41,26 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 		p.Lag.Lag = 0
 		return nil
 	}
-	e, err := steps.LagEvidence(space, rows.Options{Target: coeff.Cadence, Gamma: features.DefaultGamma})
+	e, err := steps.LagEvidence(space, rows.Options{Target: coeff.Cadence, Gamma: features.DefaultGamma}, o.Workers)
 	if err != nil {
 		return err
 	}
 	// Each lag assigns the intervals between steps to other batches. At the right one prompt steps are
 	// predicted best.
 	errs := make([]float64, MaxLags) // MAPE, by lag
-	for lag := range errs {
+	workers := 1                     // of a long run one table is in memory at a time
+	if e.KeepsRows() {
+		workers = o.Workers
+	}
+	err = par.Try(context.Background(), workers, len(errs), func(lag int) error {
 		train, test, err := e.At(lag)
-		if err != nil {
-			return err
+		if err == nil {
+			errs[lag] = lagError(train, test, space, o)
 		}
-		errs[lag] = lagError(train, test, space, o)
+		return err
+	}, nil)
+	if err != nil {
+		return err
 	}
 	best, second := twoSmallest(errs)
 	measured := e.N() >= lagMinIntervals && second >= 0 && errs[best] <= lagMaxRatio*errs[second]

@@ -167,20 +167,30 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	if err := f.prepareOthers(ctx); err != nil {
 		return err
 	}
-	for _, name := range f.o.Models {
-		m, err := roofline, noRoofline
-		if name != Roofline {
-			tables, errTables := f.otherTables(ctx, name)
-			if errTables != nil {
-				return errTables
-			}
-			m, err = f.otherModel(tables, name)
+	// Together the others have no more columns than the first model.
+	models := make([]*result.Model, len(f.o.Models))
+	skipped := make([]error, len(f.o.Models))
+	err := par.Try(ctx, f.o.Workers, len(models), func(i int) error {
+		name := f.o.Models[i]
+		if name == Roofline {
+			models[i], skipped[i] = roofline, noRoofline
+			return nil
 		}
-		if err != nil {
-			f.warn(trace.Findingf(ModelSkipped, "%s: %v", name, err))
+		tables, err := f.otherTables(ctx, name)
+		if err == nil {
+			models[i], skipped[i] = f.otherModel(tables, name)
+		}
+		return err
+	}, nil)
+	if err != nil {
+		return err
+	}
+	for i, name := range f.o.Models {
+		if skipped[i] != nil {
+			f.warn(trace.Findingf(ModelSkipped, "%s: %v", name, skipped[i]))
 			continue
 		}
-		f.out.Models = append(f.out.Models, *m)
+		f.out.Models = append(f.out.Models, *models[i])
 	}
 	return nil
 }

@@ -5,11 +5,13 @@ package fit
 // the tables of its slices are joined.
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/report"
@@ -210,21 +212,27 @@ func (p *Run) makeTables(steps *rows.Steps, space *features.Space, o Options, ga
 	ofBeta.Lag = p.Lag.Lag
 	ofBeta.Preempting = true
 	ofBeta.Slim = o.Rows == nil
-	var err error
-	p.Beta, err = steps.Beta(space, ofBeta)
-	if err != nil {
-		return err
+	withoutDelays := o.BetaOnly || o.noDelays
+	var targets []string
+	if !withoutDelays {
+		targets = o.AlphaTargets
 	}
-	if o.BetaOnly || o.noDelays {
-		return nil
-	}
-	for _, target := range o.AlphaTargets {
-		ofAlpha := common
-		ofAlpha.Target = target
-		p.Alpha[target], err = steps.Alpha(space, ofAlpha)
-		if err != nil {
+	delays := make([]*rows.Table, len(targets))
+	err := par.Try(context.Background(), o.Workers, 1+len(targets), func(i int) (err error) {
+		if i == 0 {
+			p.Beta, err = steps.Beta(space, ofBeta)
 			return err
 		}
+		ofAlpha := common
+		ofAlpha.Target = targets[i-1]
+		delays[i-1], err = steps.Alpha(space, ofAlpha)
+		return err
+	}, nil)
+	if err != nil || withoutDelays {
+		return err
+	}
+	for i, target := range targets {
+		p.Alpha[target] = delays[i]
 	}
 	for _, name := range o.Models { // some are not defined for every deployment
 		if _, err := Vectorizer(name, space); err != nil {

@@ -437,7 +437,7 @@ func TestLagEvidence(t *testing.T) {
 	y.play(js)
 	d := toyDeployment(y)
 	s := mustRebuild(t, y.run, d, features.V11)
-	e, err := s.LagEvidence(testSpace(t, d, features.V11), Options{Lag: 2, Saturated: []Span{{0, math.MaxInt64}}})
+	e, err := s.LagEvidence(testSpace(t, d, features.V11), Options{Lag: 2, Saturated: []Span{{0, math.MaxInt64}}}, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

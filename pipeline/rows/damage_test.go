@@ -77,7 +77,7 @@ func TestDamagedTablesGiveFiniteRows(t *testing.T) {
 				table, err := s.Alpha(sp, Options{Target: target})
 				finite(t, seed, table, err)
 			}
-			if _, err := s.LagEvidence(sp, Options{}); err != nil {
+			if _, err := s.LagEvidence(sp, Options{}, 0); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 			s.Coverage()

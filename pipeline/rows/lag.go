@@ -1,9 +1,12 @@
 package rows
 
 import (
+	"context"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
 )
 
@@ -15,7 +18,7 @@ type LagEvidence struct {
 	cut   int64
 	marks map[int64]int // by the interval's start: 1 + the number of lags that have a row there
 	table func(lag int) (*Table, error)
-	kept  map[int]*Table // tables of a short run by lag, until At returns their rows
+	kept  [evidenceLags]*Table // tables of a short run by lag, until At returns their rows
 }
 
 // mostKeptSteps is the number of steps up to which the rows of all lags are in memory together. Of a
@@ -25,12 +28,15 @@ const mostKeptSteps = 20_000
 // N returns the number of hold-out intervals.
 func (e *LagEvidence) N() int { return e.n }
 
+// KeepsRows reports whether the rows of all lags are in memory together.
+func (e *LagEvidence) KeepsRows() bool { return !slices.Contains(e.kept[:], nil) }
+
 // At returns the rows from which one lag is judged: those to fit step times on, and those to compare
 // the fit with. Row k of test is the same interval of the run for every lag, so that errors of
-// different lags are comparable.
+// different lags are comparable. Different lags can be asked for at the same time.
 func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	t := e.kept[lag]
-	delete(e.kept, lag) // its rows are filtered below
+	e.kept[lag] = nil // its rows are filtered below
 	if t == nil {
 		if t, err = e.table(lag); err != nil {
 			return nil, nil, err
@@ -44,27 +50,35 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 }
 
 // LagEvidence returns the hold-out intervals; At makes the rows of a lag, so that of a long run one
-// table is in memory at a time.
+// table is in memory at a time. Of a short run the tables are made by several workers.
 //
 // A hold-out interval [i, i+1] has i-2..i+1 recorded, i-2..i busy and known, and more than 64
 // prefill tokens in one of i-2..i. Saturated rows are used, because the lag shows best in a loaded
 // server. o.Lag, o.Split and o.Saturated are ignored: training ends after 80 % of the recorded
 // steps of the run, not of each phase.
-func (s *Steps) LagEvidence(sp *features.Space, o Options) (*LagEvidence, error) {
+func (s *Steps) LagEvidence(sp *features.Space, o Options, workers int) (*LagEvidence, error) {
 	o.Target, o.Saturated = coeff.Cadence, nil
-	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut(), kept: map[int]*Table{}}
+	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
 	e.table = func(lag int) (*Table, error) {
 		o := o
 		o.Lag = lag
 		return s.Beta(sp, o)
 	}
-	for lag := range evidenceLags {
-		t, err := e.table(lag)
+	if len(s.Run.Steps) <= mostKeptSteps {
+		err := par.Try(context.Background(), workers, len(e.kept), func(lag int) (err error) {
+			e.kept[lag], err = e.table(lag)
+			return err
+		}, nil)
 		if err != nil {
 			return nil, err
 		}
-		if len(s.Run.Steps) <= mostKeptSteps {
-			e.kept[lag] = t
+	}
+	for lag, t := range e.kept {
+		if t == nil {
+			var err error
+			if t, err = e.table(lag); err != nil {
+				return nil, err
+			}
 		}
 		e.n = 0
 		for i := range t.Kept {

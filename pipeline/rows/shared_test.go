@@ -221,7 +221,7 @@ func TestRowsOfSharedRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			findings := Clean([]*Table{table}, Relative)
-			e, err := s.LagEvidence(sp, Options{})
+			e, err := s.LagEvidence(sp, Options{}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

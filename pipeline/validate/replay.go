@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/pipeline/validate/gate"
 	"github.com/blis-train/blis-train/result"
@@ -152,44 +153,55 @@ func (j *job) withNoise(ctx context.Context, t *judgedRun, p, of *replayedPhase,
 // and the whole phase in-sample, which is not.
 func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p, cross *replayedPhase,
 	withNoise func(p *replayedPhase, splitNs int64) (noisyTimes, error)) []result.ValidationRun {
+	type compared struct {
+		replay *replayedPhase
+		fromNs int64
+		split  result.Split
+	}
+	var list []compared
+	if !t.training {
+		list = append(list, compared{p, phase.StartNs, result.Split{Kind: result.SplitTestRun, Test: 1}})
+	} else {
+		if cross != nil {
+			const others = float64(result.CrossFolds-1) / result.CrossFolds
+			list = append(list, compared{cross, phase.StartNs, result.Split{Kind: result.SplitCrossFitted, Train: others, Test: 1}})
+		}
+		if !j.refit { // else nothing was held out
+			test := math.Round((1-j.o.Split)*1e9) / 1e9 // without the digits that the subtraction adds
+			list = append(list, compared{p, t.cutNs(phase), result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: test}})
+		}
+		list = append(list, compared{p, phase.StartNs, result.Split{Kind: result.SplitInSample, Train: j.o.Split, Test: 1}})
+	}
+	out := make([]result.ValidationRun, len(list))
+	starved := make([]starvedRequests, len(list))
+	par.Each(j.o.Workers, len(list), func(_, i int) {
+		c := list[i]
+		v := c.replay.entry(c.fromNs)
+		v.Split = c.split
+		t.describe(&v, phase)
+		if v.Split.Kind == result.SplitHoldout && cross != nil {
+			v.MakeFigure()
+		}
+		if v.Split.Kind == result.SplitInSample && len(list) > 1 {
+			v.Figures = nil // the report draws those of the others
+		}
+		starved[i] = c.replay.starvedFrom(c.fromNs)
+		if v.Judged() {
+			noisy, err := withNoise(c.replay, c.fromNs)
+			if err != nil {
+				v.Findings = append(v.Findings, trace.Findingf(NoReplay, "replays with the server's noise: %v", err))
+			}
+			noisy.fill(j.o.Workers, v.Metrics, c.replay.sample(result.VariantPlain, c.fromNs).real)
+		}
+		out[i] = v
+	})
 	if t.starved == nil {
 		t.starved = map[string]starvedRequests{}
 	}
-	entry := func(p *replayedPhase, fromNs int64, split result.Split) result.ValidationRun {
-		v := p.entry(fromNs)
-		v.Split = split
-		t.describe(&v, phase)
-		if split.Kind == result.SplitHoldout && cross != nil {
-			v.MakeFigure()
-		}
-		t.starved[gate.ReplayScope(&v)] = p.starvedFrom(fromNs)
-		if !v.Judged() {
-			return v
-		}
-		noisy, err := withNoise(p, fromNs)
-		if err != nil {
-			v.Findings = append(v.Findings, trace.Findingf(NoReplay, "replays with the server's noise: %v", err))
-		}
-		noisy.fill(j.o.Workers, v.Metrics, p.sample(result.VariantPlain, fromNs).real)
-		return v
+	for i := range out {
+		t.starved[gate.ReplayScope(&out[i])] = starved[i]
 	}
-	if !t.training {
-		return []result.ValidationRun{entry(p, phase.StartNs, result.Split{Kind: result.SplitTestRun, Test: 1})}
-	}
-	var out []result.ValidationRun
-	if cross != nil {
-		const others = float64(result.CrossFolds-1) / result.CrossFolds
-		out = append(out, entry(cross, phase.StartNs, result.Split{Kind: result.SplitCrossFitted, Train: others, Test: 1}))
-	}
-	if !j.refit { // else nothing was held out
-		test := math.Round((1-j.o.Split)*1e9) / 1e9 // without the digits that the subtraction adds
-		out = append(out, entry(p, t.cutNs(phase), result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: test}))
-	}
-	whole := entry(p, phase.StartNs, result.Split{Kind: result.SplitInSample, Train: j.o.Split, Test: 1})
-	if len(out) > 0 {
-		whole.Figures = nil
-	}
-	return append(out, whole)
+	return out
 }
 
 // cutNs returns where the hold-out of a phase begins.
