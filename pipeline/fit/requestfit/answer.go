@@ -97,13 +97,15 @@ func (l *learner) describe(out *Learned, s *state) {
 			share = 0
 		}
 		switch {
-		case share > 0.9:
-			c.Identified, c.Evidence = coeff.Within, "data"
-		case share < 0.1:
+		case share > learnedShare:
+			c.Identified = coeff.Within
+			c.Evidence = "data"
+		case share < 1-learnedShare:
 			c.Identified = coeff.PriorOnly
 			c.Evidence = "prior"
 		default:
-			c.Identified, c.Evidence = coeff.Within, fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
+			c.Identified = coeff.Within
+			c.Evidence = fmt.Sprintf("data %.2f, prior %.2f", share, 1-share)
 		}
 	}
 	out.Set.Covariance = make([][]float64, len(out.Set.Beta))
@@ -123,8 +125,8 @@ type direction struct {
 	vector []float64 // change of the free terms by one standard error of the answer along it
 }
 
-// learnedShare is the share of the prior's variance that requests must remove from a direction for
-// it to count as learned from them.
+// learnedShare is the share of the prior's variance that requests must remove from a direction, or from
+// a term, for it to count as learned from them.
 const learnedShare = 0.9
 
 // directions returns independent combinations of the free terms, best determined first: the
@@ -138,8 +140,8 @@ func (l *learner) directions(values, post []float64) []direction {
 	}
 	var lower mat.TriDense
 	chol.LTo(&lower)
-	// The prior's precision is LL', so that of L'theta is 1: its posterior covariance
-	// is L' post L, with the variances left of the prior's 1 as eigenvalues.
+	// The prior's precision is LL', L lower triangular, so that the prior's covariance of L'theta is 1. The
+	// posterior covariance of L'theta is L' post L, with the variances left of the prior's 1 as eigenvalues.
 	var half, rest mat.Dense
 	half.Mul(lower.T(), mat.NewDense(n, n, append([]float64(nil), post...)))
 	rest.Mul(&half, &lower)
@@ -153,20 +155,23 @@ func (l *learner) directions(values, post []float64) []direction {
 	if !eigen.Factorize(sym, true) {
 		return nil
 	}
+	// An eigenvector is a change of L'theta; terms has the changes of theta, by column.
 	var vectors, terms mat.Dense
 	eigen.VectorsTo(&vectors)
 	if err := terms.Solve(lower.T(), &vectors); err != nil {
 		return nil
 	}
 	// The share of the prior's variance that is left along each direction.
-	left := eigen.Values(nil)
-	_, shows := features.Experiments()
+	left := eigen.Values(nil) // ascending
+	_, shownBy := features.Experiments()
 	out := make([]direction, n)
 	for k := range n {
 		d := &out[k]
-		d.Terms, d.LearnedFrac = l.mainTerms(&terms, k), math.Min(1, math.Max(0, 1-left[k]))
-		if d.Learned = d.LearnedFrac >= learnedShare; !d.Learned {
-			d.Needs = shows[d.Terms[0]]
+		d.Terms = l.mainTerms(&terms, k)
+		d.LearnedFrac = math.Min(1, math.Max(0, 1-left[k]))
+		d.Learned = d.LearnedFrac >= learnedShare
+		if !d.Learned {
+			d.Needs = shownBy[d.Terms[0]]
 		}
 		d.vector = make([]float64, n)
 		for j := range n {

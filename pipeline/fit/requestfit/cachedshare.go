@@ -1,5 +1,10 @@
 package requestfit
 
+// This file estimates which share of the prompt tokens came from the prefix cache where nothing states it
+// (spec#cached-share). A cached token costs no prefill, so that the share is one more parameter of the fit:
+// it and the cost of a prompt token are separated by the prior of that cost, by attention over
+// long prompts, and by the engine's capacity.
+
 import (
 	"context"
 	"fmt"
@@ -14,11 +19,6 @@ import (
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
-
-// This file estimates which share of the prompt tokens came from the prefix cache where nothing states it
-// (spec#cached-share). A cached token costs no prefill, so that the share is one more parameter of the fit:
-// it and the cost of a prompt token are separated by the prior of that cost, by attention over
-// long prompts, and by the engine's capacity.
 
 // shareEstimate is the estimate in a fit of the share c of prompt tokens that came from the prefix
 // cache, where nothing states it. Its scale is s = -log(1-c), in which the prompt tokens that are
@@ -36,16 +36,17 @@ func shareOf(s float64) float64 { return 1 - math.Exp(-s) }
 // pointOf returns the point on the scale of a share.
 func pointOf(share float64) float64 { return -math.Log(1 - share) }
 
+// Constants of the estimate. s is the scale of shareEstimate.
 const (
 	shareStep     = 0.3   // s, of the derivative by differences
 	offElasticity = 0.3   // of a term: standard error of how its work changes with s, before the replays show it
 	leastShareSD  = 0.002 // s: clocks and blocks make no estimate better
 	shareNear     = 0.02  // s: estimates this near to what was assumed are that
 	mostShareFits = 6     // fits, each with the share that the one before found
-	mostShare     = 0.95
-	leastStep     = -0.9 // linear
-	mostWidenings = 30   // passes that widen the prior
-	widenedNear   = 0.01 // relative change of its precision that ends them
+	mostShare     = 0.95  // that a fit assumes
+	leastStep     = -0.9  // of the linear step that estimateShare takes the logarithm of
+	mostWidenings = 30    // passes that widen the prior
+	widenedNear   = 0.01  // relative change of its precision that ends them
 )
 
 // hasUnstated reports whether nothing states what a prompt of the loads found in the prefix cache.
@@ -266,14 +267,15 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 		return nil, nil
 	}
 	last := covariance[n*(n+1):]
-	// The work of a prompt is exp(-s): a linear step by x is one by log(1+x).
+	// The candidate meets the measured times, so that the step moves along cost*exp(-s) = constant, the cost
+	// being that of a computed token. A linear step by x changes the cost to cost*(1+x), and s by log(1+x).
 	step := math.Max(leastStep, answer[n])
 	e := &shareEstimate{
 		assumed: assumed,
 		mode:    assumed + math.Log1p(step),
 		sd:      math.Max(leastShareSD, math.Sqrt(last[n])/(1+step)),
 	}
-	e.mode -= e.sd * e.sd // every share is as likely beforehand: exp(-s) in this scale
+	e.mode -= e.sd * e.sd // every share is as likely beforehand: a density of exp(-s) in this scale
 	// Given s, the terms are expected at their covariance with s over its variance times its distance.
 	for k := range n {
 		e.along = append(e.along, last[k]/last[n])
@@ -284,10 +286,10 @@ func (l *learner) estimateShare(s *state) (*shareEstimate, error) {
 // solveWithShare returns one Gauss-Newton step of the free terms and, last, of the share from a
 // candidate, and the covariance of both. Nil if the equations are singular.
 //
-// Only the prior separates the share from the cost of a prompt token, so that a prior which is too
-// narrow makes a share of a server that the library describes badly. How badly it describes this
-// server is shown by the terms that the times determine: the prior is widened until their distance
-// from it is what their number makes likely (MacKay 1992, Bayesian Interpolation), and never narrower than stated.
+// Only the prior separates the share from the cost of a prompt token, so that with too narrow a prior an
+// error of the library would look like cached tokens. How well it describes this server is shown by the
+// terms that the times determine: the prior is widened until their distance from it is what their
+// number makes likely (MacKay 1992, Bayesian Interpolation), and never narrower than stated.
 func (l *learner) solveWithShare(s *state, rows []shareRow) (step, covariance []float64) {
 	n := len(l.m.free)
 	data := make([]float64, (n+1)*(n+1))
@@ -329,7 +331,7 @@ func (l *learner) solveWithShare(s *state, rows []shareRow) (step, covariance []
 				determined -= narrow * precision * covariance[i*(n+1)+k]
 			}
 		}
-		next := math.Min(1, determined/distance)
+		next := math.Min(1, determined/distance) // MacKay's gamma/d^2
 		if !(next > 0) || math.Abs(next-narrow) <= widenedNear*narrow {
 			break
 		}
@@ -345,7 +347,7 @@ func (l *learner) solveWithShare(s *state, rows []shareRow) (step, covariance []
 // from the arithmetic of computed tokens.
 func (l *learner) smoothShare(rows []shareRow, s *state, share float64) bool {
 	n := len(l.m.free)
-	along := make([]float64, n)
+	along := make([]float64, n) // the change of each term's work by s, as a change of its coefficient
 	information := make([]float64, n*n)
 	gradient := make([]float64, n)
 	for k, name := range l.m.names {

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file chooses the loads whose measurement would add most to what a prior knows of the
+// coefficients.
+
 import (
 	"context"
 	"math"
@@ -22,7 +25,7 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 	if l.m, err = newModel(prior, loads[0].Deployment); err != nil {
 		return nil, err
 	}
-	grams := make([]*ridge.Gram, len(loads))
+	grams := make([]*ridge.Gram, len(loads)) // the information that each load would add
 	taken := make([]bool, len(loads))
 	err = par.Try(ctx, o.Workers, len(loads), func(i int) error {
 		cfg, err := loads[i].config(l.m, l.m.mean)
@@ -62,10 +65,11 @@ func Choose(ctx context.Context, loads []*Load, prior *Prior, n int, o Options) 
 				best, most = i, det
 			}
 		}
-		if best < 0 {
+		if best < 0 { // none is left
 			break
 		}
-		taken[best], chosen = true, append(chosen, best)
+		taken[best] = true
+		chosen = append(chosen, best)
 		addTo(known, grams[best].G)
 	}
 	return chosen, nil

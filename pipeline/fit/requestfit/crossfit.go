@@ -123,10 +123,10 @@ func (l *learner) settled(best *state) (*state, error) {
 		if err != nil {
 			return nil, err
 		}
+		// The standard error of the objective, a mean over the jittered copies.
 		noise := best.twins / math.Sqrt(float64(max(1, l.Twins)))
-		// The standard error of the objective over the jittered copies.
 		gain := best.objective - next.objective
-		if gain < -noise {
+		if gain < -noise { // the step was too long: shorten it
 			damping = math.Max(leastDamping, 10*damping)
 			continue
 		}

@@ -72,7 +72,7 @@ const overheadBase = 4
 // documentBatches is the number of drawn batches that BLIS's eleven terms are fitted to.
 const documentBatches = 1200
 
-// trainedPhysics returns BLIS's terms fitted to the set's predictions.
+// trainedPhysics returns BLIS's terms (features.TrainedPhysicsBeta) fitted to the set's predictions.
 func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) {
 	tp, err := features.NewTrainedPhysics(d)
 	if err != nil {
@@ -83,8 +83,8 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 		return nil, err
 	}
 	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta())}
-	x := make([]float64, len(on.Beta))
-	z := make([]float64, rows.P)
+	x := make([]float64, len(on.Beta)) // features of the set's version
+	z := make([]float64, rows.P)       // features of BLIS
 	q := fit.NewDraws(5, 1)
 	var buf []trace.Chunk
 	for i := range documentBatches {
@@ -119,6 +119,7 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	}
 	m := modelOf("trained-physics", on.BetaTarget, cs)
 	pred := ridge.Predict(rows, best.Beta)
+	// Errors of the conversion: how far BLIS's terms are from the set, as a factor in either direction.
 	errors := make([]float64, len(pred))
 	for i, y := range rows.Y {
 		errors[i] = max(pred[i]/y, y/pred[i]) - 1

@@ -72,6 +72,7 @@ func (r Requests) Fit(ctx context.Context, o fit.Options, _ trace.Progress) (*re
 	learning.Steps = r.MaxSteps
 	learning.Holdout = c.held
 	start := time.Now()
+	// The held-out and whole loads have the same prompts, and have to assume the same share of cached ones.
 	learned, err := fitShare(ctx, c.loads, slices.Concat(c.held, c.whole), prior, learning)
 	if err != nil {
 		return nil, err
@@ -150,12 +151,12 @@ type collection struct {
 	deployment *deploy.Deployment // of the one configuration that is fitted
 	config     string             // its key
 	runs       []result.FitRun
-	loads      []*Load
+	loads      []*Load // that are fitted: without --holdout, the first part of each load of whole
 	whole      []*Load // the loads of requests to which the coefficients are fitted, with all of their requests
 	// held are the loads that validate the fit: those of held-out runs, or else the fitted
 	// loads with only their last arrivals compared.
 	held         []*Load
-	runOfLevel   map[*Load]string
+	runOfLevel   map[*Load]string // the run's id of each load that is a load level
 	warnings     []trace.Finding
 	latestWallNs int64
 }

@@ -103,7 +103,7 @@ func GainOf(held []*Load, learned, prior *coeff.Set) (Gain, error) {
 	// The bootstrap draws blocks of consecutive requests, because neighbours share steps and queues. A
 	// block of sqrt(n) requests grows with the recording, as does the number of blocks.
 	n := len(offLearned)
-	rng := rand.New(rand.NewPCG(1, 0xb10c))
+	rng := rand.New(rand.NewPCG(1, 0xb10c)) // fixed seeds: the same loads give the same interval
 	draws := make([]float64, gainDraws)
 	block := int(math.Ceil(math.Sqrt(float64(n))))
 	for d := range draws {

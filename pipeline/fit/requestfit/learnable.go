@@ -1,7 +1,7 @@
 package requestfit
 
-// This file tells what a run without step traces can teach before it is fitted: the tier of what was
-// recorded, the directions in coefficient space that its requests determine, and the noise floor.
+// This file finds, before any fit, what can be learned from a run without step traces: the tier of what
+// was recorded, the directions in coefficient space that its requests determine, and the noise floor.
 // `blis-train inspect` prints it.
 
 import (
@@ -23,11 +23,11 @@ import (
 
 // Tiers of what was recorded of a server (spec#request-tiers), best first.
 const (
-	TierSteps    = "steps"
-	TierChunks   = "chunks"
-	TierSpans    = "spans"
-	TierRequests = "requests"
-	TierPoints   = "points"
+	TierSteps    = "steps"    // step spans, or the engine's log of passes
+	TierChunks   = "chunks"   // steps recovered from the chunks that all clients received
+	TierSpans    = "spans"    // of requests
+	TierRequests = "requests" // clients' records
+	TierPoints   = "points"   // means of load levels
 )
 
 // tierOf returns the best tier that a run has; "" for nothing.
@@ -55,7 +55,7 @@ func Inspect(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) {
 	case "", TierSteps, TierChunks:
 		return
 	case TierSpans, TierRequests:
-		if validate.SourceOf(run) == result.SourceJourneys {
+		if validate.SourceOf(run) == result.SourceJourneys { // spans with the events inside the engine
 			return
 		}
 	}
@@ -77,11 +77,14 @@ func Inspect(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) {
 
 // What measurements must have to determine a direction (spec#request-tiers).
 const (
-	quietRunning  = 4.0 // most requests decoding at once in a quiet engine
-	showRequests  = 20  // requests that determine a direction
-	quietArrivals = 164 // arrivals into a quiet engine that separate a delay from the rest of a step
-	variesBy      = 3.0 // ratio of the 95 % to the 5 % quantile
-	promptsVaryBy = 4.0
+	quietRunning = 4.0 // most requests decoding at once in a quiet engine
+	showRequests = 20  // requests that determine a direction
+	// quietArrivals are the arrivals into a quiet engine that separate a delay from the rest of a running
+	// step, by the distribution of their waits: from 164 values on, a Kolmogorov-Smirnov test tells
+	// distributions at a distance of 0.15 apart, 1.3581*sqrt(2/164).
+	quietArrivals = 164
+	variesBy      = 3.0  // ratio of the 95 % to the 5 % quantile
+	promptsVaryBy = 4.0  // that ratio of prompt lengths
 	longPrompt    = 4096 // tokens from which attention bends TTFT
 	busyShare     = 0.7  // of max_num_seqs or of the KV cache
 )
@@ -100,9 +103,10 @@ type experience struct {
 func learnable(run *trace.Run, dep *deploy.Deployment) []result.LearnableDirection {
 	tier := tierOf(run)
 	met := experiencesOfLevels(run.Points)
-	least, leastArrivals := 1, 1 // levels
+	least, leastArrivals := 1, 1 // of load levels: each is a mean of many requests
 	if tier == TierSpans || tier == TierRequests {
-		least, leastArrivals = showRequests, quietArrivals
+		least = showRequests
+		leastArrivals = quietArrivals
 		met = nil
 		loads, _ := LoadsOf(run, dep, true, nil)
 		for _, l := range loads {
@@ -246,7 +250,8 @@ func experiencesOf(l *Load) []experience {
 	return out
 }
 
-// decodeCounts is the number of requests that decode, over time.
+// decodeCounts is the number of requests that decode, over time. Means over an interval are differences
+// of area.
 type decodeCounts struct {
 	edges []decodeEdge // in order of time
 	area  []float64    // integral of the number up to each edge, us

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file has the state of a fit of loads and its objective: how far replays with candidate
+// coefficients are from the measured times (learner.assess).
+
 import (
 	"context"
 	"math"
@@ -13,9 +16,9 @@ import (
 
 // Options of a fit of loads.
 type Options struct {
-	Passes   int // Gauss-Newton passes through the simulator, at most
-	Twins    int // jittered copies of every load; the objective is the mean over them
-	JitterUs int64
+	Passes   int   // Gauss-Newton passes through the simulator, at most
+	Twins    int   // jittered copies of every load; the objective is the mean over them
+	JitterUs int64 // largest shift of a send time in a twin
 	BlockUs  int64 // length of time blocks; errors of requests of one block count as correlated
 	Seed     int64
 	Workers  int
@@ -73,8 +76,9 @@ type state struct {
 }
 
 // assess replays all twins of all loads (copies with jittered send times) with a candidate and
-// returns its state. derivatives asks for the normal equations too. Without them a replay ends as
-// soon as the objective is certain to exceed bound; 0 is no bound.
+// returns its state. Twins even out that a schedule changes abruptly with the times of arrival.
+// derivatives asks for the normal equations too. Without them a replay ends as soon as the objective is
+// certain to exceed bound; 0 is no bound.
 func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float64, bound float64, derivatives bool) (*state, error) {
 	parts := l.parts(loads, twins, bound)
 	err := par.Try(l.ctx, l.Workers, len(parts), func(k int) error {
@@ -112,6 +116,8 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 	for i, load := range loads {
 		mean := 0.0
 		variance := 0.0
+		// A load level has one score. A replay that ended at the bound may have fewer scores than twins:
+		// its mean is then a lower bound.
 		twinCount := 1.0
 		if load.Point == nil {
 			twinCount = float64(len(twins[i]))

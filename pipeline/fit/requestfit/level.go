@@ -1,5 +1,8 @@
 package requestfit
 
+// This file makes the requests of a load level from the means that a benchmark printed: how many, how
+// long, and when they are sent.
+
 import (
 	"errors"
 	"fmt"
@@ -39,6 +42,7 @@ func LevelOf(point *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	if err != nil {
 		return nil, err
 	}
+	// The least lengths are those of a request that has both measured times.
 	level := &Level{
 		Version:      d.Engine.VLLMVersion,
 		InputTokens:  max(1, trace.Int(point.PromptTokens)),
@@ -52,7 +56,7 @@ func LevelOf(point *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 		outputSD:     point.OutputSD.V,
 		count:        int(point.Requests.V),
 	}
-	switch {
+	switch { // what the file states of the level comes before what run.yaml states of all
 	case !d.Engine.PrefixCaching:
 		level.CachedTokens = trace.Some(0.0)
 	case !level.CachedTokens.OK && d.Client.SharedPrefixTokens.OK:
@@ -87,7 +91,7 @@ func LevelOf(point *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 			"together with the throughput, want one of them", point.Name)
 	}
 	// The load of a benchmark is spread over the data-parallel ranks, each with the
-	// engine's limits.
+	// engine's limits. Numbers are rounded up.
 	ranks := max(1, int(d.DP))
 	level.Concurrency = (level.Concurrency + ranks - 1) / ranks
 	level.rateRPS /= float64(ranks)
@@ -139,7 +143,7 @@ const busyClients = 0.9
 // CheckUnit returns an error for times that cannot be milliseconds, because a token
 // takes at least the time of reading the weights once.
 func (p *Level) CheckUnit(path string, line int64) error {
-	leastUs, mostUs, ok := p.Deployment.TokenTimesUs()
+	leastUs, mostUs, ok := p.Deployment.TokenTimesUs() // bounds of a TPOT; not ok: unknown hardware
 	us := 1e3 * p.TPOTMs
 	if !ok || us >= leastUs && us <= mostUs {
 		return nil

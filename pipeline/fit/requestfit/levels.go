@@ -21,9 +21,9 @@ import (
 func (c *collection) addLevels(points []trace.LoadPoint, dep *deploy.Deployment, out *result.FitRun) error {
 	c.deployment, c.config = dep, out.Config
 	out.Used = !slices.Contains(c.evidence.Holdout, out.ID)
-	to := &c.loads
+	list := &c.loads
 	if !out.Used {
-		to = &c.held
+		list = &c.held
 		out.Reason = "held out (--holdout)"
 	}
 	if shared := c.evidence.SharedPrefix; shared != nil {
@@ -39,7 +39,7 @@ func (c *collection) addLevels(points []trace.LoadPoint, dep *deploy.Deployment,
 		c.warnings = append(c.warnings, overrun(&points[i])...)
 		c.warnings = append(c.warnings, contradicted(&points[i], dep)...)
 		c.runOfLevel[l] = out.ID
-		*to = append(*to, l)
+		*list = append(*list, l)
 	}
 	return nil
 }
@@ -71,7 +71,9 @@ const keptUpShare = 0.8
 
 // overrun returns a warning about a level whose arrivals the server did not keep up with.
 func overrun(l *trace.LoadPoint) []trace.Finding {
-	if !l.OfferedRPS.OK || !l.RateRPS.OK || l.Clients.OK || l.RateRPS.V >= keptUpShare*l.OfferedRPS.V {
+	// With clients of a closed loop the server decides the rate.
+	isOpen := l.OfferedRPS.OK && l.RateRPS.OK && !l.Clients.OK
+	if !isOpen || l.RateRPS.V >= keptUpShare*l.OfferedRPS.V {
 		return nil
 	}
 	return []trace.Finding{{

@@ -1,5 +1,8 @@
 package requestfit
 
+// This file has a load, the input of a fit: the requests of one engine in one period with their
+// measured times, its parts in time, and its replay.
+
 import (
 	"math"
 	"slices"
@@ -27,7 +30,7 @@ type Load struct {
 	Stamps     []sim.Measured // measured times of all requests, also of those that are not compared; nil: Seen
 	Point      *Point         // of a load level: the measured means; nil: Seen applies
 	Unstated   []bool         // requests of which nothing states what they found in the prefix cache; nil: none
-	assumed    float64        // of them, on the scale of shareEstimate
+	assumed    float64        // cached share that the replays assume of those, on the scale of shareEstimate
 	later      int            // how many of the last requests are not compared and only share steps with the others
 }
 
@@ -47,7 +50,7 @@ func (l *Load) Before(share float64) *Load {
 	out := *l
 	out.Requests = l.Requests[:all]
 	out.Seen = unseen(l.Seen[:all], n, all)
-	out.SentUs = l.SentUs[:min(all, len(l.SentUs))]
+	out.SentUs = l.SentUs[:min(all, len(l.SentUs))] // SentUs and Stamps may be nil
 	out.Stamps = unseen(l.Stamps[:min(all, len(l.Stamps))], n, all)
 	out.later = all - n
 	return &out

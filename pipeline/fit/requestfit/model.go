@@ -1,5 +1,8 @@
 package requestfit
 
+// This file has what a fit may change: the free coefficients with their prior distribution, and the way
+// from their values to a coefficient set and to the simulator.
+
 import (
 	"math"
 	"slices"
@@ -24,15 +27,18 @@ type model struct {
 	free  []int      // columns of the simulator's derivatives
 	beta  int        // number of free columns of the step time
 
-	mean, sd  []float64                            // of the free columns
-	precision []float64                            // len(free)^2
-	columns   struct{ step, overhead, egress int } // of the simulator's derivatives
+	mean, sd  []float64 // of the free columns, under the prior
+	precision []float64 // the inverse of the prior's covariance, len(free)^2
+	// columns are the numbers of the simulator's derivatives (sim.Columns), in this order. One more follows,
+	// by sim.Config.TokenUs, which is never free.
+	columns struct{ step, overhead, egress int }
 }
 
 // newModel returns a model in which the terms are free whose prior has a variance. A set's separate
 // coefficients of single deployments stay fixed, and factors of a set are multiplied in for
 // deployment d.
 func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
+	// A library set is that of the deployment already and has no factors.
 	set := *p.Set
 	if len(set.DeploymentFactors)+len(set.PromptFactors)+len(set.HardwareFactors) > 0 || set.Library == nil {
 		set = *features.On(p.Set, d)
@@ -42,7 +48,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	m.columns.step = len(set.Beta)
 	m.columns.overhead = n
 	m.columns.egress = n
-	// The set gets a model of each delay, with coefficients 0 where it has none.
+	// The set gets a model of each delay in delayTargets, with coefficients 0 where it has none.
 	full := emptySet(set.SpecVersion)
 	for i := range full.Alpha {
 		if a := set.AlphaModel(full.Alpha[i].Target); a != nil {
@@ -90,17 +96,19 @@ func (m *model) delays(space *features.Space) {
 	for place, target := range delayTargets {
 		delay := m.set.AlphaModel(target)
 		first := m.columns.step + place*m.columns.overhead
+		isOverhead := target == coeff.Overhead
 		for j, feature := range features.AlphaFeatures(m.set.SpecVersion) {
+			name := target + "/" + feature.Name
 			mean := delay.Coefficients[j].Value
 			switch {
-			case feature.Name == "base_bias" && place == 0 && mean == 0:
-				m.addFree(first+j, target+"/"+feature.Name, overheadUs, overheadSD)
-			case feature.Name == "base_bias" && place == 0:
-				m.addFree(first+j, target+"/"+feature.Name, mean, mean)
+			case feature.Name == "base_bias" && isOverhead && mean == 0:
+				m.addFree(first+j, name, overheadUs, overheadSD)
+			case feature.Name == "base_bias" && isOverhead: // stated by the set: known to about its own size
+				m.addFree(first+j, name, mean, mean)
 			case feature.Name == "base_bias":
-				m.addFree(first+j, target+"/"+feature.Name, max(mean, egressUs), egressSD)
-			case feature.Name == "admission_compute" && place == 0 && prompt[j] > 0:
-				m.addFree(first+j, target+"/"+feature.Name, mean, promptTokenSD*1000/prompt[j])
+				m.addFree(first+j, name, max(mean, egressUs), egressSD)
+			case feature.Name == "admission_compute" && isOverhead && prompt[j] > 0:
+				m.addFree(first+j, name, mean, promptTokenSD*1000/prompt[j])
 			}
 		}
 	}
@@ -109,6 +117,8 @@ func (m *model) delays(space *features.Space) {
 // invert makes the precision matrix of the free columns. Step terms are correlated, by cov; delays
 // are independent.
 func (m *model) invert(cov [][]float64) error {
+	// The covariance is inverted in units of the standard errors, because the units of terms differ by
+	// orders of magnitude.
 	n := len(m.free)
 	scaled := make([]float64, n*n)
 	for k := range n {

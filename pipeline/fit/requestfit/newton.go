@@ -96,12 +96,13 @@ func (l *learner) better(from *state, equations evidence, damping *float64) (*st
 }
 
 // evidence is the normal equations of a candidate. Errors of requests close in time are correlated,
-// so that `design` rows count as one independent row (design effect).
+// so that `design` rows count as one independent row (design effect): sum divided by variance and design
+// is the information of the rows.
 type evidence struct {
 	sum      *ridge.Gram          // of all time blocks
 	variance float64              // of the error of one row
 	design   float64              // rows that count as one
-	errors   [numRowKinds]float64 // of the regression's rows
+	errors   [numRowKinds]float64 // typical errors of the regression's rows, by kind; 0 of replays
 }
 
 // Lower bounds of evidence: clocks are no better than 0.3 %, and the three rows of a request
@@ -119,7 +120,7 @@ func (l *learner) weigh(from *state) evidence {
 	for _, block := range from.blocks {
 		out.sum.Add(block)
 	}
-	rows := float64(out.sum.N) / float64(max(1, l.Twins))
+	rows := float64(out.sum.N) / float64(max(1, l.Twins)) // a block is the mean of the twins, but counts the rows of all
 	out.variance = math.Max(leastVariance, out.sum.SSE(from.values)/math.Max(1, rows))
 	out.design = l.m.design(from.blocks, from.values, out.variance)
 	if l.loads[0].Point != nil { // the error of a point is known beforehand

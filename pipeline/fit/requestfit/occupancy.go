@@ -22,12 +22,12 @@ type occupancy struct {
 	load       *Load
 	m          *model
 	space      *features.Space
-	in         features.StepInput
-	steps      []prefill       // steps that ran prompts, in order of time
-	stepEndsUs []float64       // when each of them ended
-	stretches  []stretch       // in order of time
-	stamped    []int           // requests with both stamps, in order of their first token
-	computed   map[uint64]bool // prompt contents (groups and block hashes) seen so far
+	in         features.StepInput // scratch of stepFeatures
+	steps      []prefill          // steps that ran prompts, in order of time
+	stepEndsUs []float64          // when each of them ended
+	stretches  []stretch          // in order of time
+	stamped    []int              // requests with both stamps, in order of their first token
+	computed   map[uint64]bool    // prompt contents (groups and block hashes) seen so far
 }
 
 // prefill is one step with prompts in it, as far as the clients' stamps show it.
@@ -52,7 +52,7 @@ func (s stretch) compareEnd(us float64) int { return cmp.Compare(s.toUs, us) }
 func (s stretch) compareStart(us float64) int { return cmp.Compare(s.fromUs, us) }
 
 // sameStep is the largest distance between first tokens of one step, as a share of
-// the median gap between tokens of a request.
+// the median gap between tokens of a request. Those of the next step come about a whole gap later.
 const sameStep = 0.4
 
 // newOccupancy reconstructs a load. It returns nil if no request of the load has both stamps and
@@ -230,9 +230,9 @@ const leastPart = 10
 // other prompt, and one for the rest of E2E after TTFT and span.
 func (o *occupancy) addRows(values []float64, r *regression) {
 	cumulative := o.cumulativeSums(o.stepCoefficients(values))
-	fixed := o.stepCoefficients(make([]float64, len(o.m.free)))
-	x := make([]float64, o.m.columns.step)
-	block := func(i int) int { return int(float64(o.load.sent(i)) / float64(r.blockUs)) }
+	fixed := o.stepCoefficients(make([]float64, len(o.m.free)))                           // with 0 in place of the free ones
+	x := make([]float64, o.m.columns.step)                                                // step features of the row in work, which relative reads
+	block := func(i int) int { return int(float64(o.load.sent(i)) / float64(r.blockUs)) } // of time
 	relative := func(kind, i int, row []float64, us float64) {
 		// The fixed terms' part of the time is known; the row is an equation for the rest.
 		known := ridge.Dot(x, fixed)
@@ -250,7 +250,7 @@ func (o *occupancy) addRows(values []float64, r *regression) {
 			o.setOverhead(i, row)
 			relative(rowTTFT, i, row, seen.TTFTUs)
 		}
-		if rest := seen.E2EUs - seen.TTFTUs - seen.SpanUs; isNumber(rest) {
+		if rest := seen.E2EUs - seen.TTFTUs - seen.SpanUs; isNumber(rest) { // delay of the last token
 			row := make([]float64, len(o.m.free))
 			o.m.setNamed(row, "egress/base_bias", 1)
 			r.addRow(rowEgress, block(i), row, rest, 1)
@@ -274,8 +274,8 @@ func (o *occupancy) freeColumns(x []float64) []float64 {
 	return free
 }
 
-// setNamed sets the entry of the column of that name in a row of the free columns. Does nothing if
-// the column is fixed.
+// setNamed sets the entry of the column of that name in a row of the free columns. It does nothing if
+// the column is not free.
 func (m *model) setNamed(row []float64, name string, v float64) {
 	if k := slices.Index(m.names, name); k >= 0 {
 		row[k] = v

@@ -1,5 +1,7 @@
 package requestfit
 
+// This file proposes which load levels to measure next (blis-train inspect --points N).
+
 import (
 	"context"
 

@@ -1,5 +1,7 @@
 package requestfit
 
+// This file compares the means of a simulated load level with those that a benchmark reported.
+
 import (
 	"math"
 
@@ -33,24 +35,31 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 	if derivatives {
 		score.Blocks = []*ridge.Gram{ridge.New(len(means.TPOTBy))}
 	}
-	for _, mean := range []struct {
-		got, want, sd float64
-		by            []float64
-	}{{means.TPOTMs, p.TPOTMs, pointTPOTSD, means.TPOTBy}, {means.TTFTMs, p.TTFTMs, pointTTFTSD, means.TTFTBy}} {
-		if !(mean.want > 0) {
+	compared := []struct {
+		got, want float64   // simulated and measured, ms
+		sd        float64   // of the measured one, relative
+		by        []float64 // derivatives of got by the simulator's columns
+	}{
+		{got: means.TPOTMs, want: p.TPOTMs, sd: pointTPOTSD, by: means.TPOTBy},
+		{got: means.TTFTMs, want: p.TTFTMs, sd: pointTTFTSD, by: means.TTFTBy},
+	}
+	for _, mean := range compared {
+		if !(mean.want > 0) { // not reported
 			continue
 		}
 		off := math.Log(mean.got / mean.want)
 		// Weights are relative to TPOT, whose error is the unit of the objective.
 		weight := pointTPOTSD / mean.sd
-		if !isNumber(off) {
+		if !isNumber(off) { // the simulated server did not finish the load
 			off = math.Copysign(mostOff, off)
 		}
 		// Huber's loss: linear beyond robustAt standard errors.
 		pull := math.Min(1, robustAt*mean.sd/math.Abs(off))
 		score.Objective += weight * weight * off * off * pull * (1 - pull/2)
 		if derivatives {
-			score.Blocks[0].AddRow(pull*weight*weight/(mean.want*mean.want), mean.by, mean.want-mean.got+ridge.Dot(mean.by, theta))
+			// got is linear in the coefficients about theta, so that by.coefficients should be this:
+			target := mean.want - mean.got + ridge.Dot(mean.by, theta)
+			score.Blocks[0].AddRow(pull*weight*weight/(mean.want*mean.want), mean.by, target)
 		}
 	}
 	score.Paired = score.Objective
@@ -58,7 +67,7 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 }
 
 // mostOff is the log ratio that counts as the error of a load level which the simulated server does
-// not finish with a candidate.
+// not finish with a candidate: a factor of 100.
 const mostOff = 4.6
 
 // PredictPoint predicts the means that a benchmark of the load level would report, with a

@@ -1,9 +1,12 @@
 package requestfit
 
+// This file has the prior distributions of coefficients that a fit of requests starts from.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/pipeline/fit"
 )
 
 // Prior is the prior distribution of the coefficients.
@@ -37,12 +40,12 @@ func rooflineOf(f features.Feature) (mean, sd float64) {
 	switch {
 	case f.Name == "bias":
 		return 1000, 3000
-	case f.Name == "batch_utilization" || !f.IsTime():
+	case f.Name == "batch_utilization" || !f.IsTime(): // no work of the device: stays 0
 		return 0, 0
-	case f.Name == "weight_load_hidden" || f.Name == "activation_traffic":
+	case f.Name == "weight_load_hidden" || f.Name == "activation_traffic": // may be hidden by other work
 		return 0, 5e5
 	}
-	return 1e6, 1.5e6
+	return fit.RooflinePrior, 1.5 * fit.RooflinePrior
 }
 
 // emptySet returns a coefficient set of a version whose values are all 0.

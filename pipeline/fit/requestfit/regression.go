@@ -29,13 +29,13 @@ var leastError = [numRowKinds]float64{
 	rowEgress: 20,    // us
 }
 
-// row is one equation in the free columns.
+// row is one equation in the free columns: x.values = y.
 type row struct {
-	kind  int
-	block int // time block in which the request was sent, over all loads
-	x     []float64
-	y     float64 // us
-	scale float64 // us; divides the error
+	kind  int       // rowSpan, rowTTFT or rowEgress
+	block int       // time block in which the request was sent, over all loads
+	x     []float64 // by free column: what the steps of the time, or its delay, have of it
+	y     float64   // us, measured
+	scale float64   // us; divides the error: the time itself for relative errors, 1 for egress
 }
 
 // regression is the equations of all loads.
@@ -57,17 +57,17 @@ func (w *row) residual(values []float64) float64 {
 }
 
 // weight returns the weight of a row at a candidate: the inverse variance of its kind,
-// reduced by Huber's loss for large residuals.
-func (w *row) weight(values []float64, scale [numRowKinds]float64) float64 {
-	weight := 1 / (w.scale * w.scale * scale[w.kind] * scale[w.kind])
-	if z := math.Abs(w.residual(values)) / scale[w.kind]; z > robustAt {
+// reduced by Huber's loss for large residuals. typical are the typical errors by kind (scales).
+func (w *row) weight(values []float64, typical [numRowKinds]float64) float64 {
+	weight := 1 / (w.scale * w.scale * typical[w.kind] * typical[w.kind])
+	if z := math.Abs(w.residual(values)) / typical[w.kind]; z > robustAt {
 		weight *= robustAt / z
 	}
 	return weight
 }
 
 // robustAt is the residual from which Huber's loss is linear, in typical errors of
-// its kind.
+// its kind: beyond the usual two standard errors a row counts as an outlier.
 const robustAt = 2
 
 // scales returns the typical errors by kind at a candidate.
@@ -117,6 +117,7 @@ func (r *regression) evidence(values []float64) evidence {
 // design returns the design effect of correlated rows: how many of them carry the information of one
 // independent row. It is the variance of the time blocks' scores (meat) divided by the variance that
 // they would have if rows were independent (bread), each term in units of its prior's standard error.
+// A score is the gradient of a block's equations at values; variance is that of the error of one row.
 func (m *model) design(blocks []*ridge.Gram, values []float64, variance float64) float64 {
 	n := len(m.free)
 	meat, bread := 0.0, 0.0
@@ -156,7 +157,7 @@ func (l *learner) anchored() ([]float64, *evidence, error) {
 		r := &regression{m: l.m, blockUs: l.BlockUs}
 		for _, o := range all {
 			o.addRows(values, r)
-			for i := range r.rows {
+			for i := range r.rows { // the blocks of the next load come after those of this one
 				r.offset = max(r.offset, r.rows[i].block+1)
 			}
 		}
@@ -167,7 +168,7 @@ func (l *learner) anchored() ([]float64, *evidence, error) {
 		if pass == regressionPasses {
 			return values, &e, nil
 		}
-		next, err := l.step(&state{values: values}, e, 0)
+		next, err := l.step(&state{values: values}, e, 0) // without damping only e and the prior matter
 		if err != nil {
 			return nil, nil, err
 		}

@@ -1,6 +1,6 @@
 package requestfit
 
-// This file measures bias and uncertainty of a fit on simulated recordings: repeats.step simulates the
+// This file measures bias and uncertainty of a fit on simulated recordings: repeats.correctedStep simulates the
 // loads many times with the fitted coefficients and applies the same equations to each.
 
 import (
@@ -25,13 +25,13 @@ import (
 // is added to its variance.
 type repeats struct {
 	*learner
-	values  []float64     // candidate: the free coefficients
-	rows    [][]replayRow // by load
-	scale   [numRowKinds]float64
-	weight  struct{ regression, replay float64 } // of the two kinds of equations
+	values  []float64                            // candidate: the free coefficients
+	rows    [][]replayRow                        // by load, of the candidate's replays
+	scale   [numRowKinds]float64                 // typical errors of the regression's rows, by kind
+	weight  struct{ regression, replay float64 } // of the two kinds of equations; 0: not used
 	scatter result.RequestScatter
 	bias    []float64 // mean gradient of the equations on simulated recordings
-	chunk   int       // time blocks whose gradients are summed into one draw
+	chunk   int       // time blocks whose gradients are summed into one draw, so that there are about mostRepeats draws
 }
 
 // The number of simulated recordings is chosen so that they have about
@@ -70,7 +70,7 @@ func (l *learner) refitted(s *state) (r *repeats, covariance []float64, err erro
 				return nil, nil, err
 			}
 		}
-		if r.values, covariance, err = r.step(real, n); err != nil {
+		if r.values, covariance, err = r.correctedStep(real, n); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -78,9 +78,9 @@ func (l *learner) refitted(s *state) (r *repeats, covariance []float64, err erro
 	return r, covariance, nil
 }
 
-// step returns the result of a Gauss-Newton step from the candidate with the bias and scatter of
+// correctedStep returns the result of a Gauss-Newton step from the candidate with the bias and scatter of
 // count simulated recordings.
-func (r *repeats) step(real *regression, count int) (values, covariance []float64, err error) {
+func (r *repeats) correctedStep(real *regression, count int) (values, covariance []float64, err error) {
 	r.chunk = (r.countBlocks()*count + mostRepeats - 1) / mostRepeats
 	draws := make([][][]float64, count)
 	err = par.Try(r.ctx, r.Workers, count, func(k int) error {
@@ -95,6 +95,8 @@ func (r *repeats) step(real *regression, count int) (values, covariance []float6
 	if err != nil {
 		return nil, nil, err
 	}
+	// At the coefficients that a recording was simulated with, equations without bias have a mean gradient
+	// of 0.
 	bias, meat := moments(draws, len(r.m.free))
 	r.bias = bias
 	values, information, err := r.solve(real)
@@ -114,6 +116,7 @@ func (r *repeats) solve(real *regression) (values, information []float64, err er
 	for _, v := range r.gradients(r.loads, real) {
 		addTo(gradient, v)
 	}
+	// The normal equations G*answer = B of a step from values along the gradient less its bias.
 	for k := range n {
 		g.B[k] = ridge.Dot(g.G[k*n:(k+1)*n], r.values) + gradient[k] - r.bias[k]
 	}
@@ -154,8 +157,8 @@ func (r *repeats) replayLoad(i int) ([]replayRow, error) {
 	cfg.Gradient = true
 	cfg.Restarts = true
 	cfg.Done = r.ctx.Done()
-	all := make([]replayRow, numMetrics*len(load.Requests))
-	count := make([]float64, len(all))
+	all := make([]replayRow, numMetrics*len(load.Requests)) // by request, then by metric
+	count := make([]float64, len(all))                      // twins that have the time
 	for _, reqs := range r.twins[i] {
 		res, err := sim.Stream(cfg, reqs, nil, func(request int, res *sim.RequestResult) bool {
 			if res.Gradient == nil || res.Outcome != sim.OutcomeFinished {
@@ -198,7 +201,8 @@ func (r *repeats) replayLoad(i int) ([]replayRow, error) {
 }
 
 // weightOf returns the weight of a replay's row on a recording and the time
-// measured there, us. The weight is 0 if the time was not measured.
+// measured there, us. Errors count relative to the simulated time, with Huber's loss (sim.Pull). The
+// weight is 0 if the time was not measured.
 func (r *repeats) weightOf(w *replayRow, load *Load) (weight, measured float64) {
 	seen := &load.Seen[w.request]
 	measured = [numMetrics]float64{seen.TTFTUs, seen.SpanUs, seen.E2EUs}[w.metric]
@@ -208,7 +212,8 @@ func (r *repeats) weightOf(w *replayRow, load *Load) (weight, measured float64) 
 	return r.weight.replay * sim.Pull(w.us, measured) / (w.us * w.us), measured
 }
 
-// regression returns the rows of the regression on occupancy. Loads without client stamps add none.
+// regression returns the rows of the regression on occupancy at the candidate: of the real loads, or of
+// simulated recordings of them. Loads without client stamps add none.
 func (r *repeats) regression(loads []*Load) (*regression, error) {
 	reg := &regression{m: r.m, blockUs: r.BlockUs}
 	for i, load := range loads {
@@ -216,7 +221,7 @@ func (r *repeats) regression(loads []*Load) (*regression, error) {
 		if err != nil {
 			return nil, err
 		}
-		reg.offset = i * r.countBlocks()
+		reg.offset = i * r.countBlocks() // as gradients numbers the blocks
 		if o != nil {
 			o.addRows(r.values, reg)
 		}
@@ -335,10 +340,9 @@ func addTo(sum, v []float64) {
 // from an estimated covariance corrects that.
 func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, error) {
 	n := len(r.m.free)
-	sum := slices.Clone(information)
-	middle := make([]float64, n*n)
-	addTo(sum, r.m.precision)
-	bread, err := r.m.inverse(sum)
+	curvature := slices.Clone(information)
+	addTo(curvature, r.m.precision)
+	bread, err := r.m.inverse(curvature)
 	if err != nil {
 		return nil, err
 	}
@@ -349,11 +353,12 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 	// Chunks count as recordings of their own (moments), so there are always about mostRepeats draws.
 	draws := float64(mostRepeats)
 	wider := (1 + 1/float64(count)) * (draws - 1) / math.Max(1, draws-2-known)
+	middle := make([]float64, n*n)
 	for k := range middle {
 		middle[k] = wider*meat[k] + r.m.precision[k]
 	}
 	out := ridge.Product(ridge.Product(bread, middle, n), bread, n)
-	for k := r.m.beta; k < n; k++ {
+	for k := r.m.beta; k < n; k++ { // the delays come after the terms of the step time
 		out[k*n+k] += stampSD * stampSD
 	}
 	return out, nil

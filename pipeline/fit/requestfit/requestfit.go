@@ -49,11 +49,11 @@ const (
 type Learned struct {
 	Set        *coeff.Set           // values, covariance of the step time, intervals, evidence by term
 	Level      *result.RequestLevel // how it was fitted, for fit.json
-	Names      []string             // of the free terms, target/term
+	Names      []string             // of the free terms (those that a fit may change), target/term
 	Covariance [][]float64          // of the errors of the free terms
-	directions []direction
-	share      *shareEstimate // of cached prompt tokens; nil: stated
-	equations  *repeats       // at the answer; nil for load levels
+	directions []direction          // independent combinations of the free terms, best determined first
+	share      *shareEstimate       // of cached prompt tokens; nil: stated
+	equations  *repeats             // with the learner of the fit; nil for load levels
 }
 
 // Fit returns the coefficients of one configuration fitted to the measured times of its requests.
@@ -74,6 +74,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	if l.m, err = newModel(prior, loads[0].Deployment); err != nil {
 		return nil, err
 	}
+	// The steps of the package comment: regression, Gauss-Newton, search, bias and uncertainty.
 	start, seen, err := l.anchored()
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	if err != nil {
 		return nil, err
 	}
-	if loads[0].Point != nil { // errors of points are constants, see pointTPOTSD
+	if loads[0].Point != nil { // errors of points are constants, see pointTPOTSD: nothing is simulated
 		post, err := l.posterior(e)
 		if err != nil {
 			return nil, err
@@ -101,6 +102,8 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 	if err != nil {
 		return nil, err
 	}
+	// The covariance of refitted is that of the corrected answer. An answer that keeps its bias has that of the
+	// Gauss-Newton equations, widened by the bias.
 	var out *Learned
 	if answer != found {
 		out, err = l.learnedWithShare(answer, post, &r.scatter)
@@ -162,9 +165,10 @@ func widened(covariance, answer, unbiased []float64) []float64 {
 const leastGain = 0.1
 
 // best starts the Gauss-Newton passes at values, the answer of the regression, once with the
-// regression's equations and once without, and returns the better end. The regression does not know
-// preemptions and waits for KV blocks, so its equations can lead astray: where its answer has a
-// larger objective than the prior, the passes start at the prior instead.
+// regression's equations (seen; nil: the loads have none) and once without, and returns the better
+// end with the evidence behind it. The regression does not know preemptions and waits for KV blocks, so
+// its equations can lead astray: where its answer has a larger objective than the prior, the passes
+// start at the prior instead.
 func (l *learner) best(values []float64, seen *evidence) (*state, evidence, error) {
 	start, err := l.assess(l.loads, l.twins, values, 0, true)
 	if err != nil {
@@ -193,6 +197,8 @@ func (l *learner) best(values []float64, seen *evidence) (*state, evidence, erro
 	if without.objective < (1-leastGain)*with.objective {
 		return without, other, nil
 	}
+	// The evidence of the answer is the regression's alone: both kinds of equations are of the same measured
+	// times.
 	l.stamps = seen
 	return with, *seen, nil
 }

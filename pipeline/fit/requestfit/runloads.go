@@ -20,14 +20,16 @@ import (
 // phases are excluded unless saturated is set. shared is the number of first prompt tokens that
 // requests share if the recording does not state it; nil: not stated.
 func LoadsOf(run *trace.Run, dep *deploy.Deployment, saturated bool, shared *int64) ([]*Load, []trace.Finding) {
+	// validate.Requests prefers journeys (spans with the events inside the engine) to clients' records. Where
+	// there are clients' records the journeys are taken away; stock spans stay, because they give the
+	// requests' order at the server.
 	clients := *run
 	if len(run.Observed) > 0 {
-		// Their order at the server is that of the spans; journeys would be preferred to the clients' records.
 		isJourney := func(r trace.Request) bool { return r.Source != trace.SourceStock }
 		clients.Requests = slices.DeleteFunc(slices.Clone(run.Requests), isJourney)
 	}
 	obs, findings := validate.Requests(&clients)
-	if len(obs) == 0 {
+	if len(obs) == 0 { // no usable client's record
 		obs, findings = validate.Requests(run)
 	}
 	content := validate.ContentOf(run, dep, obs, validate.Sharing{PrefixTokens: shared})
@@ -80,7 +82,8 @@ func verdictsOf(run *trace.Run, dep *deploy.Deployment) *rows.LoadVerdicts {
 	return rows.VerdictsOf(run, dep)
 }
 
-// measuredTimes returns the times by which a request is compared; NaN if it did not succeed.
+// measuredTimes returns the times by which a request is compared; NaN for those that are unknown, and
+// all of a request that did not succeed.
 func measuredTimes(o *validate.Request) sim.Measured {
 	none := math.NaN()
 	m := sim.Measured{TTFTUs: none, SpanUs: none, E2EUs: none}

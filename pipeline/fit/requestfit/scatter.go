@@ -14,8 +14,8 @@ import (
 )
 
 // record returns the loads of recording k, with what clients would have measured of a server with the
-// candidate's coefficients and the random variation u. Every k has its own random numbers.
-func (r *repeats) record(k int, u result.RequestScatter) ([]*Load, error) {
+// candidate's coefficients and the random variation. Every k has its own random numbers.
+func (r *repeats) record(k int, variation result.RequestScatter) ([]*Load, error) {
 	out := make([]*Load, len(r.loads))
 	for i, load := range r.loads {
 		cfg, err := load.config(r.m, r.values)
@@ -25,36 +25,37 @@ func (r *repeats) record(k int, u result.RequestScatter) ([]*Load, error) {
 		cfg.Done = r.ctx.Done()
 		rng := rand.New(rand.NewPCG(uint64(r.Seed), uint64(1+k*len(r.loads)+i)))
 		cfg.Seed = rng.Int64()
-		scatterInto(&cfg, u, rng, r.BlockUs, r.countBlocks())
+		scatterInto(&cfg, variation, rng, r.BlockUs, r.countBlocks())
 		res, err := sim.Run(cfg, load.Requests, nil)
 		if err != nil {
 			return nil, err
 		}
 		r.steps.Add(res.Steps)
-		out[i] = load.withTimes(res, u, rng)
+		out[i] = load.withTimes(res, variation, rng)
 	}
 	return out, nil
 }
 
-// scatterInto makes step times of a simulation vary uniformly around their mean, and the
-// speed of the server drift from time block to time block.
-func scatterInto(cfg *sim.Config, u result.RequestScatter, rng *rand.Rand, blockUs int64, blocks int) {
-	if half := math.Min(0.95, math.Sqrt(3)*u.StepFrac); half > 0 {
+// scatterInto makes step times of a simulation vary uniformly around their mean (within at most 95 % of
+// it, so that none is negative), and the speed of the server drift from time block to time block.
+func scatterInto(cfg *sim.Config, variation result.RequestScatter, rng *rand.Rand, blockUs int64, blocks int) {
+	if half := math.Min(0.95, math.Sqrt(3)*variation.StepFrac); half > 0 {
+		// A uniform distribution of standard deviation StepFrac, as its quantiles 0 and 1.
 		q := []sim.Quantile{{Q: 0, Ratio: 1 - half}, {Q: 1, Ratio: 1 + half}}
 		cfg.Noise = &sim.Noise{Decode: q, Prefill: q, Mixed: q}
 	}
-	if !(u.DriftFrac > 0) {
+	if !(variation.DriftFrac > 0) {
 		return
 	}
 	for b := range int64(2 * blocks) { // a server may be busy long after the last arrival
-		factor := math.Max(0.1, 1+u.DriftFrac*rng.NormFloat64())
+		factor := math.Max(0.1, 1+variation.DriftFrac*rng.NormFloat64())
 		cfg.Drift = append(cfg.Drift, sim.DriftPoint{FromUs: b * blockUs, Factor: factor})
 	}
 }
 
 // withTimes returns the load with the times of a simulated run in place of the measured ones.
 // Times that were not measured remain absent.
-func (l *Load) withTimes(res *sim.Result, u result.RequestScatter, rng *rand.Rand) *Load {
+func (l *Load) withTimes(res *sim.Result, variation result.RequestScatter, rng *rand.Rand) *Load {
 	out := *l
 	n := len(l.Requests)
 	out.SentUs = make([]int64, n)
@@ -64,8 +65,8 @@ func (l *Load) withTimes(res *sim.Result, u result.RequestScatter, rng *rand.Ran
 	}
 	for i := range res.Requests {
 		m := res.Requests[i].Measured()
-		ttftErrorUs := u.TTFTFrac * rng.NormFloat64() * m.TTFTUs
-		egressErrorUs := u.OutsideUs * rng.NormFloat64()
+		ttftErrorUs := variation.TTFTFrac * rng.NormFloat64() * m.TTFTUs
+		egressErrorUs := variation.OutsideUs * rng.NormFloat64()
 		m.TTFTUs += ttftErrorUs
 		m.E2EUs = m.E2EUs + ttftErrorUs + egressErrorUs
 		out.SentUs[i] = res.Requests[i].ArrivalUs
@@ -95,8 +96,9 @@ func replaceTimes(measured sim.Measured, simulated *sim.Measured) sim.Measured {
 // measure its effect on spans.
 const probeStep = 0.1
 
-// measureScatter estimates the random variation of the real server: the parameters with
-// which the residuals of simulated recordings vary as much as those of the real one.
+// measureScatter sets r.scatter to the random variation of the real server: the parameters with which
+// the residuals of simulated recordings vary as much as those of the real one. probes is the number of
+// recordings that are simulated for each estimate; without variation all are alike, and one suffices.
 func (r *repeats) measureScatter(real *regression, probes int) error {
 	want, drift := real.scatter(r.values)
 	still, _, err := r.simulateScatter(result.RequestScatter{}, 1)
@@ -125,12 +127,12 @@ func (r *repeats) measureScatter(real *regression, probes int) error {
 
 // simulateScatter returns the mean of regression.scatter over recordings of a server with the
 // given random variation.
-func (r *repeats) simulateScatter(u result.RequestScatter, probes int) (
+func (r *repeats) simulateScatter(variation result.RequestScatter, probes int) (
 	squares [numRowKinds]float64, drift float64, err error,
 ) {
 	got := make([]*regression, probes)
 	err = par.Try(r.ctx, r.Workers, probes, func(k int) error {
-		loads, err := r.record(k, u)
+		loads, err := r.record(k, variation)
 		if err == nil {
 			got[k], err = r.regression(loads)
 		}

@@ -25,8 +25,9 @@ func (l *learner) search(from *state, e evidence) (*state, error) {
 		return from, err
 	}
 	best := slices.Clone(from.values)
-	least, limit := from.objective, l.calls+l.Calls
-	// The objective at z standard errors along the directions. It remembers the best candidate, so
+	least := from.objective
+	limit := l.calls + l.Calls
+	// f is the objective at the point z along the directions (moved). It remembers the best candidate, so
 	// that the method's own answer is not needed; without budget it is infinite.
 	f := func(z []float64) float64 {
 		if l.calls >= limit || l.isSpent() || err != nil {
@@ -69,7 +70,8 @@ func (l *learner) confirmed(from *state, values []float64) (*state, error) {
 	return found, err
 }
 
-// searchWidth is the initial step of a search, in standard errors.
+// searchWidth is the unit of a search's coordinates z, in standard errors of the answer. The methods
+// start with steps of half of it.
 const searchWidth = 2
 
 // subspace returns the learned directions, each one standard error long.
@@ -87,7 +89,7 @@ func (l *learner) subspace(values []float64, e evidence) ([][]float64, error) {
 	return space, nil
 }
 
-// moved returns a candidate moved by z along the directions. No value changes its sign.
+// moved returns a candidate moved by z times searchWidth along the directions. No value changes its sign.
 func moved(from []float64, space [][]float64, z []float64) []float64 {
 	out := slices.Clone(from)
 	for k, v := range space {
