@@ -1,5 +1,7 @@
 package features
 
+// This file refuses inputs of features that contradict themselves or are no numbers.
+
 import (
 	"math"
 
@@ -18,7 +20,8 @@ func (s *Space) checkStep(in *StepInput) error {
 	case in.PrefillTokens+in.DecodeTokens != in.ScheduledTokens:
 		return trace.Errorf(BadInput, "scheduled_tokens: got %g, want prefill %g + decode %g",
 			in.ScheduledTokens, in.PrefillTokens, in.DecodeTokens)
-	case in.DecodeTokens < in.NumDecodeReqs, in.NumDecodeReqs == 0 && in.DecodeTokens > 0: // more where drafts are verified
+	// A decode has one token, or more where drafts are verified.
+	case in.DecodeTokens < in.NumDecodeReqs, in.NumDecodeReqs == 0 && in.DecodeTokens > 0:
 		return trace.Errorf(BadInput, "decode_tokens: got %g, want at least num_decode_reqs %g", in.DecodeTokens, in.NumDecodeReqs)
 	case in.PrefillTokens < in.NumPrefillReqs, (in.PrefillTokens == 0) != (in.NumPrefillReqs == 0):
 		return trace.Errorf(BadInput, "prefill_tokens: got %g for %g prefill requests, want at least one token each",

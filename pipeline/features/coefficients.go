@@ -1,5 +1,7 @@
 package features
 
+// This file connects features with the terms of coefficient files, by position and by name.
+
 import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"

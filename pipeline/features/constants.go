@@ -35,6 +35,8 @@ func (s *Space) constants() []Quantity {
 	}
 }
 
+// The tables below have a constant a line: name, unit, formula, value.
+
 // modelConstants are the dimensions of the model.
 var modelConstants = []constant{
 	{"num_hidden_layers", "layers", "", func(s *Space) float64 { return s.layers }},

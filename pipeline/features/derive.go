@@ -1,5 +1,8 @@
 package features
 
+// This file derives the constants of versions 1.0 and 1.1 from a deployment. constants.go has the
+// formula of each as text, and a test compares both.
+
 import (
 	"math"
 )
@@ -35,13 +38,13 @@ func (s *Space) derive10() {
 	vocab := float64(m.VocabSize)
 
 	s.kvDim = s.hidden * s.kvHeads / s.heads
-	s.attnFLOPs = 4 * s.hidden * (s.hidden + s.kvDim)
+	s.attnFLOPs = 4 * s.hidden * (s.hidden + s.kvDim) // four projections, 2 FLOP for each weight
 	s.mlpFLOPs = 2 * proj * s.hidden * s.mlpWidth * s.activeExperts
 	s.headFLOPs = 2 * s.hidden * vocab
 	s.linearFLOPs = s.layers*(s.attnFLOPs+s.mlpFLOPs) + s.headFLOPs
-	s.kvBytes = 4 * s.layers * s.kvDim * b
+	s.kvBytes = 4 * s.layers * s.kvDim * b // twice those of keys and values (spec#err-kv-bytes)
 	s.blockBytes = s.blockTokens * s.kvBytes
-	s.peak = h.TFlopsPeak * 1e12 / s.tp
+	s.peak = h.TFlopsPeak * 1e12 / s.tp // divided although the work is not (spec#err-tp)
 	s.linearPeak = s.peak
 	s.bandwidth = h.BwPeakTBs * 1e12 / s.tp
 	s.attnBytes = (2*s.hidden*s.hidden + 2*s.hidden*s.kvDim) * b
@@ -85,8 +88,8 @@ func (s *Space) derive11() {
 	sharedWidth := float64(m.SharedExpertSize)
 
 	s.qDim = s.heads * headDim
-	s.kvDim = math.Max(s.kvHeads, s.tp) * headDim
-	s.attnFLOPs = 4 * s.hidden * (s.qDim + s.kvDim)
+	s.kvDim = math.Max(s.kvHeads, s.tp) * headDim   // KV heads are replicated when tp exceeds them
+	s.attnFLOPs = 4 * s.hidden * (s.qDim + s.kvDim) // projections of q, k, v and output, 2 FLOP for each weight
 	s.mlpFLOPs = 2 * proj * s.hidden * denseWidth
 	s.attnBytes = 2 * s.hidden * (s.qDim + s.kvDim) * m.BytesPerWeight
 	s.mlpBytes = proj * s.hidden * denseWidth * m.BytesPerWeight
@@ -101,7 +104,7 @@ func (s *Space) derive11() {
 	s.headBytes = s.hidden * vocab * m.BytesPerLMHead
 	s.linearFLOPs = s.layers*s.attnFLOPs + (s.layers-s.moeLayers)*s.mlpFLOPs + s.moeLayers*s.moeFLOPs
 	s.totalBytes = s.fixedBytes() + s.moeLayers*s.experts*s.expertBytes + s.headBytes
-	s.kvBytes = 2 * s.layers * s.kvDim * m.BytesPerKV
+	s.kvBytes = 2 * s.layers * s.kvDim * m.BytesPerKV // keys and values
 	s.blockBytes = s.blockTokens * s.kvBytes
 	s.peak = h.TFlopsPeak * 1e12 * s.tp
 	s.linearPeak = s.peak
@@ -111,7 +114,7 @@ func (s *Space) derive11() {
 	s.linearTFlops = s.linearPeak / s.tp / 1e12
 	s.bandwidth = h.BwPeakTBs * 1e12 * s.tp
 	s.pcie = h.PCIeBandwidthGBs * 1e9 * h.PCIeEfficiency * s.tp
-	s.links(2*s.layers+1, vocab)
+	s.links(2*s.layers+1, vocab) // two all-reduces a layer, and one after the embedding
 	s.divide11()
 	if e.CPUOffloading {
 		s.cpuGPURatio = float64(e.KVBlocksCPU) / float64(e.KVBlocksGPU.Or(0))
@@ -136,15 +139,16 @@ func (s *Space) divide11() {
 	}
 }
 
-// links sets the constants of collectives for a step with the given number of all-reduces.
+// links sets the constants of collectives for a step with the given number of all-reduces, and logits
+// of vocab values a sequence.
 func (s *Space) links(allreduces, vocab float64) {
 	m, h := &s.dep.Model, &s.dep.Hardware
-	s.link = h.InterconnectBandwidthGBs * 1e9 / 2
+	s.link = h.InterconnectBandwidthGBs * 1e9 / 2 // one direction
 	s.allreduceS = h.InterconnectLatencyUs * 1e-6
 	if s.tp > 1 {
-		share := (s.tp - 1) / s.tp
+		share := (s.tp - 1) / s.tp // of a buffer that a device gets from the others
 		s.allreduces = allreduces
-		s.commBytes = s.allreduces * 2 * share * s.hidden * m.BytesPerActivation
+		s.commBytes = s.allreduces * 2 * share * s.hidden * m.BytesPerActivation // a ring moves it twice: reduce, then gather
 		s.gatherBytes = share * vocab * m.BytesPerActivation
 		s.commLatencyS = s.allreduces * s.allreduceS
 		s.commS = s.commBytes / s.link

@@ -2,8 +2,8 @@ package features
 
 // This file names the recording that would let a fit tell two features apart.
 
-// separates names, for step-time terms, the recording that would separate the term from those correlated
-// with it, the most informative recordings first.
+// separates names, for step-time terms ([0]), the recording ([1]) that would separate the term from those
+// correlated with it, the most informative recordings first.
 var separates = [][2]string{
 	{"tp_communication", "a run with another tensor_parallel_size"},
 	{"fixed_step_overhead", "a model with another depth"},

@@ -79,7 +79,7 @@ func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (
 	}
 	x := make([]float64, len(e.Features))
 	hits := Hits(0)
-	prompts := 0.0
+	promptUs := 0.0 // of the terms of prompt work, before factors
 	for i := range e.Features {
 		f := &e.Features[i]
 		x[i] = f.Value
@@ -87,13 +87,17 @@ func (s *Space) ExplainOn(in *StepInput, set *coeff.Set, d *deploy.Deployment) (
 			hits |= 1 << i
 		}
 		if s.beta[i].Prompt {
-			prompts += *f.ContributionUs
+			promptUs += *f.ContributionUs
 		}
 	}
+	// The prompt factor is applied first, so that the deployment's multiplies what it added, too.
 	prompt := promptFactorOn(set, d)
 	all := factorOn(set, d)
-	added := (prompt - 1) * prompts
-	e.Factors = []Factor{{"prompt factor", prompt, added}, {"deployment factor", all, (all - 1) * (*e.PredictionUs + added)}}
+	addedUs := (prompt - 1) * promptUs
+	e.Factors = []Factor{
+		{Name: "prompt factor", Value: prompt, AddedUs: addedUs},
+		{Name: "deployment factor", Value: all, AddedUs: (all - 1) * (*e.PredictionUs + addedUs)},
+	}
 	p := BetaPredictor(On(set, d))
 	us, err := p.Predict(x, hits)
 	e.PredictionUs = &us
@@ -128,7 +132,8 @@ func (s *Space) scope(inputs []Quantity, fs []Feature, x []float64) *scope {
 	return sc
 }
 
-// predict fills in the coefficients, contributions and prediction.
+// predict fills in the coefficients, contributions and their sum as prediction; nothing without
+// coefficients.
 func (e *Explanation) predict(coefficients []float64) error {
 	if coefficients == nil {
 		return nil

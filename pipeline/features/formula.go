@@ -5,11 +5,12 @@ import (
 	"strings"
 )
 
-// Formulas are expressions in Go's syntax over inputs, constants and earlier
-// slots, with the functions max, min, ln, pos(x) (1 when x > 0, else 0) and
-// those of the space: expert_share(tokens), expert_layers(tokens), experts_touched(tokens), weight_bytes(tokens, sequences),
-// prompt_attention_s(tokens), gate(running, usage). The explain command prints them with numbers, and a
-// test evaluates each against the function it describes.
+// This file prints formulas with numbers. Formulas are expressions in Go's syntax over inputs, constants
+// and earlier slots, with the functions max, min, ln, pos(x) (1 when x > 0, else 0) and those of the
+// space: expert_share(tokens), expert_layers(tokens), experts_touched(tokens), weight_bytes(tokens,
+// sequences), prompt_attention_s(tokens), all_reduce_s(tokens), logits_gather_s(sequences) and
+// gate(running, usage). The explain command prints them, and a test evaluates each against the function
+// it describes.
 
 // scope has the values of the names in a formula.
 type scope struct {
@@ -28,7 +29,8 @@ func (sc *scope) numbers(formula string) string {
 			continue
 		}
 		i += len(word)
-		if v, ok := sc.values[word]; ok && (i == len(formula) || formula[i] != '(') {
+		isFunction := i < len(formula) && formula[i] == '('
+		if v, ok := sc.values[word]; ok && !isFunction {
 			b.WriteString(strconv.FormatFloat(v, 'g', 6, 64))
 		} else {
 			b.WriteString(word)

@@ -55,9 +55,14 @@ func fieldsOf[T any]() (out []field[T]) {
 		if f.Tag.Get("name") == "" {
 			continue
 		}
-		out = append(out, field[T]{f.Tag.Get("name"), f.Tag.Get("unit"), f.Tag.Get("range") == "0..1", func(in *T) *float64 {
-			return reflect.ValueOf(in).Elem().Field(i).Addr().Interface().(*float64)
-		}})
+		out = append(out, field[T]{
+			name:   f.Tag.Get("name"),
+			unit:   f.Tag.Get("unit"),
+			isFrac: f.Tag.Get("range") == "0..1",
+			at: func(in *T) *float64 {
+				return reflect.ValueOf(in).Elem().Field(i).Addr().Interface().(*float64)
+			},
+		})
 	}
 	return out
 }

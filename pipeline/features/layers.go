@@ -56,19 +56,26 @@ func (r *Reached) AddDecodes(reach int, entries int64) {
 func (s *Space) reachSums(in *StepInput, i int) ReachSums {
 	switch {
 	case i < 0:
-		return ReachSums{in.PrefillCausalWork, in.DecodeContextTokens, in.KVReadTokens}
+		return ReachSums{
+			PrefillPairs: in.PrefillCausalWork,
+			DecodePairs:  in.DecodeContextTokens,
+			Entries:      in.KVReadTokens,
+		}
 	case in.Reached != nil:
 		x := &in.Reached[i]
-		return ReachSums{float64(x.PrefillPairs), float64(x.DecodePairs), float64(x.Entries)}
+		return ReachSums{
+			PrefillPairs: float64(x.PrefillPairs),
+			DecodePairs:  float64(x.DecodePairs),
+			Entries:      float64(x.Entries),
+		}
 	}
-	var out ReachSums
-	var read float64
-	out.PrefillPairs, read = s.reaches[i].Approximate(in.NumPrefillReqs, in.PrefillTokens, in.PrefillCausalWork,
-		in.PrefillContext+in.PrefillTokens)
-	out.DecodePairs, out.Entries = s.reaches[i].Approximate(in.NumDecodeReqs, in.DecodeTokens, in.DecodeContextTokens,
+	// Entries that prefills read are their contexts and their new tokens; the rest is read by decodes.
+	prefillRead := in.PrefillContext + in.PrefillTokens
+	reach := s.reaches[i]
+	prefillPairs, prefillEntries := reach.Approximate(in.NumPrefillReqs, in.PrefillTokens, in.PrefillCausalWork, prefillRead)
+	decodePairs, decodeEntries := reach.Approximate(in.NumDecodeReqs, in.DecodeTokens, in.DecodeContextTokens,
 		in.KVReadTokens-in.PrefillContext-in.PrefillTokens)
-	out.Entries += read
-	return out
+	return ReachSums{PrefillPairs: prefillPairs, DecodePairs: decodePairs, Entries: decodeEntries + prefillEntries}
 }
 
 // attention has the costs of all layers that attend within one reach.
@@ -90,6 +97,10 @@ type experts struct {
 	lnIdle float64   // ln(1 - k/E): of the probability that a token does not use an expert
 	shares []float64 // share of 0, 1, 2 ... tokens, computed once
 }
+
+// knownShares is the number of tokens below which the share of experts is computed in advance, so that
+// most steps look it up in place of an exponential.
+const knownShares = 512
 
 // share returns the expected share of the experts that so many tokens use.
 func (e *experts) share(tokens float64) float64 {
@@ -119,9 +130,9 @@ func (s *Space) derive13() {
 		fast = h.TFlopsFP8 * 1e12 * s.tp
 	}
 	s.bandwidth = h.BwPeakTBs * 1e12 * s.tp
-	for bits, flops := range w.LinearFLOPs {
+	for k, flops := range w.LinearFLOPs { // activations of 16, 8 and 4 bits
 		peak := s.peak
-		if bits > 0 {
+		if k > 0 {
 			peak = fast // 4 bits count as 8: no datasheet here has their rate
 		}
 		s.linearFLOPs += flops
@@ -136,7 +147,7 @@ func (s *Space) derive13() {
 	for _, e := range w.Experts {
 		s.expertS += e.FLOPs[0]/s.peak + (e.FLOPs[1]+e.FLOPs[2])/fast
 		kind := experts{ExpertWork: e, lnIdle: math.Log1p(-e.TopK / e.Experts)}
-		for n := range 512 {
+		for n := range knownShares {
 			kind.shares = append(kind.shares, kind.share(float64(n)))
 		}
 		s.expertKinds = append(s.expertKinds, kind)
@@ -173,7 +184,7 @@ func (s *Space) derive13() {
 	s.rooflineS = max(s.linearS(s.maxTokens, seqs), s.weightBytes(s.maxTokens, seqs)/s.bandwidth)
 	s.activationBytes = m.BytesPerActivation * (s.blocks*4*s.hidden*s.tp + w.Widths)
 	s.activate(float64(layers.Vocab))
-	if d.Engine.Extra["enforce_eager"] == true {
+	if d.Engine.Extra["enforce_eager"] == true { // no CUDA graphs are captured
 		s.graphs = nil
 	}
 }

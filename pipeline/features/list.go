@@ -79,7 +79,7 @@ const (
 	Experimental Version = "experimental"
 )
 
-// Of returns the features of a known version: those of steps, and those of delays.
+// Of returns the features of a known version, in order: those of steps, and those of delays.
 func Of(v Version) (beta, alpha []Feature) {
 	l := listsOf(v)
 	return l.beta, l.alpha

@@ -86,7 +86,7 @@ func forgetIntervals(c *coeff.Coefficient) {
 func termFactors(s *coeff.Set, all, prompt float64) []float64 {
 	out := make([]float64, len(s.Beta))
 	for i, f := range BetaFeatures(s.SpecVersion) {
-		if i >= len(out) {
+		if i >= len(out) { // the set has fewer terms than the version
 			break
 		}
 		out[i] = all

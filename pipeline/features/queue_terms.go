@@ -1,5 +1,7 @@
 package features
 
+// This file has the queue features of 1.0 and 1.1 that depend on a request and the load it meets.
+
 import "math"
 
 // admissionCompute11 is queue slot 3: the time of the request's whole prompt at peak arithmetic

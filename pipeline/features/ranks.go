@@ -23,16 +23,16 @@ func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 		return hits, err
 	}
 	m := &s.dep.Model
-	perToken := s.expertS
+	perToken := s.expertS // s of one token in its experts, of all layers
 	if !Layered(s.version) {
 		perToken = s.moeLayers * 2 * float64(m.NumMLPProj) * s.hidden * s.topK * float64(m.MoEIntermediateSize) / s.linearPeak
 	}
 	// The experts here process their part of all ranks' tokens in place of this rank's own.
 	moreTokens := g.Tokens/g.Ranks*g.Imbalance - g.Padded
 	linear := s.linearS(g.Padded, in.NumSampledSeqs) + perToken*moreTokens
-	touched := s.touchedBytes(g.Tokens)
-	share := s.moeShare(g.Tokens)
-	load := s.expertsTouched(g.Tokens)
+	touched := s.touchedBytes(g.Tokens) // bytes of the weights of this rank's experts that are read
+	share := s.moeShare(g.Tokens)       // the feature moe_activation
+	load := s.expertsTouched(g.Tokens)  // experts of this rank that are used
 	if !Layered(s.version) {
 		touchedShare := s.expertShare(g.Tokens)
 		touched = s.expertWeights / g.Ranks * touchedShare

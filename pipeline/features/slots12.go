@@ -2,7 +2,8 @@ package features
 
 import "github.com/blis-train/blis-train/deploy"
 
-// The four step slots of 1.2; docs/decisions/0015-spec-1.2.md has the gain from each.
+// This file has the four step slots that version 1.2 adds; docs/decisions/0015-spec-1.2.md has the gain
+// from each.
 
 // weightLoadHidden12 is step slot 17: the weight streaming that linear compute hides.
 //
@@ -83,7 +84,8 @@ func (s *Space) derive12() {
 	s.activate(float64(m.VocabSize))
 }
 
-// activate sets the constants that follow from activationBytes, and the tables of collectives.
+// activate sets the constants that follow from activationBytes, and the tables of collectives. vocab is
+// the number of logits of a sequence.
 func (s *Space) activate(vocab float64) {
 	m := &s.dep.Model
 	s.activationS = s.activationBytes / s.bandwidth
@@ -97,9 +99,9 @@ func (s *Space) activate(vocab float64) {
 }
 
 // reduceS returns the time in s of one all-reduce of so many tokens' activations
-// (spec#all-reduce-s).
+// (spec#all-reduce-s): published for the device, or latency and a ring over the link.
 func (s *Space) reduceS(tokens float64) float64 {
-	tokens, captured := s.graphs.Tokens(tokens)
+	tokens, captured := s.graphs.Tokens(tokens) // padded to the size of a captured graph, if one is large enough
 	bytes := tokens * s.tokenBytes
 	switch {
 	case s.fused != nil && bytes <= s.fusedBytes:

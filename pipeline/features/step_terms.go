@@ -1,5 +1,8 @@
 package features
 
+// This file has the features of 1.0 and 1.1: of steps, and a few of the queue that share their constants.
+// A function with 10 in its name is the feature as spec 1.0 defines it, known errors included.
+
 // linearCompute is step slot 1: the time all linear layers would take at peak arithmetic rate,
 // prefill and decode tokens alike.
 //

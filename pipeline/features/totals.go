@@ -1,5 +1,7 @@
 package features
 
+// This file makes the input of a step from totals, where the chunks of its batch are not known.
+
 import "github.com/blis-train/blis-train/trace"
 
 // FromTotals returns the input of a step of which only the totals are known.

@@ -121,8 +121,9 @@ type TrainedPhysics struct {
 // NewTrainedPhysics returns the model with the constants for d, from the deployed model as BLIS
 // reads it.
 func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
-	read, h := d.Model.AsBLISReads(), &d.Hardware
-	m := &read
+	asRead := d.Model.AsBLISReads()
+	m := &asRead
+	h := &d.Hardware
 	tp := float64(max(1, d.TP))
 	if err := checkTrainedPhysics(d, m); err != nil {
 		return nil, err
@@ -133,7 +134,7 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 		t.flopPerUs = h.TFlopsFP8 * 1e6
 	}
 	isMoE := m.NumExperts >= 2
-	t.layers, t.moeLayers = float64(m.NumLayers), 0
+	t.layers = float64(m.NumLayers)
 	if isMoE {
 		t.moeLayers = float64(m.NumMoELayers)
 	}
@@ -144,7 +145,7 @@ func NewTrainedPhysics(d *deploy.Deployment) (*TrainedPhysics, error) {
 	}
 	// Widths of one layer.
 	hidden := float64(m.HiddenSize)
-	headDim := float64(m.HiddenSize / m.NumHeads)
+	headDim := float64(m.HiddenSize / m.NumHeads) // as BLIS computes it
 	kvDim := float64(m.NumKVHeads) * headDim
 	topK := float64(max(1, m.TopK))
 	moeFFN := float64(m.MoEIntermediateSize)
@@ -283,5 +284,7 @@ var BlackboxBeta = []Term{
 
 // Blackbox writes the three step terms into x, len(BlackboxBeta).
 func Blackbox(s *Step, x []float64) {
-	x[0], x[1], x[2] = 1, s.PrefillTokens, s.DecodeTokens
+	x[0] = 1
+	x[1] = s.PrefillTokens
+	x[2] = s.DecodeTokens
 }

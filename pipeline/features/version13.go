@@ -63,10 +63,11 @@ var lists13 = lists{
 	}),
 }
 
-// redefined returns the features with those replaced that have a namesake in by.
-func redefined(features, by []Feature) []Feature {
+// redefined returns the features, with those replaced that a feature of the same name redefines. Every name
+// in newer has to be among them.
+func redefined(features, newer []Feature) []Feature {
 	out := slices.Clone(features)
-	for _, f := range by {
+	for _, f := range newer {
 		at := slices.IndexFunc(out, func(old Feature) bool { return old.Name == f.Name })
 		out[at] = f
 	}

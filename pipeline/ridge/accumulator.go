@@ -1,5 +1,8 @@
 package ridge
 
+// This file sums rows into Gram matrices, the weighted sums of products of columns that a quadratic loss
+// depends on.
+
 import (
 	"math"
 
@@ -39,13 +42,14 @@ type Accumulator struct {
 // NewAccumulator returns an accumulator of rows of d, with all sums 0.
 func NewAccumulator(d *Data) *Accumulator {
 	a := &Accumulator{d: d, root: make([]float64, tileRows), offset: make([]int, tileRows)}
+	// The columns of X, then the target, then those of the variants; fill relies on this order.
 	for j := range d.P {
-		a.cols = append(a.cols, column{-1, j, nil})
+		a.cols = append(a.cols, column{variant: -1, index: j})
 	}
-	a.cols = append(a.cols, column{-1, d.P, nil})
+	a.cols = append(a.cols, column{variant: -1, index: d.P})
 	for k, v := range d.Variants {
 		for c, j := range v.Cols {
-			a.cols = append(a.cols, column{k, j, v.Values[c]})
+			a.cols = append(a.cols, column{variant: k, index: j, values: v.Values[c]})
 		}
 	}
 	k := len(a.cols)
@@ -146,24 +150,25 @@ func (a *Accumulator) fillColumn(c int, values []float64, rows []int32) {
 // Fill writes the sums of variant v (-1: X alone) into g.
 func (a *Accumulator) Fill(v int, g *Gram) {
 	p, k := a.d.P, len(a.cols)
+	// place[j] is the column that stands for column j of X in the variant; place[p] is the target. A column
+	// of the variant comes after the one of X that it replaces.
 	place := make([]int, p+1)
 	for c, col := range a.cols {
 		if col.variant < 0 || col.variant == v {
 			place[col.index] = c
 		}
 	}
-	at := func(i, j int) float64 {
+	product := func(i, j int) float64 {
 		ci, cj := place[i], place[j]
-		if ci > cj {
-			ci, cj = cj, ci
-		}
-		return a.sums[ci*k+cj]
+		return a.sums[min(ci, cj)*k+max(ci, cj)] // the upper triangle
 	}
-	g.N, g.W, g.Q = a.n, a.w, at(p, p)
+	g.N = a.n
+	g.W = a.w
+	g.Q = product(p, p)
 	for i := range p {
-		g.B[i] = at(i, p)
+		g.B[i] = product(i, p)
 		for j := i; j < p; j++ {
-			g.G[i*p+j] = at(i, j)
+			g.G[i*p+j] = product(i, j)
 			g.G[j*p+i] = g.G[i*p+j]
 		}
 	}

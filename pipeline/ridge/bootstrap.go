@@ -54,10 +54,10 @@ func rowBlocks(d *Data, w, beta []float64, o Options) []BlockGram {
 	return out
 }
 
-// numBlocks returns the number of blocks into which n rows with a correlation time of tau rows are
+// numBlocks returns the number of blocks into which n rows with a correlation time of corrRows rows are
 // cut.
-func numBlocks(n int, tau float64) int {
-	b := int(float64(n) / (blockTimes * tau))
+func numBlocks(n int, corrRows float64) int {
+	b := int(float64(n) / (blockTimes * corrRows))
 	b = min(max(b, minBlocks), maxBlocks)
 	return max(1, min(b, n/minBlockRows))
 }
@@ -130,7 +130,7 @@ func (fit CensoredFit) Blocks(d *Data, w []float64, o Options) []BlockGram {
 // block with a term.
 const bootRidge = 1e-9
 
-// rounding is what an eigenvalue that is zero is at most, relative to the largest.
+// rounding is the most that an eigenvalue of exactly 0 comes out as, relative to the largest one.
 const rounding = 1e-13
 
 // bootstrap has the scaled normal equations of every block, over the columns that are not all
@@ -139,7 +139,7 @@ type bootstrap struct {
 	p      int
 	idx    []int       // columns in use
 	scale  []float64   // per used column, s_j/ybar: beta = gamma/scale
-	strata [][]int     // blocks of each run
+	strata [][]int     // positions of the blocks of each run; a draw has as many of each run as the data
 	a      [][]float64 // per block, its scaled Gram matrix
 	b      [][]float64 // per block, its scaled right side
 
@@ -221,7 +221,7 @@ func (b *bootstrap) solveAll() ([]bool, error) {
 		for k := 0; k < m && values[k] <= NullTol*values[m-1]; k++ {
 			null += vectors.At(r, k) * vectors.At(r, k)
 		}
-		known[j] = null < 0.02 && b.se[r] > 0
+		known[j] = null < nullShare && b.se[r] > 0
 	}
 	if null := sort.Search(m, func(k int) bool { return values[k] > rounding*values[m-1] }); null > 0 {
 		b.withoutNull(values, vectors, null, d.rhs)
@@ -247,13 +247,20 @@ func (b *bootstrap) withoutNull(values []float64, vectors *mat.Dense, null int, 
 	}
 }
 
-// draw is the workspace of one refit of the bootstrap.
+// draw is the workspace of one refit of the bootstrap. Its matrices are m x m, its vectors have one
+// entry for each used column.
 type draw struct {
-	m                     int
-	sum, chol, inv        []float64
-	rhs, gamma, se, score []float64
-	z                     []float64 // influence of a block
-	mean, square          []float64
+	m      int       // used columns
+	sum    []float64 // sum of the drawn blocks' Gram matrices
+	chol   []float64 // its Cholesky factor, with bootRidge on the diagonal
+	inv    []float64 // its inverse
+	rhs    []float64 // sum of the drawn blocks' right sides
+	gamma  []float64 // the answer
+	se     []float64 // its cluster-robust standard error
+	score  []float64 // of one block: b_k - a_k gamma
+	z      []float64 // influence of one block: inv*score
+	mean   []float64 // sum of the influences of a run's blocks
+	square []float64 // sum of their squares
 }
 
 // newDraw returns the scratch space of one draw, for m terms.
@@ -317,7 +324,8 @@ func (d *draw) invert() {
 }
 
 // sandwich sets d.se, and cov when it is not nil, from the blocks' influences inv*(b_k - a_k
-// gamma), each centred on the mean of its run: the "sandwich" estimator of cluster-robust variance.
+// gamma), each centred on the mean of its run: the "sandwich" estimator of cluster-robust variance. With
+// cov every block has to be counted once.
 func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 	m := d.m
 	clear(d.se)
@@ -342,7 +350,7 @@ func (b *bootstrap) sandwich(d *draw, times []int, cov []float64) {
 				cov[i] += count * d.z[i/m] * d.z[i%m] * float64(len(blocks)) / math.Max(1, float64(len(blocks)-1))
 			}
 		}
-		if drawn < 2 {
+		if drawn < 2 { // the variance of a single block is unknown
 			continue
 		}
 		for j := range d.se {
@@ -393,6 +401,7 @@ func (b *bootstrap) jackknife(blocks []BlockGram, configs []int32) []float64 {
 		}
 	}
 	for r, j := range b.idx {
+		// StdErr is sqrt(sum (beta_c - mean)^2/(C (C - 1))).
 		out[j] = stat.StdErr(columns[r]) * float64(len(configs)-1)
 	}
 	return out
@@ -440,7 +449,9 @@ func (b *bootstrap) quantiles(o Options) []float64 {
 		out[j] = math.NaN()
 		if len(v) > 0 {
 			slices.Sort(v)
-			out[j] = v[min(len(v)-1, int(math.Ceil(o.level()*float64(len(v)+1)))-1)]
+			// The ceil(level*(n+1))-th smallest of n: the usual rank, which covers the level with few draws too.
+			rank := int(math.Ceil(o.level() * float64(len(v)+1)))
+			out[j] = v[min(len(v), rank)-1]
 		}
 	}
 	return out

@@ -1,5 +1,8 @@
 package ridge
 
+// This file has targets that are known only as intervals: how far a prediction is from them, and the
+// scatter and the multiple of a prediction that agree with them best.
+
 import (
 	"math"
 )
@@ -101,8 +104,10 @@ func (b Bounds) Spread(w, pred []float64, rows []int32, grid []float64) float64 
 // With tight 0 and rows that exert no pull it returns 0.
 func (b Bounds) Multiple(w, pred []float64, rows []int32, spreadUs, tight float64) float64 {
 	width := b.widthFactors(rows, spreadUs)
+	// slope returns half the first and the second derivative at m.
 	slope := func(m float64) (first, second float64) {
-		first, second = tight*(m-1), tight
+		first = tight * (m - 1)
+		second = tight
 		for k, i := range rows {
 			if p := b.pull(int(i), m*pred[i], spreadUs, width[k], false); p != (Pull{}) {
 				first += w[i] * pred[i] * p.Slope

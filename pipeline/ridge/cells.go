@@ -1,5 +1,8 @@
 package ridge
 
+// This file cuts rows into cells, the pieces that folds, held-out configurations and weights treat as a
+// whole, and has the sums over each. Everything after it works on these sums.
+
 import (
 	"fmt"
 	"slices"
@@ -17,12 +20,13 @@ type CellKey struct {
 	Config int32 `json:"config"`
 	Run    int32 `json:"run"`
 	Regime int32 `json:"regime"`
-	Block  int32 `json:"block"`
-	From   int32 `json:"from"`
+	Block  int32 `json:"block"` // position of the fold block in its run
+	From   int32 `json:"from"`  // first forward fold that trains on the cell
 }
 
-// trainsWithout reports whether the rows of a cell train a fit that is scored on a block: those
-// of later blocks, and of earlier ones what the forward fold that is scored on the block trains on.
+// trainsWithout reports whether the rows of a cell train a fit that is scored on a block
+// (Options.EachBlock): those of later blocks, and of earlier ones what the forward fold that is scored
+// on the block trains on, which is all but the embargo.
 func (k CellKey) trainsWithout(block int32) bool {
 	isEarlier := k.Block >= 0 && k.From < block
 	return isEarlier || k.Block > block
@@ -39,11 +43,11 @@ type Cell struct {
 // its regimes in order. Select and Blocks need nothing else of the rows.
 type Cells struct {
 	P       int     `json:"features"`
-	EpsUs   float64 `json:"eps_us"`
+	EpsUs   float64 `json:"eps_us"` // Options.EpsUs of the weights
 	Folds   int     `json:"folds"`
-	Gamma   float64 `json:"gamma"` // label of the variant
-	Lag     int     `json:"lag"`   // label, set by the caller
-	Embargo int     `json:"embargo_rows"`
+	Gamma   float64 `json:"gamma"`        // label of the variant
+	Lag     int     `json:"lag"`          // label, set by the caller
+	Embargo int     `json:"embargo_rows"` // Options.EmbargoRows
 	List    []Cell  `json:"cells"`
 }
 
@@ -72,8 +76,14 @@ func (d *Data) Cut(o Options) ([]*Cells, []Finding, error) {
 	for v := range out {
 		c := &Cells{P: d.P, EpsUs: o.EpsUs, Folds: o.Folds, Gamma: d.gamma(v), Embargo: o.EmbargoRows}
 		for k, s := range segs {
-			key := CellKey{s.seq.Config, s.seq.Run, s.regime, s.block, firstFold(s, o.EmbargoRows)}
-			c.List = append(c.List, Cell{key, *grams[k][v]})
+			key := CellKey{
+				Config: s.seq.Config,
+				Run:    s.seq.Run,
+				Regime: s.regime,
+				Block:  s.block,
+				From:   firstFold(s, o.EmbargoRows),
+			}
+			c.List = append(c.List, Cell{CellKey: key, Gram: *grams[k][v]})
 		}
 		out[v] = c
 	}
@@ -107,7 +117,7 @@ func segments(d *Data, s *Sequence, embargo int) []segment {
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
 	var out []segment
-	block := int32(-1)
+	block := int32(-1) // the first cut, 0, begins block 0; without bounds it stays -1
 	for k := 0; k+1 < len(cuts); k++ {
 		if s.bounds != nil && slices.Contains(s.bounds, cuts[k]) {
 			block++
@@ -141,13 +151,14 @@ func byRegime(d *Data, s segment) []segment {
 // sumSegments returns one Gram matrix per segment and variant. Workers sum chunks; the chunks of a
 // segment are added in order.
 func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
-	type task struct{ seg, chunk int }
+	type task struct {
+		seg, chunk int // the chunk of the segment
+		rows       []int32
+	}
 	var tasks []task
-	var pieces [][]int32
 	for k, s := range segs {
 		for c, rows := range Chunk(s.rows) {
-			tasks = append(tasks, task{k, c})
-			pieces = append(pieces, rows)
+			tasks = append(tasks, task{seg: k, chunk: c, rows: rows})
 		}
 	}
 	w := d.Unbalanced(o)
@@ -159,7 +170,7 @@ func sumSegments(d *Data, o Options, segs []segment, variants int) [][]*Gram {
 		}
 		a := accs[worker]
 		a.Reset()
-		a.Add(pieces[t], w)
+		a.Add(tasks[t].rows, w)
 		parts[t] = make([]*Gram, variants)
 		for v := range parts[t] {
 			parts[t][v] = New(d.P)

@@ -14,7 +14,7 @@ import (
 type CensoredFit struct {
 	Fit    Fit
 	Passes int // refreshes of the target
-	// Y and Bend, in the order of the rows, are the quadratic the loss is at the
+	// Y and Bend, in the order of the rows, are the quadratic that approximates the loss at the
 	// answer: Bend*(Y - x.beta)^2, Bend 0 for a row that exerts no pull.
 	Y, Bend []float64
 }
@@ -48,7 +48,8 @@ func (d *Data) FitCensored(b Bounds, w []float64, rows []int32, lambda float64, 
 	f.Objective = c.objective(c.at, lambda)
 	out := CensoredFit{Fit: f, Passes: passes, Y: make([]float64, len(rows)), Bend: make([]float64, len(rows))}
 	for k, p := range c.at.pulls {
-		if out.Y[k] = c.at.pred[k]; p != (Pull{}) {
+		out.Y[k] = c.at.pred[k]
+		if p != (Pull{}) {
 			out.Y[k], out.Bend[k] = p.quadratic(c.at.pred[k])
 		}
 	}
@@ -69,8 +70,8 @@ type censored struct {
 	at      *censoredPoint // the current point
 	next    *censoredPoint // the point that a pass tries
 	bent    []float64      // weight times curvature, per row of d, of the entries that exert a pull
-	acc     *Accumulator
-	view    Data
+	acc     *Accumulator   // of view
+	view    Data           // d with the current targets as Y
 }
 
 // censoredPoint is a point of the search with all that a pass needs of it.
@@ -311,7 +312,7 @@ func (c *censored) search(lambda float64) float64 {
 		} else {
 			hi = t
 		}
-		if lo == 1 || first == 0 {
+		if lo == 1 || first == 0 { // still falling at the next point, or at the minimum
 			return t
 		}
 		next := t - first/second
@@ -342,9 +343,9 @@ const (
 
 // Constants of the interval-censored fit (spec#interval-fit).
 const (
-	censoredYBarUs    = 1000
-	maxCensoredPasses = 10000
-	mostPolishing     = 4
+	censoredYBarUs    = 1000  // typical size of a target: an interval has no value that ybar could be computed from
+	maxCensoredPasses = 10000 // of fit
+	mostPolishing     = 4     // steps of polish
 )
 
 // CensoredErrors describes how well predictions agree with interval targets.
@@ -375,7 +376,7 @@ func (b Bounds) Evaluate(d *Data, w, pred []float64) CensoredErrors {
 		}
 		if lo == hi {
 			e.Exact++
-			diff = diff + math.Abs(pred[i]-lo)
+			diff += math.Abs(pred[i] - lo)
 			sum += math.Abs(lo)
 			continue
 		}

@@ -1,5 +1,8 @@
 package ridge
 
+// This file fits in principal components: combinations of columns that the rows hardly vary along keep
+// their prior.
+
 import (
 	"math"
 )
@@ -30,11 +33,16 @@ func (o *Options) Components(g *Gram, share float64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	left, tail := (1-share)*float64(m), 0 // the trace of the scaled Gram is m
+	// The components with the smallest eigenvalues are dropped while their variances add up to at most
+	// 1-share of the whole, the trace, which is m.
+	left := (1 - share) * float64(m)
+	tail := 0 // number of dropped components
 	for tail < m-1 && values[tail] <= left {
 		left -= values[tail]
 		tail++
 	}
+	// The penalty matrix is Penalty on the diagonal, plus trailingWeight along every dropped component. It is
+	// stated for coefficients, whose unit is ybar/sd.
 	ybar := math.Sqrt(g.Q / g.W)
 	o.Precision = make([]float64, p*p)
 	for j := range p {

@@ -1,5 +1,8 @@
 package ridge
 
+// This file has the intervals of coefficients: which method each term gets, and when it gets none. The
+// bootstrap behind them is in bootstrap.go.
+
 import (
 	"math"
 
@@ -14,12 +17,18 @@ const (
 	FromNothing = "none" // the rows do not determine the term
 )
 
-// Interval is a interval of one true coefficient.
+// Interval is an interval of one true coefficient.
 type Interval struct {
 	Lo, Hi float64 // NaN when Method is FromNothing
 	Center float64 // the estimate it is built around; NaN as above
 	SE     float64 // its standard error; NaN as above
 	Method string
+}
+
+// noInterval returns the interval of a term of which nothing is known.
+func noInterval() Interval {
+	nan := math.NaN()
+	return Interval{Lo: nan, Hi: nan, Center: nan, SE: nan, Method: FromNothing}
 }
 
 // Confidence is the uncertainty of a fit.
@@ -70,17 +79,18 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 	q := b.quantiles(o)
 	b.covariance(out.Covariance)
 	configs := blockConfigs(blocks)
-	widest := stat.StudentT(0.5+o.level()/2, 1)
+	widest := stat.StudentT(0.5+o.level()/2, 1) // 12.7 at 95 %
 	out.JackSE = b.jackknife(blocks, configs)
-	student := math.NaN()
+	student := math.NaN() // quantile of the jackknife
 	if len(configs) > 1 {
 		student = stat.StudentT(0.5+o.level()/2, float64(len(configs)-1))
 	}
 	for j := range out.Terms {
 		t := &out.Terms[j]
-		*t = Interval{math.NaN(), math.NaN(), math.NaN(), math.NaN(), FromNothing}
+		*t = noInterval()
 		hasTooFewConfigs := tags[j] == coeff.BetweenConfigs && math.IsNaN(out.JackSE[j])
-		if !known[j] || !(q[j] <= widest) || tags[j] == coeff.PriorOnly || hasTooFewConfigs {
+		isWild := !(q[j] <= widest) // also without a quantile: NaN
+		if !known[j] || isWild || tags[j] == coeff.PriorOnly || hasTooFewConfigs {
 			continue
 		}
 		t.set(FromBlocks, b.beta(j), math.Sqrt(out.Covariance[j*p+j]), q[j])
@@ -98,17 +108,17 @@ func Blocks(blocks []BlockGram, tags []string, o Options) Confidence {
 
 // unknown returns the confidence in which no term has an interval.
 func (c Confidence) unknown() Confidence {
-	nan := math.NaN()
 	c.JackSE = make([]float64, len(c.Terms))
 	for j := range c.Terms {
-		c.Terms[j], c.JackSE[j] = Interval{nan, nan, nan, nan, FromNothing}, nan
+		c.Terms[j] = noInterval()
+		c.JackSE[j] = math.NaN()
 	}
 	return c
 }
 
 // set makes t the interval of quantile*se to both sides of center.
 func (t *Interval) set(method string, center, se, quantile float64) {
-	*t = Interval{center - quantile*se, center + quantile*se, center, se, method}
+	*t = Interval{Lo: center - quantile*se, Hi: center + quantile*se, Center: center, SE: se, Method: method}
 }
 
 // blockConfigs returns the configurations of the blocks, ascending.

@@ -1,5 +1,7 @@
 package ridge
 
+// This file has the rows that a model is fitted to.
+
 import (
 	"math"
 	"slices"
@@ -21,12 +23,12 @@ type Data struct {
 	// only the columns fed by the EMA). Empty: X alone.
 	Variants []Variant
 
-	place []int32 // index in X of each row, for a Subset; nil: row i is row i of X
+	place []int32 // for a Subset: the row of X that each row is; nil: row i is row i of X
 }
 
 // Variant replaces columns of X. Values[k][i] is row i of column Cols[k].
 type Variant struct {
-	Gamma  float64 // label
+	Gamma  float64 // label: the smoothing factor that the columns were made with
 	Cols   []int
 	Values [][]float64
 }

@@ -1,5 +1,8 @@
 package ridge
 
+// This file describes which terms the rows separate: condition number, variance inflation, and the
+// groups of terms of which only a sum is determined.
+
 import (
 	"cmp"
 	"math"
@@ -44,7 +47,7 @@ func (g *Gram) Diagnose(f Fit) Diagnosis {
 	}
 	top := values[len(values)-1]
 	d.Condition = math.Inf(1)
-	if values[0] > 1e-15*top {
+	if values[0] > 1e-15*top { // otherwise 0 but for rounding
 		d.Condition = top / values[0]
 	}
 	for r, j := range idx {
@@ -75,39 +78,62 @@ func inflation(values []float64, vectors *mat.Dense, r int) float64 {
 		switch {
 		case e > 1e-13*top:
 			sum += v * v / e
-		case v*v > 1e-8:
+		case v*v > 1e-8: // the term has a part in a direction of eigenvalue 0, beyond rounding
 			return math.Inf(1)
 		}
 	}
 	return sum
 }
 
+// nullShare is the squared length of a term's part in the null space, or an entry of the projector onto
+// it, below which the term is not part of it: rounding, or a small correlation with terms that are.
+const nullShare = 0.02
+
+// nullSpace is the directions that the rows do not determine, among the columns that are not all zero.
+type nullSpace struct {
+	values  []float64  // eigenvalues of the scaled Gram matrix, ascending
+	vectors *mat.Dense // its eigenvectors, by column; rows are positions in idx
+	dim     int        // the first dim of them are the null space: eigenvalues up to NullTol of the largest
+	idx     []int      // columns of the data
+	fit     Fit
+}
+
+// entry returns entry (a, b) of the projector onto the null space: how strongly terms a and b move
+// together in directions that the rows do not determine.
+func (n *nullSpace) entry(a, b int) float64 {
+	var p float64
+	for k := range n.dim {
+		p += n.vectors.At(a, k) * n.vectors.At(b, k)
+	}
+	return p
+}
+
 // nullGroups returns the groups of terms that the rows do not separate. Two terms are linked if an
-// entry of the projector onto the null space (eigenvalues up to NullTol of the largest) is above
-// 0.02; each connected set is one group.
+// entry of the projector onto the null space is above nullShare; each connected set is one group.
 func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGroup {
 	m := len(idx)
-	top := values[m-1]
-	null := 0
-	for null < m && values[null] <= NullTol*top {
-		null++
+	n := &nullSpace{values: values, vectors: vectors, idx: idx, fit: f}
+	for n.dim < m && values[n.dim] <= NullTol*values[m-1] {
+		n.dim++
 	}
-	if null == 0 {
+	if n.dim == 0 {
 		return nil
 	}
-	// Entry (a, b) of the projector onto the null space is how strongly terms a and b move together in
-	// directions that the rows do not determine.
-	group := link(m, func(a, b int) bool {
-		var p float64
-		for k := range null {
-			p += vectors.At(a, k) * vectors.At(b, k)
-		}
-		return math.Abs(p) > 0.02
-	})
+	group := link(m, func(a, b int) bool { return math.Abs(n.entry(a, b)) > nullShare })
 	var out []NullGroup
 	for first := range m {
-		if group[first] == first && !isOutside(group, first, vectors, null) {
-			out = append(out, newNullGroup(group, first, values, vectors, null, idx, f))
+		if group[first] != first { // not the first term of a group
+			continue
+		}
+		var members []int
+		for k, g := range group {
+			if g == first {
+				members = append(members, k)
+			}
+		}
+		isOutside := len(members) == 1 && n.entry(first, first) < nullShare
+		if !isOutside {
+			out = append(out, n.group(members))
 		}
 	}
 	return out
@@ -133,45 +159,28 @@ func link(m int, joined func(a, b int) bool) []int {
 	return label
 }
 
-// isOutside reports whether term first is alone in its group and does not lie in the null space.
-func isOutside(group []int, first int, vectors *mat.Dense, null int) bool {
-	for k, g := range group {
-		if g == first && k != first {
-			return false
-		}
-	}
-	var p float64
-	for k := range null {
-		p += vectors.At(first, k) * vectors.At(first, k)
-	}
-	return p < 0.02
-}
-
-// newNullGroup returns the group labelled first. A null direction belongs to it if more than half
-// of its squared length lies on the group's terms.
-func newNullGroup(group []int, first int, values []float64, vectors *mat.Dense, null int, idx []int, f Fit) NullGroup {
+// group returns the group of the terms at the given positions. A null direction belongs to it if more
+// than half of its squared length lies on the group's terms.
+func (n *nullSpace) group(members []int) NullGroup {
 	out := NullGroup{Eigenvalue: math.Inf(1)}
-	var rows []int
-	for k, g := range group {
-		if g == first {
-			rows = append(rows, k)
-			out.Terms = append(out.Terms, idx[k])
-			out.SumUs += f.Gamma[idx[k]] * f.YBar
-		}
+	for _, k := range members {
+		j := n.idx[k]
+		out.Terms = append(out.Terms, j)
+		out.SumUs += n.fit.Gamma[j] * n.fit.YBar
 	}
-	for k := range null {
-		dir := make([]float64, len(rows))
-		var mass float64
-		for c, r := range rows {
-			v := vectors.At(r, k)
-			mass += v * v
-			dir[c] = v / f.Scale[idx[r]]
+	for k := range n.dim {
+		dir := make([]float64, len(members))
+		var length float64 // squared, of the part on the group's terms
+		for c, r := range members {
+			v := n.vectors.At(r, k)
+			length += v * v
+			dir[c] = v / n.fit.Scale[n.idx[r]]
 		}
-		if mass < 0.5 {
+		if length < 0.5 {
 			continue
 		}
 		out.Dim++
-		out.Eigenvalue = math.Min(out.Eigenvalue, math.Max(0, values[k])/values[len(values)-1])
+		out.Eigenvalue = math.Min(out.Eigenvalue, math.Max(0, n.values[k])/n.values[len(n.values)-1])
 		out.Directions = append(out.Directions, unit(dir))
 	}
 	return out

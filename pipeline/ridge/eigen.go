@@ -1,5 +1,7 @@
 package ridge
 
+// This file has the eigenvalues of symmetric matrices of very unequal entries.
+
 import (
 	"errors"
 	"math"

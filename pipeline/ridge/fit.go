@@ -1,5 +1,7 @@
 package ridge
 
+// This file has a solution with its certificate, the proof that it is the minimum.
+
 import (
 	"fmt"
 	"hash/fnv"
@@ -10,16 +12,16 @@ import (
 type Fit struct {
 	Lambda     float64
 	Beta       []float64 // coefficients, beta_j = gamma_j*ybar/s_j
-	Gamma      []float64 // typical share of the target each term explains
+	Gamma      []float64 // scaled coefficients: the typical share of the target that each term explains
 	Scale      []float64 // s_j; 0 for an all-zero column
 	YBar       float64   // us
 	W          float64   // sum of weights
 	Active     []bool    // non-zero or free terms
-	Objective  float64
+	Objective  float64   // at the minimum, relative to W*ybar^2
 	Cert       Certificate
 	DF         float64   // effective degrees of freedom
 	DFTerm     []float64 // their share per term, 0 outside the active set
-	PriorShare []float64 // lambda*d/(1+lambda*d); NaN for an all-zero column
+	PriorShare []float64 // weight of the prior against a term's own rows, lambda*d/(1+lambda*d); NaN for an all-zero column
 }
 
 // Certificate is half the gradient of the objective with respect to gamma at the answer. At a

@@ -1,5 +1,7 @@
 package ridge
 
+// This file cuts runs into blocks of time for cross-validation.
+
 import (
 	"cmp"
 	"fmt"
@@ -11,8 +13,8 @@ import (
 // Sequence is the rows of one run in time order, with the cuts between its fold blocks.
 type Sequence struct {
 	Config, Run int32
-	Rows        []int32
-	bounds      []int // Folds+2 cut points, first 0; nil: too few rows for folds
+	Rows        []int32 // indices in the data
+	bounds      []int   // Folds+2 cut points in Rows, first 0; nil: too few rows for folds
 }
 
 // Sequences returns the rows of d grouped into runs, each divided into Folds+1 contiguous blocks of
@@ -103,7 +105,7 @@ func (s *Sequence) trainEnd(j, embargo int) int {
 	return end - min(embargo, end/2)
 }
 
-// Fold is one forward split: nothing in Train is later than Test in its run.
+// Fold is one forward split, as indices of rows: nothing in Train is later than Test in its run.
 type Fold struct{ Train, Test []int32 }
 
 // Folds returns the rows of each forward fold: in every run, fold j trains on blocks 0 to j less

@@ -1,5 +1,8 @@
 package ridge
 
+// This file has the recipe of spec 1.0, kept unchanged so that earlier coefficients can be computed
+// again. Nothing of the package's loss, weights and constraints applies to it.
+
 import (
 	"math"
 
@@ -9,21 +12,21 @@ import (
 // FrozenPoint is one lambda of the frozen grid.
 type FrozenPoint struct {
 	Lambda       float64
-	FoldRMSE     []float64 // unweighted, us
-	Mean         float64
-	Score        float64 // mean over folds of RMSE/sd(y), for the choice of gamma
-	Fingerprints []string
+	FoldRMSE     []float64 // root mean squared error of each fold, unweighted, us
+	Mean         float64   // of FoldRMSE, by which lambda is chosen
+	Score        float64   // mean over folds of RMSE/sd(y), by which gamma is chosen
+	Fingerprints []string  // of the folds' coefficients
 }
 
 // FrozenFit is the outcome of the frozen recipe of spec 1.0: plain ridge regression on raw
 // features, with a penalised bias and without sign constraints.
 type FrozenFit struct {
 	Grid       []FrozenPoint
-	Index      int
+	Index      int // of the chosen point of Grid
 	Lambda     float64
 	Beta       []float64 // fitted on all rows at Lambda
 	DF         float64   // sum s^2/(s^2+lambda) over the singular values of sqrt(W)X
-	Overfitted bool      // DF over configurations > 0.1
+	Overfitted bool      // DF over configurations > mostFrozenDF
 	Findings   []Finding
 }
 
@@ -31,6 +34,7 @@ type FrozenFit struct {
 // with the row factors as W, and the lambda of the smallest mean root mean squared error
 // over forward folds.
 func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
+	// Grid and folds are the recipe's own, whatever the options ask for.
 	o.Lambdas = []float64{.001, .01, .1, 1, 10, 100}
 	o.EmbargoRows = 0
 	folds, found, err := Folds(d, o)
@@ -50,9 +54,13 @@ func (d *Data) FitFrozen(o Options) (FrozenFit, error) {
 	if f.DF, err = frozenDF(all, f.Lambda); err != nil {
 		return FrozenFit{}, err
 	}
-	f.Overfitted = f.DF/float64(len(d.Configs())) > 0.1
+	f.Overfitted = f.DF/float64(len(d.Configs())) > mostFrozenDF
 	return f, nil
 }
+
+// mostFrozenDF is the number of degrees of freedom for each configuration above which the recipe of spec
+// 1.0 warns of overfitting.
+const mostFrozenDF = 0.1
 
 // score fits and scores the grid on every fold, and sets Index to the lambda of the smallest mean
 // error.
@@ -77,7 +85,7 @@ func (f *FrozenFit) score(d *Data, o Options, w []float64, folds []Fold) error {
 	}
 	for k := range f.Grid {
 		f.Grid[k].Mean = stat.Mean(f.Grid[k].FoldRMSE)
-		if f.Grid[k].Mean <= f.Grid[f.Index].Mean {
+		if f.Grid[k].Mean <= f.Grid[f.Index].Mean { // of equal errors the larger lambda
 			f.Index = k
 		}
 	}

@@ -1,5 +1,8 @@
 package ridge
 
+// This file reads, writes and joins files of Gram matrices, from which a fit can be made where the rows
+// are not.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -26,7 +29,8 @@ type File struct {
 // Write writes f as one JSON document.
 func Write(w io.Writer, f File) error {
 	out := f
-	out.Format, out.Sets = gramFormat, nil
+	out.Format = gramFormat
+	out.Sets = nil // copied below, so that the caller's matrices stay whole
 	for _, c := range f.Sets {
 		set := *c
 		set.List = slices.Clone(c.List)
@@ -77,14 +81,17 @@ func (c *Cell) complete(p int) error {
 	if p < 1 || len(c.B) != p || len(c.G) != p*(p+1)/2 {
 		return fmt.Errorf("got %d and %d sums, want %d and %d", len(c.B), len(c.G), p, p*(p+1)/2)
 	}
-	g, k := make([]float64, p*p), 0
+	g := make([]float64, p*p)
+	k := 0 // position in the triangle
 	for i := range p {
 		for j := i; j < p; j++ {
-			g[i*p+j], g[j*p+i] = c.G[k], c.G[k]
+			g[i*p+j] = c.G[k]
+			g[j*p+i] = c.G[k]
 			k++
 		}
 	}
-	c.P, c.G = p, g
+	c.P = p
+	c.G = g
 	return nil
 }
 
@@ -155,7 +162,8 @@ func (f *File) sameSet(s int, want *Cells, n int) error {
 	return nil
 }
 
-// relabelled returns the cells of set s with the labels that their names have in to.
+// relabelled returns the cells of set s with the labels that their names have in the file to, whose
+// names are sorted.
 func (f *File) relabelled(s int, to *File) []Cell {
 	label := func(name string, names []string) int32 {
 		k, _ := slices.BinarySearch(names, name)

@@ -1,6 +1,9 @@
 package ridge
 
+// This file decides from the variation of a term's column whether rows can determine its coefficient.
+
 import (
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -66,7 +69,8 @@ func Identify(shares [][]float64) []string {
 	for j := range out {
 		out[j] = coeff.PriorOnly
 		for _, v := range shares {
-			if len(shares) > 1 && v[j] == v[j] && out[j] == coeff.PriorOnly {
+			hasRows := !math.IsNaN(v[j])
+			if len(shares) > 1 && hasRows && out[j] == coeff.PriorOnly {
 				out[j] = coeff.BetweenConfigs
 			}
 			if v[j] >= identifiedShare {

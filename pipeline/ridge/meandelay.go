@@ -1,5 +1,7 @@
 package ridge
 
+// This file has the intervals of mean predictions over sets of rows.
+
 import "math"
 
 // MeanIntervals returns, for each set of rows, the interval of the mean prediction over them (the mean
@@ -13,9 +15,8 @@ func (d *Data) MeanIntervals(fit Fit, sets [][]int32, o Options) []Interval {
 	}
 	scale, _ := total.Scale()
 	out := make([]Interval, len(sets))
-	nan := math.NaN()
 	for k, rows := range sets {
-		out[k] = Interval{nan, nan, nan, nan, FromNothing}
+		out[k] = noInterval()
 		mean := d.meanRow(rows)
 		pivot := pivotOf(mean, scale)
 		if pivot < 0 {

@@ -1,5 +1,7 @@
 package ridge
 
+// This file has the options of a fit.
+
 import (
 	"cmp"
 	"math"
@@ -13,7 +15,7 @@ type Objective string
 // The objectives. Auto is Within for one or two configurations, else Cross.
 const (
 	Auto    Objective = ""
-	Within  Objective = "within"  // mean forward-fold score, one-standard-error rule
+	Within  Objective = "within"  // mean score of blocks of time held out; one-standard-error rule unless SmallestWithin
 	Cross   Objective = "cross"   // mean score of held-out configurations
 	Minimax Objective = "minimax" // worst score of held-out configurations
 )

@@ -1,5 +1,9 @@
 package ridge
 
+// This file has fits with a prior of known covariance: the penalty that makes them posterior means, their
+// intervals, and how far the rows contradict the prior. The score is the gradient of the loss, the sum of
+// w*x*(y - x.beta)/Q over the rows.
+
 import (
 	"math"
 	"slices"

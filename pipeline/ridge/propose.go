@@ -1,5 +1,7 @@
 package ridge
 
+// This file ranks candidate experiments by what their rows would add to those that exist.
+
 import (
 	"cmp"
 	"math"
@@ -51,8 +53,9 @@ func (base *Gram) Propose(candidates []*Gram) []Proposal {
 	return out
 }
 
-// information returns the log determinant of the scaled information of a, or of a and b together,
-// and the diagonal of its inverse.
+// information returns the log determinant of the scaled information of a, or of a and b together (b may
+// be nil), and the diagonal of its inverse: the variances of the terms. scale are the scales of all
+// columns, idx the columns that are used.
 func information(a, b *Gram, scale []float64, idx []int) (logDet float64, variance []float64) {
 	m := len(idx)
 	chol := make([]float64, m*m)

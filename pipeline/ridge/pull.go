@@ -1,5 +1,8 @@
 package ridge
 
+// This file has the loss of an interval target: how it pulls a prediction that lies outside, or near an
+// end.
+
 import (
 	"math"
 )
@@ -51,7 +54,7 @@ func (b Bounds) pull(i int, v, spreadUs, widthFactor float64, withLoss bool) Pul
 	lo, hi := b.Lo[i], b.Hi[i]
 	if spreadUs == 0 {
 		if r := v - b.clip(i, v); r != 0 {
-			return Pull{r * r, r, 1}
+			return Pull{Loss: r * r, Slope: r, Bend: 1}
 		}
 		return Pull{}
 	}

@@ -1,5 +1,8 @@
 package ridge
 
+// This file turns a least-squares fit into the one that is published, by fits with weights that depend
+// on the fit before.
+
 import (
 	"fmt"
 	"math"
@@ -10,8 +13,8 @@ import (
 // Constants of the reweighting passes (spec#reweighting).
 const (
 	reweightPasses = 6
-	minRelError    = 0.01
-	maxBiasGrowth  = 0.01
+	minRelError    = 0.01 // relative error below which weights grow no further
+	maxBiasGrowth  = 0.01 // of |bias|, up to which the reweighted fit is kept
 )
 
 // Polish is a fit before and after the reweighting passes, and which of the two is kept.

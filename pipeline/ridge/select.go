@@ -1,5 +1,8 @@
 package ridge
 
+// This file chooses lambda by cross-validation: over blocks of time (folds), over configurations (leave
+// one configuration out, "loco"), and nested, for an error that the choice has not seen.
+
 import (
 	"context"
 	"fmt"
@@ -13,7 +16,7 @@ import (
 // Point is one lambda of the grid.
 type Point struct {
 	Lambda       float64
-	FoldScores   []float64 // one per forward fold
+	FoldScores   []float64 // one per fold, or per block with Options.EachBlock
 	Fingerprints []string  // of the folds' coefficients
 	Within       float64   // mean of FoldScores
 	SE           float64   // sample standard deviation of FoldScores / sqrt(folds)
@@ -34,11 +37,11 @@ type Nested struct {
 // Selection is the scored lambda grid of one variant, and the choice.
 type Selection struct {
 	Gamma   float64 // label of the variant
-	Configs []int32
-	Grid    []Point
+	Configs []int32 // labels, in the order of the scores
+	Grid    []Point // by lambda, ascending
 
 	MinWithin int // index of the smallest Within
-	OneSE     int // largest lambda within one standard error of it
+	OneSE     int // index of the largest lambda within one standard error of it
 	Cross     int // index of the smallest Cross; -1 below three configurations
 	Minimax   int // index of the smallest Worst; -1 with one configuration
 
@@ -97,7 +100,7 @@ func ChooseVariant(sels []Selection, usual float64) (chosen int, within []int) {
 		for j, score := range sels[v].best().FoldScores {
 			d = append(d, score-sels[best].best().FoldScores[j])
 		}
-		if m := stat.Mean(d); m > 0 && !(m <= stat.StdErr(d)) {
+		if m := stat.Mean(d); m > 0 && !(m <= stat.StdErr(d)) { // worse beyond chance; also with one fold, whose error is NaN
 			continue
 		}
 		within = append(within, v)
@@ -294,10 +297,12 @@ func (t *trials) nested() []Nested {
 	}
 	var out []Nested
 	for a, label := range t.configs {
-		best, bestScore := 0, math.Inf(1)
+		best := 0
+		bestScore := math.Inf(1)
 		for i := range t.o.Lambdas {
-			if score := t.inner(a, i); score <= bestScore {
-				best, bestScore = i, score
+			if score := t.inner(a, i); score <= bestScore { // of equal scores the larger lambda
+				best = i
+				bestScore = score
 			}
 		}
 		// The fit without a at the lambda that was chosen without a.
@@ -374,6 +379,7 @@ func (t *trials) gramTrials(c *Cells) []gramTrial {
 	out := make([]gramTrial, len(t.list))
 	for i, s := range t.list {
 		if j := int32(s.fold); j >= 0 {
+			// Forward fold j trains on what is before block j+1 and is scored on it.
 			trains := func(k CellKey) bool { return k.From <= j }
 			tested := j + 1
 			if t.o.EachBlock {
@@ -455,7 +461,8 @@ func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 // choices, given the one without them (Options.SkipNested), whose trials are not solved again.
 func (d *Data) NestIntervals(quick Selection, b Bounds, o Options) (Selection, error) {
 	t := newTrials(d.Configs(), &o, false)
-	for k, solved := range quick.intervals.list { // newTrials appends pairs of configurations after the others
+	// newTrials appends pairs of configurations after the others, so that the trials of quick are the first.
+	for k, solved := range quick.intervals.list {
 		*t.list[k] = *solved
 	}
 	return d.selectIntervals(b, CensoredWeights(d, o), quick.Gamma, t)

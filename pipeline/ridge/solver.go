@@ -1,5 +1,7 @@
 package ridge
 
+// This file minimises the penalised loss of one Gram matrix under sign constraints and upper limits.
+
 import (
 	"fmt"
 	"math"
@@ -26,21 +28,21 @@ type solver struct {
 	gram    []float64 // scaled Gram matrix, p x p
 	right   []float64 // scaled right side X'Wy
 	q       float64   // sum w y^2/(W ybar^2)
-	scale   []float64
-	ybar, w float64
-	zero    []bool    // all-zero columns, fixed at 0
+	scale   []float64 // s_j of the columns; 0: all zero
+	ybar, w float64   // scale of the target, us, and sum of the weights
+	zero    []bool    // terms fixed at 0: all-zero columns, and those with an upper limit of 0
 	prior   []float64 // gamma0
 	prec    []float64 // Precision for gamma, p x p; nil: Penalty
 	none    []float64 // zeros
 	passive []bool    // the working set; kept between solves as the next guess
 	upper   []float64 // largest gamma, +Inf: no limit
 	atUpper []bool    // terms outside the working set that are held at upper, not at 0
-	gamma   []float64
-	grad    []float64 // half gradient A gamma - b - lambda D gamma0
-	chol    []float64
-	rhs     []float64
-	idx     []int
-	err     error // of an eigenvalue problem of this Gram
+	gamma   []float64 // the answer
+	grad    []float64 // half gradient: G gamma - right + lambda D (gamma - gamma0)
+	chol    []float64 // scratch of solvePassive: Cholesky factor,
+	rhs     []float64 // right side,
+	idx     []int     // and terms of the working set
+	err     error     // of an eigenvalue problem of this Gram
 }
 
 // newSolver returns the scratch space of a solver for p terms.
@@ -112,7 +114,7 @@ func (s *solver) certificate(lambda float64) Certificate {
 	for j := range s.p {
 		switch {
 		case s.zero[j]:
-		case s.atUpper[j]:
+		case s.atUpper[j]: // at an upper limit the gradient must not be positive
 			if !(c.MinZero < -s.grad[j]) {
 				c.MinZero = -s.grad[j]
 			}
@@ -161,13 +163,15 @@ func (s *solver) degrees(lambda float64, active []bool) []float64 {
 // load scales a Gram by its own W, s and ybar (spec#scaling). ybarUs > 0 fixes ybar.
 func (s *solver) load(g *Gram, ybarUs float64) {
 	p := s.p
-	s.w, s.err = g.W, nil
+	s.err = nil
+	s.w = g.W
 	s.ybar = math.Sqrt(g.Q / g.W)
 	if ybarUs > 0 {
 		s.ybar = ybarUs
 	}
-	if g.W <= 0 || s.ybar == 0 {
-		s.w, s.ybar = 1, 1
+	if g.W <= 0 || s.ybar == 0 { // no rows, or only targets of 0: any scale will do
+		s.w = 1
+		s.ybar = 1
 	}
 	for j := range p {
 		s.scale[j] = math.Sqrt(g.G[j*p+j] / s.w)
@@ -188,9 +192,11 @@ func (s *solver) normalise(g *Gram) {
 	for j := range p {
 		scale := s.scale[j]
 		s.zero[j] = scale == 0 || s.o.UpperOf(j) == 0
-		s.prior[j], s.right[j] = 0, 0
+		s.prior[j] = 0
+		s.right[j] = 0
 		if s.zero[j] {
-			s.passive[j], s.atUpper[j] = false, false
+			s.passive[j] = false
+			s.atUpper[j] = false
 			continue
 		}
 		s.upper[j] = s.o.UpperOf(j) * scale / s.ybar
@@ -251,7 +257,8 @@ func (s *solver) pull(lambda float64, j int, gamma []float64) float64 {
 // cold resets the working set to all terms that are not zero.
 func (s *solver) cold() {
 	for j := range s.passive {
-		s.passive[j], s.atUpper[j] = !s.zero[j], false
+		s.passive[j] = !s.zero[j]
+		s.atUpper[j] = false
 	}
 }
 
@@ -266,8 +273,10 @@ func (s *solver) solve(lambda float64) {
 			s.passive[j] = true
 		}
 	}
-	// patience is the number of exchanges of all offenders that may fail to reduce their number.
-	best, patience := s.p+1, 3
+	best := s.p + 1 // fewest offenders so far
+	patience := mostPatience
+	// A few exchanges are usual. Where rounding makes terms go to and fro without end, the certificate shows
+	// whether the last answer is a minimum.
 	for range 100 * s.p {
 		s.solvePassive(lambda)
 		count, lastOut := s.offenders(lambda)
@@ -276,7 +285,8 @@ func (s *solver) solve(lambda float64) {
 			s.finish(lambda)
 			return
 		case count < best:
-			best, patience = count, 3
+			best = count
+			patience = mostPatience
 			s.exchange(-1)
 		case patience > 0:
 			patience--
@@ -287,6 +297,10 @@ func (s *solver) solve(lambda float64) {
 	}
 	s.finish(lambda)
 }
+
+// mostPatience is the number of exchanges of all offenders that may fail to reduce their number before
+// solve moves one term at a time.
+const mostPatience = 3
 
 // offenders refreshes the gradient and returns the number of terms on the wrong side and the last
 // of them.

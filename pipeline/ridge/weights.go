@@ -1,5 +1,8 @@
 package ridge
 
+// This file has the weights of rows: relative to the target or the prediction, and balanced so that every
+// configuration and every regime in it counts the same.
+
 import (
 	"math"
 	"slices"
@@ -134,9 +137,8 @@ func balance(cells []cellSums, minRows, configs int) []float64 {
 			largest = k
 		}
 	}
-	home := make([]int, len(cells))
-	mass := make([]float64, len(cells))
-	// home is the regime that a regime counts with: itself, or the largest if it has too few rows.
+	home := make([]int, len(cells))     // the regime that a regime counts with: itself, or the largest if it has too few rows
+	mass := make([]float64, len(cells)) // of a regime with those that count with it
 	for k, c := range cells {
 		home[k] = k
 		if c.n < int64(minRows) {
