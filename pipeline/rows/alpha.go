@@ -48,13 +48,13 @@ type alphaBuilder struct {
 	o     Options
 	t     *Table
 	ema   []float64 // preemption average after each recorded step
-	parts []Part
+	parts []Part    // phases, with the time that divides training from hold-out
 	warm  warmUp
-	hits  map[string]prefixHits // by core id; nil without prefix caching
+	hits  map[string]prefixHits // by core id (a request in the engine); nil without prefix caching
 	blind int                   // rows of requests without a snapshot although caching is on
-	bound []trace.OverheadBound // overhead: by request
-	ends  map[string]lastEnd    // egress: last sample by API id
-	other variants
+	bound []trace.OverheadBound // overhead: by request of Run.Requests, or of Run.Observed where there are none
+	ends  map[string]lastEnd    // egress: last sample by API span
+	other variants              // of other smoothing factors
 
 	// The row that is being made.
 	x  []float64
@@ -158,6 +158,7 @@ func (s *Steps) boundStatedOverheads() []trace.OverheadBound {
 		if !b.OK || b.Exact {
 			continue
 		}
+		// The longest of the steps k-1, k and k+1, where k is the last one that started before QUEUED.
 		k := lastStart(steps, stamps(i).QueuedNs.V)
 		longestNs := int64(0)
 		for j := max(1, k); j <= min(k+2, len(steps)-1); j++ {
@@ -192,7 +193,7 @@ func lastEnds(requests []trace.Request) map[string]lastEnd {
 			continue
 		}
 		if e, seen := ends[r.APISpanID.V]; !seen || r.FinishedNs.V > e.ns {
-			ends[r.APISpanID.V] = lastEnd{r.FinishedNs.V, i}
+			ends[r.APISpanID.V] = lastEnd{ns: r.FinishedNs.V, row: i}
 		}
 	}
 	return ends
@@ -234,6 +235,8 @@ func (b *alphaBuilder) addStated(i int) trace.Code {
 	case IsInside(b.o.Saturated, queued):
 		return Saturated
 	}
+	// queue: as stated. admission: from the client's sending to scheduling, its TTFT less that of the server
+	// from scheduling on. overhead: that less the queueing delay.
 	target := alphaTarget{y: o.QueueUs.V, joinNs: queued}
 	if b.o.Target != coeff.Queue {
 		if !o.TTFTUs.OK {
@@ -263,7 +266,7 @@ func (b *alphaBuilder) addStated(i int) trace.Code {
 // addRequest appends the row of request i. It returns the reason when the request has none.
 func (b *alphaBuilder) addRequest(i int) trace.Code {
 	r := &b.s.Run.Requests[i]
-	if r.Source == trace.SourceStock {
+	if r.Source == trace.SourceStock { // spans of unmodified vLLM have durations, no stamps on the steps' clock
 		return codeNoTarget
 	}
 	v, why := b.target(i)
@@ -317,7 +320,7 @@ func (b *alphaBuilder) target(i int) (alphaTarget, trace.Code) {
 	if !from.OK || !to.OK || !r.QueuedNs.OK || !r.PromptTokens.OK {
 		return out, codeNoTarget
 	}
-	if last, ok := b.ends[r.APISpanID.V]; ok && last.row != i {
+	if last, ok := b.ends[r.APISpanID.V]; ok && last.row != i { // egress of a sample that was not the last
 		return out, codeNoTarget
 	}
 	if out.y = SpanUs(from.V, to.V); out.y < 0 {
@@ -328,11 +331,9 @@ func (b *alphaBuilder) target(i int) (alphaTarget, trace.Code) {
 
 // overheadOf returns the overhead of request i: its upper bound as y, and both bounds.
 func (b *alphaBuilder) overheadOf(i int) (alphaTarget, trace.Code) {
-	r, o := &b.s.Run.Requests[i], &b.bound[i]
-	switch {
-	case !o.OK || !r.PromptTokens.OK:
-		return alphaTarget{}, codeNoTarget
-	case o.HiUs < 0:
+	r := &b.s.Run.Requests[i]
+	o := &b.bound[i]
+	if !o.OK || !r.PromptTokens.OK || o.HiUs < 0 {
 		return alphaTarget{}, codeNoTarget
 	}
 	return alphaTarget{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
@@ -386,8 +387,9 @@ func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 	return in
 }
 
-// appendRow appends a row, or returns the code for which it is dropped. Rows that thinning removes
-// still widen the range of the features.
+// appendRow appends the row of request r, joined to step s, or returns the code for which it is dropped.
+// at is the time of the row, v its target; the features are in b.x. Rows that thinning removes still widen
+// the range of the features.
 func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v alphaTarget) trace.Code {
 	t := b.t
 	phase, held := partOf(b.parts, at)
@@ -402,7 +404,7 @@ func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v al
 		regime = Waiting
 	}
 	var set StressSet
-	if s.KVUsage > 0.9 {
+	if s.KVUsage > fullCacheUsage {
 		set = fullCache
 	}
 	t.X = append(t.X, b.x...)
@@ -422,7 +424,7 @@ func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v al
 	t.Phase = append(t.Phase, phase)
 	t.HoldOut = append(t.HoldOut, held)
 	t.Sets = append(t.Sets, set)
-	t.FloorUs = append(t.FloorUs, 0)
+	t.FloorUs = append(t.FloorUs, 0) // of step times only
 	t.Batch = append(t.Batch, float64(s.RunningDepth))
 	t.Context = append(t.Context, float64(r.PromptTokens.V))
 	t.ID = append(t.ID, r.CoreID.Or(r.APIID.V))

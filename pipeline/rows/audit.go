@@ -1,5 +1,7 @@
 package rows
 
+// This file finds out which recorded stamps are step times.
+
 import (
 	"fmt"
 
@@ -28,7 +30,8 @@ func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
 	a.Verdict = auditVerdict(&a)
 	// Logged passes have no time in schedule(); their verdict states what the step times were taken from.
 	if g := s.Run.Aggregate; g != nil && !a.BelowFloor() {
-		a.DurationUsP50, a.Verdict = nil, logged.TimeVerdict(&g.Audit)
+		a.DurationUsP50 = nil
+		a.Verdict = logged.TimeVerdict(&g.Audit)
 	}
 	return a
 }
@@ -82,6 +85,7 @@ func auditVerdict(a *result.TargetAudit) string {
 		return fmt.Sprintf("the target lies below the physical floor: the cadence (%.0f us) is shorter than reading the weights once (%.0f us); "+
 			"check the hardware figures of run.yaml", *a.CadenceUsP50, *a.PhysicalFloorUs)
 	}
+	// In vLLM the duration is that of schedule() alone, a small part of a GPU's step.
 	share := 100 * *a.DurationUsP50 / *a.CadenceUsP50
 	if *a.DurationUsP50 < 0.5**a.CadenceUsP50 {
 		return fmt.Sprintf("cadence is the step time; step.duration_us is scheduler CPU time (%.2g %% of the cadence)", share)

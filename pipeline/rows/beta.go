@@ -17,9 +17,9 @@ import (
 // Vectorizer turns one step into P numbers: the physics features, or another model's basis over the
 // same rows.
 type Vectorizer struct {
-	P int
-	// Step writes the vector of one step. The members are nil for approximate
-	// steps; WantMembers asks for them.
+	P int // columns
+	// Step writes the vector of one step into x, and returns the features that hit their bound. The members,
+	// the requests of the batch, are nil for approximate steps; WantMembers asks for them.
 	Step        func(in *features.StepInput, members []trace.Member, x []float64) (features.Hits, error)
 	WantMembers bool
 }
@@ -51,7 +51,7 @@ func (s *Steps) BetaBasis(sp *features.Space, vec Vectorizer, o Options) (*Table
 			return nil, err
 		}
 	}
-	for k, to := s.askedSummaries(); k < to; k++ {
+	for k, to := s.askedSummaries(); k < to; k++ { // k: index of a recorded step
 		b.t.Read++
 		if why := b.row(k); why != "" {
 			b.t.countDrop(why, 1)
@@ -88,14 +88,33 @@ type betaBuilder struct {
 // newBetaBuilder returns a builder of the rows of one run.
 func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *betaBuilder {
 	from, to := s.askedSummaries()
-	t := &Table{Run: s.Run.ID, Config: s.Config, Target: o.Target, Gamma: o.Gamma, P: vec.P,
-		Hits: make([]int, vec.P), Min: repeated(vec.P, math.Inf(1)), Max: repeated(vec.P, math.Inf(-1))}
+	t := &Table{
+		Run:    s.Run.ID,
+		Config: s.Config,
+		Target: o.Target,
+		Gamma:  o.Gamma,
+		P:      vec.P,
+		Hits:   make([]int, vec.P),
+		Min:    repeated(vec.P, math.Inf(1)),
+		Max:    repeated(vec.P, math.Inf(-1)),
+	}
 	t.reserveRows((to-from)/max(1, o.Stride), o.Slim)
 	if o.Target == coeff.Cadence {
 		t.Lag = o.Lag
 	}
-	b := &betaBuilder{s: s, sp: sp, vec: vec, o: o, t: t, ema: s.preemptionAverages(o.Gamma),
-		parts: s.parts(o.Split), warm: s.newWarmUp(), sparse: isSparse(s), row1: make([]float64, vec.P), x: make([]float64, vec.P)}
+	b := &betaBuilder{
+		s:      s,
+		sp:     sp,
+		vec:    vec,
+		o:      o,
+		t:      t,
+		ema:    s.preemptionAverages(o.Gamma),
+		parts:  s.parts(o.Split),
+		warm:   s.newWarmUp(),
+		sparse: isSparse(s),
+		row1:   make([]float64, vec.P),
+		x:      make([]float64, vec.P),
+	}
 	b.others = s.newVariants(t, otherGammas(o.Gammas, o.Gamma))
 	return b
 }
@@ -152,6 +171,7 @@ func (b *betaBuilder) row(k int) trace.Code {
 	if b.o.Target == coeff.Cadence && b.spikes[b.spikeKind(iv)].isSpike(iv.y/iv.steps()) {
 		return codeOutlier
 	}
+	// The range is that of all training rows, so it is widened before thinning drops some of them.
 	if !held {
 		b.widenRanges(iv)
 	}
@@ -190,7 +210,7 @@ func (b *betaBuilder) spikeKind(iv interval) int {
 type interval struct {
 	y        float64 // us
 	from, to int64   // first and last step whose features are summed
-	approx   bool    // lag_approximate
+	approx   bool    // the features of step i are taken for those of the step before it (tagLagApproximate)
 }
 
 // steps returns the number of steps of the interval.
@@ -240,7 +260,8 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	// In sparse recordings the step before may be unknown. A decode step is then taken to be like the
 	// one before it, whose batch nearly always is the same (spec#summary-steps).
 	why := b.s.checkInterval(iv, j.ID-1)
-	if why == UnknownBatch && b.sparse && j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1) {
+	isLoneDecode := j.ID == i.ID+1 && b.isPureDecode(i.ID) && !b.isRecorded(iv.from, i.ID-1)
+	if why == UnknownBatch && b.sparse && isLoneDecode {
 		return interval{y: iv.y, from: i.ID, to: i.ID, approx: true}, ""
 	}
 	return iv, why
@@ -252,13 +273,16 @@ func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 	var why trace.Code
 	for u := iv.from; u <= last; u++ {
 		st := s.At(u)
+		isIdle := st != nil && (st.Recorded >= 0 && !isBusy(&s.Run.Steps[st.Recorded]) ||
+			st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0)
 		switch {
 		case st == nil:
 			why = UnknownBatch
-		case st.Recorded >= 0 && !isBusy(&s.Run.Steps[st.Recorded]), st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0:
+		case isIdle:
 			return codeNoInterval
 		case st.Reason == encoderRan:
 			return codeEncoder
+		// After iv.to a step only has to be busy, which its summary shows even where its batch is unknown.
 		case !st.Known() && (u <= iv.to || st.Recorded < 0):
 			why = UnknownBatch
 		}

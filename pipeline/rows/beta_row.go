@@ -51,7 +51,7 @@ type rowSummary struct {
 	tag              Tag     // the worst of a step
 	prefill          bool    // every step has prefills alone
 	decode           bool    // every step has decodes alone
-	few              bool    // every step has 1 to 4 tokens
+	few              bool    // every step has at most fewTokensTop tokens
 	preempting, full bool    // some step preempted a request; had KV usage above 0.9
 	factor           float64 // of the row's weight (spec#preempting-rows)
 	floorUs          float64
@@ -81,7 +81,7 @@ func (b *betaBuilder) summarise(iv interval) rowSummary {
 func (k *rowSummary) addStep(in *features.StepInput, floorUs float64) {
 	k.prefill = k.prefill && in.DecodeTokens == 0
 	k.decode = k.decode && in.PrefillTokens == 0
-	k.few = k.few && in.ScheduledTokens <= 4
+	k.few = k.few && in.ScheduledTokens <= fewTokensTop
 	k.floorUs += floorUs
 	k.requests += in.NumPrefillReqs + in.NumDecodeReqs
 	k.decodes += in.NumDecodeReqs
@@ -91,12 +91,12 @@ func (k *rowSummary) addStep(in *features.StepInput, floorUs float64) {
 // addSummary adds what only the recorded summary of a step has.
 func (k *rowSummary) addSummary(s *trace.Step) {
 	k.preempting = k.preempting || s.NumPreempted > 0
-	k.full = k.full || s.KVUsage > 0.9
+	k.full = k.full || s.KVUsage > fullCacheUsage
 	k.factor = math.Min(k.factor, preemptionFactor(s.NumPreempted, s.RunningDepth))
 }
 
-// preemptionFactor returns 0.5 where more than half of the running requests were preempted, else 1
-// (spec#preempting-rows).
+// preemptionFactor returns the weight factor of a step: 0.5 where more than half of the running requests
+// were preempted, else 1 (spec#preempting-rows).
 func preemptionFactor(preempted, running int64) float64 {
 	if float64(preempted)/float64(max(1, running)) > 0.5 {
 		return 0.5

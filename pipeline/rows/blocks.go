@@ -1,5 +1,7 @@
 package rows
 
+// This file cuts the phases of a run into blocks of time for cross-fitting.
+
 import (
 	"slices"
 
@@ -14,8 +16,9 @@ import (
 // There are none where the steps are not on the clock of the requests.
 func Blocks(run *trace.Run, dep *deploy.Deployment) []result.CrossBlocks {
 	first, last, ok := recordedExtent(run)
-	if of := run.Slice; of != nil && len(run.Steps) > 0 {
-		first, last = of.FirstNs, of.LastNs
+	if slice := run.Slice; slice != nil && len(run.Steps) > 0 { // the ends of the whole run
+		first = slice.FirstNs
+		last = slice.LastNs
 	}
 	onOtherClock := run.Aggregate != nil && !run.Aggregate.OffsetNs.OK
 	if !ok || onOtherClock {

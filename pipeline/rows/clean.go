@@ -77,11 +77,11 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 // CleanTo does what Clean does with given limits, such as those of a fit. Rows of a cell without a
 // limit are kept. With allJudged all rows are for validation: outliers are marked, none is dropped.
 func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []trace.Finding {
-	at := make(map[outlierCell]int, len(limits))
+	at := make(map[outlierCell]int, len(limits)) // position in limits
 	for k, l := range limits {
 		at[l.outlierCell] = k
 	}
-	gone := make([]int, len(limits))
+	gone := make([]int, len(limits)) // outliers by limit
 	for _, t := range tables {
 		if t.Target == coeff.Overhead {
 			continue
@@ -117,7 +117,7 @@ func (t *Table) cellOf(i int, recipe Recipe) outlierCell {
 	if recipe == Frozen {
 		return outlierCell{Config: t.Config}
 	}
-	return outlierCell{t.Config, t.Regime[i]}
+	return outlierCell{Config: t.Config, Regime: t.Regime[i]}
 }
 
 // cellsOf returns the cells of the tables with their numbers of rows, in order of first appearance.

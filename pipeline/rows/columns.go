@@ -8,7 +8,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// eachColumn calls f for every per-row column, with its width in values.
+// eachColumn calls f for every per-row column, with its width in values, in a fixed order that does not
+// depend on the table.
 func (t *Table) eachColumn(f func(c column)) {
 	f(typedColumn[float64]{&t.X, t.P})
 	for _, s := range []*[]float64{&t.Y, &t.Lo, &t.Hi, &t.Steps, &t.Factor, &t.FloorUs, &t.Batch, &t.Context} {
@@ -59,7 +60,7 @@ type column interface {
 	appendColumn(other column)
 }
 
-// typedColumn is a column of w values of type T per row.
+// typedColumn is a column s of w values of type T per row.
 type typedColumn[T any] struct {
 	s *[]T
 	w int
@@ -130,8 +131,8 @@ func (t *Table) pickRows(order []int) {
 	t.Kept = len(order)
 }
 
-// checkColumns panics when rows read differ from rows kept and dropped, or columns differ in
-// length: a bug of this package.
+// checkColumns panics when rows read differ from rows kept and dropped, or the lengths of X and Y from the
+// rows kept: a bug of this package.
 func (t *Table) checkColumns() {
 	n := t.Kept
 	for _, c := range t.Dropped {

@@ -1,5 +1,7 @@
 package rows
 
+// This file counts the kinds of steps that a run has, to find those that are missing for a fit.
+
 import (
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -38,7 +40,7 @@ func tenthsHistogram(name string) result.Histogram {
 	return h
 }
 
-// countValue adds one value to a histogram.
+// countValue adds one value to a histogram, in the last bin whose lower edge is at most the value.
 func countValue(h *result.Histogram, v float64) {
 	for i := len(h.Edges) - 1; i >= 0; i-- {
 		if v >= h.Edges[i] {

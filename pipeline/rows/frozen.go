@@ -6,9 +6,9 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Sourcing of spec 1.0 (spec#frozen-sourcing), to the letter: counts and labels as recorded,
-// output tokens added to the context a second time, allocated blocks as read
-// blocks. Known errors stay.
+// This file has the inputs of features as spec 1.0 takes them from recordings (spec#frozen-sourcing), to
+// the letter: counts and labels as recorded, output tokens added to the context a second time, allocated
+// blocks as read blocks. Known errors stay.
 
 // totals10 returns the inputs that come from the summary of a step, whatever else was recorded.
 func totals10(s *trace.Step) features.StepInput {

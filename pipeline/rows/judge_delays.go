@@ -38,20 +38,21 @@ func JudgeDelays(groups [][]*Sample) *Delays {
 	for _, group := range groups {
 		var single, means stat.Rows
 		for _, s := range group {
+			// The constants are those of the training rows, whichever part is judged.
 			part := &Sample{Table: s.Table, Pred: s.Table.Y, Part: Training}
-			if s.Part == Whole {
+			if s.Part == Whole { // a run that nothing was trained on
 				part.Part = Whole
 			}
 			part.eachJudged(func(i int) { single.Y = append(single.Y, s.Table.Y[i]) })
 			appendWindowMeans(&means, part, math.NaN(), true)
 		}
-		d.consts = append(d.consts, bestConstants{single.BestConstant(nil), means.BestConstant(nil)})
+		d.consts = append(d.consts, bestConstants{row: single.BestConstant(nil), window: means.BestConstant(nil)})
 	}
 	return d
 }
 
 // appendWindowMeans appends the means over 10-second windows of a sample's judged rows, counted
-// from the first of them. constUs is the best constant for a window.
+// from the first of them. constUs is the best constant for a window; outliers asks for the outliers too.
 func appendWindowMeans(to *stat.Rows, s *Sample, constUs float64, outliers bool) {
 	t := s.Table
 	var y, pred, n float64
@@ -101,10 +102,10 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 		}
 	}
 	var single delayRows
-	var means, usual stat.Rows // usual: without outliers
+	var means, usual stat.Rows // of windows; usual: without outliers
 	target := ""
 	for g, group := range d.groups {
-		judged := 0
+		judged := 0 // index in d.near[g], which has the rows of all samples
 		for _, s := range group {
 			kept := keep == nil || keep(s)
 			s.eachJudged(func(i int) {
@@ -133,10 +134,21 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 	}
 	num := result.OrNull
 	out := &result.TargetErrors{
-		Rows: errors.Rows, MAPE: num(errors.MAPE), MedianAPE: num(errors.MedianAPE), WAPE: num(errors.WAPE), MAEUs: num(errors.MAEUs), Bias: num(errors.Bias), MAPEConst: num(errors.MAPEConst),
-		MaxErrorRatio: num(errors.MaxErrorRatio), Outliers: errors.Outliers, LargestOutlier: num(errors.LargestOutlier),
-		Windows: windows.Rows, MAPEWindow10s: num(windows.MAPE), ConstWindow: num(windows.MAPEConst), MedianPredUs: num(stat.Median(single.Pred)),
-		MAPEFloor: num(single.floor(nil)),
+		Rows:           errors.Rows,
+		MAPE:           num(errors.MAPE),
+		MedianAPE:      num(errors.MedianAPE),
+		WAPE:           num(errors.WAPE),
+		MAEUs:          num(errors.MAEUs),
+		Bias:           num(errors.Bias),
+		MAPEConst:      num(errors.MAPEConst),
+		MaxErrorRatio:  num(errors.MaxErrorRatio),
+		Outliers:       errors.Outliers,
+		LargestOutlier: num(errors.LargestOutlier),
+		Windows:        windows.Rows,
+		MAPEWindow10s:  num(windows.MAPE),
+		ConstWindow:    num(windows.MAPEConst),
+		MedianPredUs:   num(stat.Median(single.Pred)),
+		MAPEFloor:      num(single.floor(nil)),
 	}
 	if target == coeff.Admission {
 		if errors.HasFewOutliers() {
@@ -144,7 +156,7 @@ func (d *Delays) Errors(keep func(*Sample) bool) *result.TargetErrors {
 		}
 		out.MaxErrorRatio = num(windows.MaxErrorRatio)
 	}
-	if target == coeff.Egress {
+	if target == coeff.Egress { // no wait of the engine, so it has no regimes and nothing that is long
 		return out
 	}
 	for _, regime := range []Regime{Idle, Waiting} {

@@ -46,7 +46,7 @@ func (s *Sample) eachJudged(visit func(i int)) {
 // StepErrors compares predicted step times with measured ones.
 type StepErrors struct {
 	samples []*Sample
-	from    []int     // first judged row of each sample, and the number of all
+	from    []int     // position in refs of the first judged row of each sample; last, the number of all
 	refs    []ref     // of the judged rows
 	rows    stat.Rows // the judged rows
 }
@@ -64,7 +64,7 @@ func JudgeSteps(groups [][]*Sample, floor bool, workers int) *StepErrors {
 		for _, sample := range group {
 			t := sample.Table
 			sample.eachJudged(func(i int) {
-				s.refs = append(s.refs, ref{int32(len(s.samples)), int32(i)})
+				s.refs = append(s.refs, ref{sample: int32(len(s.samples)), row: int32(i)})
 				s.rows.Y = append(s.rows.Y, t.Y[i])
 				s.rows.Pred = append(s.rows.Pred, sample.Pred[i])
 				s.rows.Const = append(s.rows.Const, constUs*t.Steps[i])
@@ -149,7 +149,7 @@ func (s *StepErrors) errorsWhere(of []*Sample, keep func(t *Table, i int) bool) 
 }
 
 // sampleIntervals returns the 95 % intervals of the MAPE and of the bias of rows in time order, run
-// after run.
+// after run. A MAPE has no targets below 1 us.
 func sampleIntervals(r stat.Rows) (mape, bias *[2]float64) {
 	var relative, difference []float64
 	for i, y := range r.Y {

@@ -1,5 +1,8 @@
 package rows
 
+// This file makes the rows on which the lag of a run is measured: how many steps execution is behind
+// scheduling.
+
 import (
 	"context"
 	"math"
@@ -14,8 +17,8 @@ import (
 // the training rows of the first 80 % of the run, and one common set of hold-out intervals whose
 // measured times are the same for all three.
 type LagEvidence struct {
-	n     int
-	cut   int64
+	n     int           // hold-out intervals
+	cut   int64         // ns: training rows start before it, hold-out intervals at or after it
 	marks map[int64]int // by the interval's start: 1 + the number of lags that have a row there
 	table func(lag int) (*Table, error)
 	kept  [evidenceLags]*Table // tables of a short run by lag, until At returns their rows
@@ -80,6 +83,7 @@ func (s *Steps) LagEvidence(sp *features.Space, o Options, workers int) (*LagEvi
 				return nil, err
 			}
 		}
+		// A mark reaches 1+evidenceLags in the pass of the last lag, so that n counts only there.
 		e.n = 0
 		for i := range t.Kept {
 			if t.TimeNs[i] >= e.cut && t.Steps[i] == 1 && e.marks[t.TimeNs[i]] > 0 {

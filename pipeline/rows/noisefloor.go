@@ -12,7 +12,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/ridge"
 )
 
-// Bounds of the noise floor.
+// Bounds of the noise floor: the rows of a group below which it is unknown, and to which it is thinned, to
+// bound the cost of the search.
 const (
 	floorMinRows = 50
 	floorMaxRows = 20_000
@@ -39,7 +40,7 @@ func nearestRows(group []*Sample, workers int) []float64 {
 	all := make([]place, 0, kept)
 	for _, s := range group {
 		for i := range s.Table.Kept {
-			p := place{s, int32(i), -1}
+			p := place{sample: s, row: int32(i), judged: -1}
 			if s.Judges(i) {
 				p.judged = int32(judged)
 				judged++

@@ -1,5 +1,7 @@
 package rows
 
+// This file has the options of rows, and the constants of rows and cleaning.
+
 import (
 	"slices"
 	"strings"

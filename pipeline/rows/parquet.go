@@ -1,5 +1,7 @@
 package rows
 
+// This file writes training rows as rows.parquet, for other tools.
+
 import (
 	"slices"
 

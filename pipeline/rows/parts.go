@@ -1,5 +1,7 @@
 package rows
 
+// This file divides a run into phases, and each phase into training and hold-out.
+
 import (
 	"slices"
 

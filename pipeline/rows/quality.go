@@ -36,6 +36,7 @@ func (s *Steps) countQuality(b *batchSources) {
 		default:
 			q.Unknown++
 		}
+		// What the journeys show counts even where snapshots are the source.
 		if b.journeys && b.reasons[k] == reconstruct.Contradicted {
 			q.Contradictions++
 		}
@@ -43,7 +44,8 @@ func (s *Steps) countQuality(b *batchSources) {
 			q.FromJourneys++
 		}
 	}
-	q.Known, q.KnownShare = q.Recorded-q.Unknown, result.Share(q.Recorded-q.Unknown, q.Recorded)
+	q.Known = q.Recorded - q.Unknown
+	q.KnownShare = result.Share(q.Known, q.Recorded)
 	q.CrossChecked = b.checked
 	q.CrossWrong = len(b.wrong)
 	s.Wrong = b.wrong

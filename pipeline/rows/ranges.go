@@ -9,7 +9,8 @@ import (
 // widenRange extends the range of each feature by x.
 func (t *Table) widenRange(x []float64) {
 	for j, v := range x {
-		t.Min[j], t.Max[j] = math.Min(t.Min[j], v), math.Max(t.Max[j], v)
+		t.Min[j] = math.Min(t.Min[j], v)
+		t.Max[j] = math.Max(t.Max[j], v)
 	}
 }
 
@@ -24,7 +25,8 @@ func Ranges(tables []*Table) (lo, hi []float64) {
 	hi = repeated(p, math.Inf(-1))
 	for _, t := range tables {
 		for j := range p {
-			lo[j], hi[j] = math.Min(lo[j], t.Min[j]), math.Max(hi[j], t.Max[j])
+			lo[j] = math.Min(lo[j], t.Min[j])
+			hi[j] = math.Max(hi[j], t.Max[j])
 		}
 	}
 	for j := range p {

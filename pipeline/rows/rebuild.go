@@ -1,5 +1,7 @@
 package rows
 
+// This file rebuilds what ran in each step of a run, and decides over which steps.
+
 import (
 	"slices"
 	"sort"
@@ -201,7 +203,7 @@ func (s *Steps) lostSteps(first, last int64) []reconstruct.StepRange {
 // lifetime returns the range of steps in which a request may have run of which only the core span
 // or only the API span was recorded.
 func (s *Steps) lifetime(r *trace.Request, last int64) reconstruct.StepRange {
-	if r.CoreID.OK {
+	if r.CoreID.OK { // to the step after the one that finished it; To is exclusive
 		return reconstruct.StepRange{From: r.QueuedStep.Or(s.First), To: r.FinishedStep.Or(last) + 2}
 	}
 	if !r.ArrivedNs.OK {

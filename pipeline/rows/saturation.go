@@ -90,7 +90,8 @@ func JudgeLoad(run *trace.Run, dep *deploy.Deployment) (reason string, spans []S
 // otherwise only those phases are. Without an open phase the checks of the whole run are shown.
 func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 	s := &LoadVerdicts{}
-	worst, all := -1, true
+	worst := -1             // index of the open phase with most hits
+	areAllSaturated := true // of the open phases
 	for i, p := range PhasesOf(run, dep) {
 		w := windowOf(run, p)
 		v := runFiveChecks(w)
@@ -98,11 +99,19 @@ func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 			p.Load = deploy.LoadClosed
 			v.Saturated = false
 		}
-		s.Phases = append(s.Phases, PhaseVerdict{p.Name, p.Load, p.StartNs, p.EndNs, len(w.requests), w.steps, v})
+		s.Phases = append(s.Phases, PhaseVerdict{
+			Name:        p.Name,
+			Load:        p.Load,
+			StartNs:     p.StartNs,
+			EndNs:       p.EndNs,
+			Requests:    len(w.requests),
+			Steps:       w.steps,
+			LoadVerdict: v,
+		})
 		if p.Load == deploy.LoadClosed {
 			continue
 		}
-		all = all && v.Saturated
+		areAllSaturated = areAllSaturated && v.Saturated
 		if worst < 0 || len(v.Hits()) > len(s.Phases[worst].Hits()) {
 			worst = i
 		}
@@ -113,7 +122,7 @@ func VerdictsOf(run *trace.Run, dep *deploy.Deployment) *LoadVerdicts {
 		return s
 	}
 	s.Run = s.Phases[worst].LoadVerdict
-	s.Run.Saturated = all
+	s.Run.Saturated = areAllSaturated
 	return s
 }
 

@@ -1,5 +1,7 @@
 package rows
 
+// This file joins the tables of the slices in which a long run is read.
+
 import (
 	"math"
 	"slices"
@@ -33,7 +35,8 @@ func (t *Table) Join(next *Table) {
 		t.Hits[j] += n
 	}
 	for j := range next.Min {
-		t.Min[j], t.Max[j] = math.Min(t.Min[j], next.Min[j]), math.Max(t.Max[j], next.Max[j])
+		t.Min[j] = math.Min(t.Min[j], next.Min[j])
+		t.Max[j] = math.Max(t.Max[j], next.Max[j])
 	}
 	t.checkColumns()
 }

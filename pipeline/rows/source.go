@@ -1,5 +1,7 @@
 package rows
 
+// This file chooses, for each step, the recorded data that its batch is rebuilt from.
+
 import (
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -14,11 +16,11 @@ type batchSources struct {
 	journeys        bool                 // the run has core spans
 	totals          bool                 // steps without requests may use their totals (spec#summary-steps)
 	starts          []int32              // by summary: prompts that began, see promptStarts; nil without chunked prefill
-	cv2             float64
+	cv2             float64              // squared variation of prompt lengths, snapshotSurvey.cv2
 	hasCV2          bool
-	reaches         []model.Reach // of the model's attention layers that are not full
-	members         []trace.Member
-	snapshotMembers []trace.Member
+	reaches         []model.Reach   // of the model's attention layers that are not full
+	members         []trace.Member  // of the step that is being filled, from the journeys
+	snapshotMembers []trace.Member  // scratch
 	transfersLeft   []stepTransfers // of later steps
 	checked         int             // rich steps that were compared with their reconstruction
 	wrong           []int64         // rich steps whose reconstruction differs
@@ -92,11 +94,13 @@ func (b *batchSources) chooseSource(st *Step, snaps []trace.Snapshot, why recons
 		b.takeTotals(st)
 	case rec != nil && isComplete(rec, snaps):
 		b.crossCheck(st.ID, snaps, why)
-		st.Tag, st.In = TagRich, b.sumSnapshots(rec, snaps)
+		st.Tag = TagRich
+		st.In = b.sumSnapshots(rec, snaps)
 	case b.s.Version == features.V10:
 		b.chooseSource10(st, rec)
 	case why == "":
-		st.Tag, st.In = TagJourney, sum11(b.members, b.reaches)
+		st.Tag = TagJourney
+		st.In = sum11(b.members, b.reaches)
 	case rec != nil && b.totals:
 		b.sumSummary(st, rec)
 	default:
@@ -125,7 +129,9 @@ func (b *batchSources) takeTotals(st *Step) {
 	case b.s.Version == features.V10:
 		st.Reason = chunkedNoSnapshots
 	default:
-		st.Tag, st.In, st.NoStart = tagAggregate, features.FromTotals(&a.Totals[k]), a.Totals[k].NoStart
+		st.Tag = tagAggregate
+		st.In = features.FromTotals(&a.Totals[k])
+		st.NoStart = a.Totals[k].NoStart
 	}
 }
 

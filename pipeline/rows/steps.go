@@ -1,5 +1,8 @@
 package rows
 
+// This file has a run with its batches rebuilt: what ran in each step, and from which source that is
+// known.
+
 import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"

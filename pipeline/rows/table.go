@@ -1,5 +1,7 @@
 package rows
 
+// This file has the table of training rows, which every later stage reads.
+
 import (
 	"cmp"
 	"slices"
@@ -38,6 +40,12 @@ const (
 	Outlier                           // beyond the limit of its cell: judged, and no part of a largest error; never trained on
 )
 
+// Limits of the stress sets. The names in StressSets have the same numbers.
+const (
+	fullCacheUsage = 0.9
+	fewTokensTop   = 4
+)
+
 // StressSets lists the sets with their names, in report order.
 var StressSets = []struct {
 	Set  StressSet
@@ -54,16 +62,16 @@ var StressSets = []struct {
 // order. All columns have Kept entries; X has Kept*P, row-major.
 type Table struct {
 	Run, Config string
-	Target      string // cadence, duration, overhead, admission, egress or queue
-	Lag         int    // beta cadence only
-	Gamma       float64
-	P           int
+	Target      string  // cadence, duration, overhead, admission, egress or queue
+	Lag         int     // beta (step times), target cadence only: steps between schedule() and execution
+	Gamma       float64 // smoothing factor of the preemption average in X
+	P           int     // features
 
 	X        []float64 // features, summed over the row's steps
 	Variants []Variant // other smoothing factors, as asked for
 	Y        []float64 // us; overhead: the upper bound
-	Lo, Hi   []float64 // us; overhead only, nil otherwise
-	Exact    []bool    // overhead only, nil otherwise
+	Lo, Hi   []float64 // us, the interval that contains the target; overhead only, nil otherwise
+	Exact    []bool    // the interval is one value; overhead only, nil otherwise
 	Steps    []float64 // engine steps the row covers; 1 for alpha
 	Regime   []Regime
 	TimeNs   []int64 // start of the first interval step, or ARRIVED; monotonic

@@ -93,7 +93,7 @@ func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 }
 
 // relabelled returns the step with the first decodes of requests counted as decodes, given how many
-// prompts began in it. An asynchronous engine counts them as prefills of one token.
+// prompts began in it: all other prefills of the summary are first decodes (promptStarts).
 func relabelled(s trace.Step, starts int32) trace.Step {
 	c := reconstruct.Counts{
 		Prefills:      s.NumPrefillReqs,

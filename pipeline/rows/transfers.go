@@ -1,5 +1,7 @@
 package rows
 
+// This file sums the KV blocks that moved between GPU and CPU in each step.
+
 import (
 	"cmp"
 
@@ -24,15 +26,22 @@ type transferKey struct {
 // sumTransfers returns the sums of successful TransferCompleted events by step, in step order.
 // Events with equal keys are copies of one transfer, which is successful only if all copies are.
 func sumTransfers(events []trace.KVEvent) []stepTransfers {
-	first := make(map[transferKey]int)
+	first := make(map[transferKey]int) // position in keys
 	var keys []transferKey
-	var ok []bool
+	var ok []bool // by key: every copy so far was successful
 	for i := range events {
 		event := &events[i]
 		if event.Kind != "TransferCompleted" || !event.Step.OK {
 			continue
 		}
-		key := transferKey{event.TransferID.Or(-1), event.BlockCount.Or(0), event.Step.V, event.RequestID.V, event.SrcMedium.V, event.DstMedium.V}
+		key := transferKey{
+			id:      event.TransferID.Or(-1),
+			blocks:  event.BlockCount.Or(0),
+			step:    event.Step.V,
+			request: event.RequestID.V,
+			src:     event.SrcMedium.V,
+			dst:     event.DstMedium.V,
+		}
 		at, seen := first[key]
 		if !seen {
 			at = len(keys)

@@ -1,5 +1,8 @@
 package rows
 
+// This file makes the columns of other smoothing factors of the preemption average, from which a fit
+// chooses one.
+
 import (
 	"slices"
 

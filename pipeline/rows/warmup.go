@@ -1,5 +1,7 @@
 package rows
 
+// This file excludes the warm-up of a server.
+
 import (
 	"slices"
 
