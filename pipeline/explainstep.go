@@ -21,7 +21,7 @@ type StepExplanation struct {
 	Step          int64                 `json:"step"`
 	Source        string                `json:"source"`      // rich | journey | approximate
 	MeasuredUs    *float64              `json:"measured_us"` // cadence of the interval that holds the step's execution
-	Lag           *int                  `json:"lag"`
+	Lag           *int                  `json:"lag"`         // steps from schedule() to the execution
 	Members       []BatchMember         `json:"members"`
 	Explanation   *features.Explanation `json:"explanation"`
 	Warnings      []trace.Finding       `json:"warnings"`
@@ -91,9 +91,18 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 	if err != nil {
 		return nil, err
 	}
-	doc := &StepExplanation{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion, Run: steps.Run.ID, Step: st.ID,
-		Source: st.Tag.String(), Lag: &lag, MeasuredUs: cadenceUs(steps.Run, st.ID+int64(lag)), Members: []BatchMember{}, Explanation: explanation,
-		Warnings: []trace.Finding{}}
+	doc := &StepExplanation{
+		SchemaVersion: result.SchemaVersion,
+		ToolVersion:   folder.ToolVersion,
+		Run:           steps.Run.ID,
+		Step:          st.ID,
+		Source:        st.Tag.String(),
+		Lag:           &lag,
+		MeasuredUs:    cadenceUs(steps.Run, st.ID+int64(lag)), // a batch executes lag steps after it was scheduled
+		Members:       []BatchMember{},
+		Explanation:   explanation,
+		Warnings:      []trace.Finding{},
+	}
 	members, err := steps.Members(st.ID)
 	if err != nil {
 		return nil, err
@@ -103,7 +112,13 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 		if m.IsDecode() {
 			phase = "decode"
 		}
-		doc.Members = append(doc.Members, BatchMember{m.CoreID, phase, m.Computed, m.Prompt, m.New})
+		doc.Members = append(doc.Members, BatchMember{
+			Request:  m.CoreID,
+			Phase:    phase,
+			Computed: m.Computed,
+			Prompt:   m.Prompt,
+			New:      m.New,
+		})
 	}
 	if set != nil {
 		doc.Warnings = append(append(doc.Warnings, predictor.Warnings()...), set.Outside(steps.Dep)...)
@@ -112,7 +127,7 @@ func describeStep(steps *rows.Steps, st *rows.Step, space *features.Space, set *
 }
 
 // emaAt returns the moving average of preemptions after the last recorded step up to id; gamma is
-// its decay.
+// the weight of the newest step in it.
 func emaAt(run *trace.Run, id int64, gamma float64) float64 {
 	ema := 0.0
 	for i := range run.Steps {

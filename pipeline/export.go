@@ -90,14 +90,14 @@ func (o *ExportOptions) Resolve() (export.Writer, error) {
 				names = append(names, known.Format)
 			}
 			hint := "queue fit writes queue.json, and predictor fit predictor.json, for the other formats"
-			var begin []export.Format
+			var similar []export.Format // that begin with what was given
 			for _, name := range names {
 				if strings.HasPrefix(plainName(name), plainName(o.Format)) {
-					begin = append(begin, name)
+					similar = append(similar, name)
 				}
 			}
-			if len(begin) > 0 {
-				hint = "did you mean " + trace.OneOf(begin) + "? export --help has the reader of each"
+			if len(similar) > 0 {
+				hint = "did you mean " + trace.OneOf(similar) + "? export --help has the reader of each"
 			}
 			return w, &option.Misuse{Msg: fmt.Sprintf("--format: got %q, of a fit want %s", o.Format, trace.OneOf(names)), Hint: hint}
 		}
@@ -152,6 +152,8 @@ func (o *ExportOptions) refused(v *result.Validation) error {
 	if v == nil {
 		return nil
 	}
+	// A scope is one configuration, or all. The verdict is that of the exported configuration, if one is
+	// chosen by label or key.
 	purpose := cmp.Or(o.For, v.For, coeff.PurposeReplay)
 	scope := coeff.ScopeAll
 	for _, c := range v.Configs {
@@ -283,7 +285,7 @@ func overheadOf(set *coeff.Set, d *deploy.Deployment, promptTokens int64) (float
 
 // exportAs returns the files of a format.
 func exportAs(src export.Source, w export.Writer, opt export.Options) (*export.Output, error) {
-	if w.Format == export.FormatCard { // its reader wants the verdicts
+	if w.Format == export.FormatCard { // the card states the verdicts
 		src.Set = func() (*coeff.Set, error) { return fit.Native(src.Fit, src.Validation) }
 	}
 	if w.Format != export.FormatNative {

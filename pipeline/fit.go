@@ -153,6 +153,7 @@ func (o *FitOptions) checkApplies(kind fit.Kind) error {
 	if simulated && (o.Spec == features.V10 || o.Recipe == fit.Frozen || o.BetaTarget == coeff.Duration) {
 		return option.Misusef("--spec %s, keys recipe: %s and beta-target: %s: go with a fit from steps only", o.Spec, o.Recipe, o.BetaTarget)
 	}
+	// An option counts as given if its value is not the default.
 	usual := DefaultFitOptions()
 	if err := usual.ResolveFor(nil); err != nil {
 		return err
@@ -216,7 +217,7 @@ func fitAndWrite(ctx context.Context, t Tables, o FitOptions) (*result.Fit, erro
 // FitDocument returns the fit of tables, as Fit writes it. sources are the runs of t; some may have
 // rows that were made elsewhere.
 func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptions) (*result.Fit, error) {
-	isOpen := o.PriorOpen()
+	isOpen := o.PriorOpen() // asked before ResolveFor, which sets the prior
 	if err := o.ResolveFor(t.Extract); err != nil {
 		return nil, err
 	}

@@ -65,7 +65,11 @@ func (r *RunResult) Brief() *RunResult {
 	}
 	if r.Fit != nil {
 		f := *r.Fit
-		f.Inputs, f.Configs, f.Models, f.Beta, f.Alpha = nil, nil, nil, briefModel(f.Beta), slices.Clone(f.Alpha)
+		f.Inputs = nil
+		f.Configs = nil
+		f.Models = nil
+		f.Beta = briefModel(f.Beta)
+		f.Alpha = slices.Clone(f.Alpha)
 		for i := range f.Alpha {
 			f.Alpha[i] = briefModel(f.Alpha[i])
 		}

@@ -94,8 +94,8 @@ func (r Reference) onConfig(d *deploy.Deployment, a, b *coeff.Set) ([]export.Pre
 	return out, nil
 }
 
-// fitting returns the workload with mean lengths short enough for the longest request to fit
-// max_model_len.
+// fitting returns the workload with mean lengths short enough for the longest request, 1.5 times the
+// means, to fit max_model_len, and without chunked prefill its prompt to fit one step.
 func (r Reference) fitting(d *deploy.Deployment) Reference {
 	longest := float64(d.LongestSequence().Or(math.MaxInt32))
 	if !d.Engine.ChunkedPrefill {
@@ -105,7 +105,8 @@ func (r Reference) fitting(d *deploy.Deployment) Reference {
 		r.Prompt = r.Prompt * longest / need
 		r.Output = r.Output * longest / need
 	}
-	r.Prompt, r.Output = math.Max(2, math.Floor(r.Prompt)), math.Max(2, math.Floor(r.Output))
+	r.Prompt = math.Max(2, math.Floor(r.Prompt))
+	r.Output = math.Max(2, math.Floor(r.Output))
 	return r
 }
 
@@ -116,11 +117,11 @@ func (r Reference) rate(d *deploy.Deployment, set *coeff.Set) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	seats := float64(d.Seats(r.Prompt + r.Output))
-	depth := trace.Int(math.Trunc(r.Prompt + r.Output/2))
+	seats := float64(d.Seats(r.Prompt + r.Output)) // requests that run at once
+	context := trace.Int(math.Trunc(r.Prompt + r.Output/2))
 	full := make([]trace.Chunk, int(seats))
 	for i := range full {
-		full[i] = trace.Chunk{Computed: depth, Prompt: trace.Int(math.Trunc(r.Prompt)), New: 1}
+		full[i] = trace.Chunk{Computed: context, Prompt: trace.Int(math.Trunc(r.Prompt)), New: 1}
 	}
 	stepUs, err := p.StepUs(full)
 	if err != nil {
@@ -184,13 +185,19 @@ func (r Reference) replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Req
 	var out []figure
 	for _, m := range []struct {
 		name string
-		v    []float64
-	}{{"ttft", ttft}, {"itl", itl}, {"e2e", e2e}} {
-		if len(m.v) == 0 {
+		ms   []float64
+	}{
+		{"ttft", ttft},
+		{"itl", itl},
+		{"e2e", e2e},
+	} {
+		if len(m.ms) == 0 {
 			return nil, fmt.Errorf("no request of the reference workload finished")
 		}
-		sort.Float64s(m.v)
-		out = append(out, figure{m.name + "_p50", nearestRank(m.v, 0.5)}, figure{m.name + "_p99", nearestRank(m.v, 0.99)})
+		sort.Float64s(m.ms)
+		out = append(out,
+			figure{name: m.name + "_p50", ms: nearestRank(m.ms, 0.5)},
+			figure{name: m.name + "_p99", ms: nearestRank(m.ms, 0.99)})
 	}
 	return out, nil
 }

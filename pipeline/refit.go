@@ -313,7 +313,7 @@ func (d *deviation) addNodes(a, b *yaml.Node, tolerance float64) {
 			if key == "covariance" {
 				within = refitCovarianceTolerance
 			}
-			d.addScalars(key, b.Content[i].Value, 0)
+			d.addScalars(key, b.Content[i].Value, 0) // keys have to be equal
 			d.addNodes(a.Content[i+1], b.Content[i+1], within)
 		}
 	default:

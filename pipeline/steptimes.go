@@ -12,9 +12,9 @@ import (
 // StepTimes predicts the step times of one deployment with a coefficient set, us. It must not be
 // used by several goroutines at once.
 type StepTimes struct {
-	set   *coeff.Set
+	set   *coeff.Set // with the deployment's factors applied
 	space *features.Space
-	x     []float64
+	x     []float64 // features of the batch that StepUs was last called with
 }
 
 // NewStepTimes returns the step times of a deployment under a set.
@@ -47,7 +47,7 @@ type TermUs struct {
 func (p *StepTimes) Terms() []TermUs {
 	terms := make([]TermUs, len(p.set.Beta))
 	for i := range terms {
-		terms[i] = TermUs{p.set.Beta[i].Name, p.set.Beta[i].Value * p.x[i]}
+		terms[i] = TermUs{Name: p.set.Beta[i].Name, Us: p.set.Beta[i].Value * p.x[i]}
 	}
 	return terms
 }

@@ -83,10 +83,10 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 // Judged is the input of a validation: the tables, the fit, and results that are already known.
 type Judged struct {
 	Tables
-	Fit     *result.Fit       // nil: there are coefficients alone
-	Sources []validate.Source // the runs; rows or replays of some may have been made elsewhere
-	Inspect func(*result.ExtractRun) (result.InspectRun, error)
-	Old     *export.Old // what ValidateOptions.Baseline names; nil: nothing
+	Fit     *result.Fit                                         // nil: there are coefficients alone
+	Sources []validate.Source                                   // the runs; rows or replays of some may have been made elsewhere
+	Inspect func(*result.ExtractRun) (result.InspectRun, error) // makes the inspection of a run for the report
+	Old     *export.Old                                         // what ValidateOptions.Baseline names; nil: nothing
 }
 
 // judged returns the input of a validation with nothing known yet.
@@ -321,13 +321,14 @@ func readOldFolder(dir string, special bool, warn func([]trace.Finding)) (*expor
 		return nil, setErr
 	}
 	err := addOldValidation(old, filepath.Join(dir, folder.ValidationFile), warn)
-	if errors.Is(err, fs.ErrNotExist) {
-		if err = nil; setErr != nil {
-			err = trace.Hinted(fmt.Errorf("%s: got neither %s nor %s, want what an older validation left", dir, folder.ValidationFile,
-				folder.CoefficientsFile), "blis-train validate "+dir)
-		}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return old, err
 	}
-	return old, err
+	if setErr == nil { // the coefficients have the gates of their validation
+		return old, nil
+	}
+	return old, trace.Hinted(fmt.Errorf("%s: got neither %s nor %s, want what an older validation left", dir, folder.ValidationFile,
+		folder.CoefficientsFile), "blis-train validate "+dir)
 }
 
 // addOldValidation adds the gates and verdicts of a validation.json to old.

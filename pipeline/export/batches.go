@@ -13,7 +13,7 @@ import (
 // Region describes how a deployment will be used: the batches at which step times matter.
 type Region struct {
 	Prompt, Output float64 // mean lengths, tokens, > 0
-	Seats          int64   // max_num_seqs
+	Seats          int64   // requests that can run at once: max_num_seqs, or fewer where the KV cache is smaller
 	Budget         int64   // max_num_batched_tokens
 	Longest        int64   // max_model_len, tokens; 0 for no limit
 	Whole          bool    // prompts are never cut (chunked prefill is off)
@@ -37,10 +37,14 @@ const (
 
 var kinds = []kind{decode, mixed, prefill} // in the order in which they are reported
 
-var draws = []struct { // how many batches of each kind are drawn at every concurrency
+var draws = []struct {
 	kind kind
 	n    int
-}{{decode, 24}, {mixed, 24}, {prefill, 8}}
+}{
+	{kind: decode, n: 24},
+	{kind: mixed, n: 24},
+	{kind: prefill, n: 8},
+}
 
 // Draws returns batches of a region by kind. Concurrencies are 1, 2, 4, ... up to the seats
 // (max_num_seqs); the requests are at a uniform point of their lives, and their lengths are
@@ -101,9 +105,12 @@ func (r Region) cut(tokens float64, quarters int64) int64 {
 // batch returns the k-th batch of a kind with n requests. level is the number of the concurrency,
 // for the draws.
 func (r Region) batch(kind kind, n int64, level, k uint64) []trace.Chunk {
+	// draw returns the random number in [0, 1) of request i for one use. The names of the kinds differ in
+	// length, so that their draws differ, too.
 	draw := func(i int64, what uint64) float64 { return stat.Draw(level, k, uint64(i), what, uint64(len(kind))) }
-	prompts, decodes := int64(0), n
-	if kind != decode { // one prompt in half of them, two in a quarter, ...
+	prompts := int64(0)
+	decodes := n
+	if kind != decode { // one prompt in half of them, two in a quarter, ...; at least one decode if n > 1
 		prompts = min(n, 1-int64(math.Log2(1-float64(draw(0, keyPrompts)))))
 		decodes = max(n-prompts, min(n-1, 1))
 	}
@@ -122,7 +129,7 @@ func (r Region) batch(kind kind, n int64, level, k uint64) []trace.Chunk {
 	}
 	for i := int64(0); i < prompts && left > 0; i++ {
 		c := trace.Chunk{Prompt: r.promptTokens(draw(i, keyPrompt))}
-		if r.Whole && c.Prompt > left && len(batch) > 0 {
+		if r.Whole && c.Prompt > left && len(batch) > 0 { // a whole prompt waits for a step with room
 			break
 		}
 		if c.Prompt > r.Budget { // a chunk at a random place of a long prompt

@@ -51,10 +51,11 @@ func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 			doc["num_experts_per_tok"] = m.TopK
 			doc["moe_intermediate_size"] = m.MoEIntermediateSize
 			doc["shared_expert_intermediate_size"] = m.SharedExpertSize
-			if step := m.NumLayers/m.NumMoELayers - 1; step > 0 {
+			if step := m.NumLayers/m.NumMoELayers - 1; step > 0 { // dense layers after each MoE layer
 				doc["interleave_moe_layer_step"] = step
 				doc["intermediate_size_mlp"] = m.IntermediateSize
 			}
+			// The number of MoE layers that BLIS computes from the step has to be the model's.
 			if m.NumMoELayers != m.NumLayers/(m.NumLayers/m.NumMoELayers) {
 				return nil, trace.Errorf(BadEntry,
 					"%s: got experts in %d of %d layers, want them in all layers or in every n-th: BLIS reads no "+
@@ -71,7 +72,9 @@ func catalogOf(cfgs []result.FitConfig) ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, File{folder + "config.json", config}, File{folder + "model.yaml", card})
+		out = append(out,
+			File{Suffix: folder + "config.json", Data: config},
+			File{Suffix: folder + "model.yaml", Data: card})
 	}
 	return out, nil
 }

@@ -85,7 +85,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 			return nil, err
 		}
 		data = append([]byte(e.defaultsHead()), data...)
-		files = append(files, File{e.suffix, data})
+		files = append(files, File{Suffix: e.suffix, Data: data})
 		side.Values = append(side.Values, sideValues(e.valueKey("alpha_coeffs"), e.alphaValues())...)
 		side.Values = append(side.Values, sideValues(e.valueKey("beta_coeffs"), e.betaValues())...)
 		if e.config != nil {
@@ -94,7 +94,7 @@ func blisDefaults(src Source, opt Options) (*Output, error) {
 		}
 	}
 	side.Warnings = append(src.ValidationWarnings(), warn...)
-	out, err := side.OutputWith(warn, append(files, File{".hardware.json", hw})...)
+	out, err := side.OutputWith(warn, append(files, File{Suffix: ".hardware.json", Data: hw})...)
 	if err == nil {
 		out.Projections = projections
 	}

@@ -51,10 +51,10 @@ type blisEntry struct {
 	waitUs float64   // of alpha[0]: the wait that addWait has added
 	beta   []float64 // by position of blisBetaTerms
 	// The fields below describe config; of all together only fits.Used is set.
-	fits   Projection
-	region Region
-	loads  []LoadPoint
-	limits projectionLimits
+	fits   Projection       // BLIS's terms fitted to the step times, with its errors
+	region Region           // the batches that matter
+	loads  []LoadPoint      // simulated comparisons with the fitted model
+	limits projectionLimits // of the errors, beyond which the export is refused
 }
 
 // blisEntries returns the projections of the fit on the configurations, and warnings. With several
@@ -92,7 +92,7 @@ func blisEntries(src Source, opt Options, cfgs []result.FitConfig) ([]blisEntry,
 		out = append(out, joint)
 	}
 	// An entry for each configuration alone, of which BLIS's terms can follow the step times better.
-	taken := map[string]int{} // labels with the same file name get numbers
+	taken := map[string]int{} // uses of a suffix: labels with the same file name get numbers
 	for i := range cfgs {
 		one, err := OnBLIS(targets[i])
 		if err != nil {
@@ -243,23 +243,30 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 	// Terms of the fitted model that the deployment's batches have but that no data and no prior gave a
 	// value.
 	for j, c := range fit.Beta.Coefficients {
-		if j < len(e.fits.Seen) && e.fits.Seen[j] > 0 && !libraryPrior(fit) && c.Value == 0 && c.CI95Given == "" &&
-			c.Identified == "prior-only" {
-			out = append(out, Refusal{unlearnedValue,
-				fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
-					e.config.Label, c.Name)})
+		isUsed := j < len(e.fits.Seen) && e.fits.Seen[j] > 0
+		hasNoValue := c.Value == 0 && c.CI95Given == "" && c.Identified == coeff.PriorOnly
+		if isUsed && hasNoValue && !libraryPrior(fit) {
+			out = append(out, Refusal{
+				Code: unlearnedValue,
+				Sentence: fmt.Sprintf("%s: %s has no value, neither learned nor prior, and this deployment would use it",
+					e.config.Label, c.Name),
+			})
 		}
 	}
 	if why := e.errorsBeyondLimits(); len(why) > 0 {
-		out = append(out, Refusal{PoorProjection,
-			fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
-				strings.Join(why, ", "), e.worstErrorReason())})
+		out = append(out, Refusal{
+			Code: PoorProjection,
+			Sentence: fmt.Sprintf("%s: BLIS's terms miss the step-time model: %s; %s", e.config.Label,
+				strings.Join(why, ", "), e.worstErrorReason()),
+		})
 	}
 	for i, v := range e.beta {
 		if math.IsNaN(v) || math.IsInf(v, 0) {
-			out = append(out, Refusal{impossibleValue,
-				fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
-					"number\"", e.config.Label, blisBetaTerms[i].Name, v)})
+			out = append(out, Refusal{
+				Code: impossibleValue,
+				Sentence: fmt.Sprintf("%s: %s = %g: BLIS stops at start-up with \"must be a finite non-negative "+
+					"number\"", e.config.Label, blisBetaTerms[i].Name, v),
+			})
 		}
 	}
 	return out
@@ -268,7 +275,7 @@ func (e *blisEntry) refusals(fit *result.Fit) []Refusal {
 // errorsBeyondLimits returns a description of each error of the projection that exceeds its limit.
 func (e *blisEntry) errorsBeyondLimits() []string {
 	var out []string
-	if all := e.fits.Errors[0]; !(all.MAPE <= e.limits.MAPE) {
+	if all := e.fits.Errors[0]; !(all.MAPE <= e.limits.MAPE) { // Errors: all batches first, then by kind
 		out = append(out, fmt.Sprintf("steps %.1f %% off on average, want at most %g %%", 100*all.MAPE,
 			100*e.limits.MAPE))
 	}
@@ -282,7 +289,11 @@ func (e *blisEntry) errorsBeyondLimits() []string {
 		for _, x := range []struct {
 			name         string
 			ratio, limit float64
-		}{{"TTFT", p.TTFTRatio, e.limits.TTFT}, {"ITL", p.ITLRatio, e.limits.ITL}, {"E2E", p.E2ERatio, e.limits.E2E}} {
+		}{
+			{name: "TTFT", ratio: p.TTFTRatio, limit: e.limits.TTFT},
+			{name: "ITL", ratio: p.ITLRatio, limit: e.limits.ITL},
+			{name: "E2E", ratio: p.E2ERatio, limit: e.limits.E2E},
+		} {
 			if !(math.Abs(x.ratio-1) <= x.limit) {
 				out = append(out,
 					fmt.Sprintf("mean %s %.2f times the model's at %.0f %% load, want within %g %%", x.name, x.ratio,

@@ -80,20 +80,21 @@ var formatBytes = map[string]float64{
 // not multiply, and in 1e12 bytes/s (hardware/*.yaml at b20b7f1, 09194da and aef7480). The efficiencies of the
 // kernel mode are shares of them.
 type catalogPart struct {
-	bf16, fp8, fp4, memory float64
-	node                   int64 // GPUs of a node
+	bf16, fp8, fp4 float64 // 1e12 FLOP/s
+	memory         float64 // 1e12 bytes/s
+	node           int64   // GPUs of a node
 }
 
 // catalogParts are the parts by name.
 var catalogParts = map[string]catalogPart{
-	"a100-sxm":    {312, 0, 0, 2.039, 8},
-	"b200":        {2250, 4500, 9000, 7.7, 8},
-	"b300":        {2250, 4500, 14000, 7.75, 8},
-	"gb300":       {2500, 5000, 15000, 8, 4},
-	"gb200-nvl72": {2500, 5000, 10000, 8, 4},
-	"h100":        {989.5, 1979, 0, 3.35, 8},
-	"h200":        {989.5, 1979, 0, 4.8, 8},
-	"l40s":        {362.05, 733, 0, 0.864, 8},
+	"a100-sxm":    {bf16: 312, memory: 2.039, node: 8},
+	"b200":        {bf16: 2250, fp8: 4500, fp4: 9000, memory: 7.7, node: 8},
+	"b300":        {bf16: 2250, fp8: 4500, fp4: 14000, memory: 7.75, node: 8},
+	"gb300":       {bf16: 2500, fp8: 5000, fp4: 15000, memory: 8, node: 4},
+	"gb200-nvl72": {bf16: 2500, fp8: 5000, fp4: 10000, memory: 8, node: 4},
+	"h100":        {bf16: 989.5, fp8: 1979, memory: 3.35, node: 8},
+	"h200":        {bf16: 989.5, fp8: 1979, memory: 4.8, node: 8},
+	"l40s":        {bf16: 362.05, fp8: 733, memory: 0.864, node: 8},
 }
 
 // products returns the rate at which a part multiplies matrices of a format, in 1e12 FLOP/s, and the
@@ -180,17 +181,20 @@ func catalogHint(m *model.Model) string {
 // formats differ.
 func (c catalogModel) servedAs(d *model.Decoder) (served catalogModel, quantization, got, want string) {
 	mixers, ffns := weightQuants(d)
-	whole := c.experts == "" && c.attention == "" && c.recurrent == ""
+	hasOneFormat := c.experts == "" && c.attention == "" && c.recurrent == ""
 	isFP8 := func(q model.Quant) bool { return strings.HasPrefix(q.Algorithm, "fp8") }
-	if whole && formatBytes[c.weights] == 2 && isFP8(mixers) && isFP8(ffns) {
+	if hasOneFormat && formatBytes[c.weights] == 2 && isFP8(mixers) && isFP8(ffns) {
 		c.weights = "fp8"
 		return c, "fp8", "", ""
 	}
 	for _, x := range []struct {
 		of     string
-		quant  model.Quant
-		format string
-	}{{"attention", mixers, c.attention}, {"feed-forward matrices", ffns, c.experts}} {
+		quant  model.Quant // as served
+		format string      // of the entry
+	}{
+		{of: "attention", quant: mixers, format: c.attention},
+		{of: "feed-forward matrices", quant: ffns, format: c.experts},
+	} {
 		format := cmp.Or(x.format, c.weights)
 		if bits := int64(8 * formatBytes[format]); x.quant.Bits != 0 && x.quant.Bits != bits {
 			return c, "", fmt.Sprintf("%s of %d bits", x.of, x.quant.Bits), fmt.Sprintf("%d (%s)", bits, format)
@@ -202,19 +206,19 @@ func (c catalogModel) servedAs(d *model.Decoder) (served catalogModel, quantizat
 // weightQuants returns how the weights of attention and of the widest feed-forward matrices are stored:
 // those of experts where the model has any. The zero value stands for a model without them.
 func weightQuants(d *model.Decoder) (mixers, ffns model.Quant) {
-	experts := false
+	hasExperts := false // ffns are those of experts, which no other layer replaces
 	for i := range d.Layers {
 		if m := d.Layers[i].Mixer; m != nil && (m.Kind == model.GQA || m.Kind == model.MLA) && mixers.Bits == 0 {
 			mixers = m.Linears[len(m.Linears)-1].Quant
 		}
 		f := d.Layers[i].FFN
-		if f == nil || experts || f.Kind == model.Dense && ffns.Bits != 0 {
+		if f == nil || hasExperts || f.Kind == model.Dense && ffns.Bits != 0 {
 			continue
 		}
 		for _, x := range f.Linears {
 			if f.Kind == model.Dense || x.Placement == model.ByExpert {
 				ffns = x.Quant
-				experts = f.Kind == model.Experts
+				hasExperts = f.Kind == model.Experts
 				break
 			}
 		}
@@ -341,7 +345,7 @@ func (g *catalogGraph) addWindow(at int, headWidth float64) {
 			return
 		}
 	}
-	g.windows = append(g.windows, windowLayers{at, headWidth})
+	g.windows = append(g.windows, windowLayers{reach: at, headWidth: headWidth})
 }
 
 // addFFN adds a layer's dense matrices or experts with the norm before them, or returns what the

@@ -16,7 +16,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// kernelRows are the values of gemm_m_half that a projection tries.
+// kernelRows are the values of gemm_m_half that a projection tries, the rows at which a matrix product
+// has half of its largest rate.
 var kernelRows = []float64{8, 16, 32, 64, 96, 128, 192, 256, 384}
 
 // scenarioDoc is a scenario, which names the model, the coefficient sets and the devices. With a
@@ -116,9 +117,11 @@ func kernelPlanOf(d *deploy.Deployment, model, part string) *kernelPlan {
 	if known != nil {
 		entry = *known
 	}
-	entry.weights = cmp.Or(entry.weights, "bf16") // so that the error can include how far off layers in 16 bits would be
+	// The plan is made as far as possible even for a model or part that the catalog lacks, so that the error
+	// can include how far off BLIS would be: with weights in 16 bits, and below on an H100.
+	entry.weights = cmp.Or(entry.weights, "bf16")
 	own := shapeOf(&d.Model)
-	var format, wanted string
+	var format, wanted string // in what the formats of the weights differ; empty: in nothing
 	p.served, p.quantization, format, wanted = entry.servedAs(d.Model.Layers())
 	graph, unpriced := p.served.graphOf(d)
 	unpriced = cmp.Or(entry.unpriced, unpriced)
@@ -244,6 +247,7 @@ func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []floa
 	g := k.graph
 	bytesPerUs := catalogParts[part].memory * 1e6
 	rate := func(i int) float64 { return bytesPerUs / math.Max(v[i], none) }
+	// The table below has an entry a line: name, units, value, assumed.
 	type entry = struct {
 		name, units string
 		value       float64
@@ -289,7 +293,7 @@ func kernelValues(k *kernelMode, d *deploy.Deployment, part string, alpha []floa
 	}
 	out := make([]blisValue, len(entries))
 	for i, e := range entries {
-		e.value, _ = strconv.ParseFloat(fmt.Sprintf("%.6g", e.value), 64)
+		e.value, _ = strconv.ParseFloat(fmt.Sprintf("%.6g", e.value), 64) // six digits, for readers of the file
 		out[i] = blisValue{blisTerm: blisTerm{Name: e.name, Units: e.units, Role: "its term of the step",
 			Zero: "this cost is in other entries of the set"}, value: e.value, identified: "derived", learned: true,
 			origin: "projection of the step-time model on the kernel mode's law"}
@@ -386,7 +390,7 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 	side.Configs = []SideConfig{config}
 	side.Warnings = append(append(src.ValidationWarnings(), warn...), forced...)
 	out, err := side.OutputWith(append(warn, forced...), File{Data: scenario},
-		File{".registry/coefficients/" + name + ".yaml", set})
+		File{Suffix: ".registry/coefficients/" + name + ".yaml", Data: set})
 	if err == nil {
 		out.Projections = []Projected{e.projected()}
 	}

@@ -125,7 +125,7 @@ func knobs(set *coeff.Set, d *deploy.Deployment) []trace.Finding {
 			seen = seen || v == got
 			trained = append(trained, fmt.Sprint(v))
 		}
-		if seen || len(trained) == 0 {
+		if seen || len(trained) == 0 { // trained with this value, or nothing is known of the training
 			continue
 		}
 		slices.Sort(trained)
@@ -148,18 +148,24 @@ func probes(d *deploy.Deployment) []probe {
 	e := &d.Engine
 	longest := d.LongestSequence().Or(e.MaxNumBatchedTokens)
 	prompt := max(1, min(longest, e.MaxNumBatchedTokens))
-	seats := d.Seats(1)
-	depth := max(1, longest-1)
+	decodes := d.Seats(1)
+	context := max(1, longest-1)
 	if blocks, _, err := d.KVBlocks(); err == nil {
-		depth = max(1, min(depth, blocks/seats*e.BlockSize-1)) // whole blocks a seat
+		context = max(1, min(context, blocks/decodes*e.BlockSize-1)) // whole blocks for each
 	}
-	full := make([]trace.Chunk, seats)
+	full := make([]trace.Chunk, decodes)
 	for i := range full {
-		full[i] = trace.Chunk{Computed: depth, Prompt: depth, New: 1}
+		full[i] = trace.Chunk{Computed: context, Prompt: context, New: 1}
 	}
 	return []probe{
-		{fmt.Sprintf("a prompt of %d tokens in one step", prompt), []trace.Chunk{{Prompt: prompt, New: prompt}}},
-		{fmt.Sprintf("%d decodes at %d tokens of context", seats, depth), full},
+		{
+			what:  fmt.Sprintf("a prompt of %d tokens in one step", prompt),
+			batch: []trace.Chunk{{Prompt: prompt, New: prompt}},
+		},
+		{
+			what:  fmt.Sprintf("%d decodes at %d tokens of context", decodes, context),
+			batch: full,
+		},
 	}
 }
 
@@ -219,9 +225,9 @@ func CheckInputs(inputs []coeff.Input, dir string) (n Inputs, changed []trace.Fi
 	for _, in := range inputs {
 		path := filepath.Join(dir, filepath.FromSlash(in.Name))
 		st, err := os.Stat(path)
+		isOutside := !filepath.IsLocal(filepath.FromSlash(in.Name)) // a recorded name may lead out of dir
 		switch {
-		case !filepath.IsLocal(filepath.FromSlash(in.Name)), errors.Is(err, fs.ErrNotExist), err == nil &&
-			!st.Mode().IsRegular():
+		case isOutside, errors.Is(err, fs.ErrNotExist), err == nil && !st.Mode().IsRegular():
 			n.Absent++
 			continue
 		case err != nil:

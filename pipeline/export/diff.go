@@ -197,7 +197,8 @@ func diffFactors(a, b *coeff.Set) []TermDiff {
 		}
 		return m
 	}
-	factorsA, factorsB := of(a), of(b)
+	factorsA := of(a) // of also notes the names
+	factorsB := of(b)
 	var out []TermDiff
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		va, vb := 1.0, 1.0

@@ -91,10 +91,11 @@ type kedaMetrics struct {
 	Threshold string `yaml:"threshold"`
 }
 
-// decodeUsage is the share of the KV cache at which decode replicas are added.
+// decodeUsage is the share of the KV cache, a replica, at which the decode trigger adds replicas.
 const decodeUsage = 0.8
 
-// shares are the factors on the threshold, by the statistic of TTFT that the target bounds.
+// shares are the factors on the threshold, by the statistic of TTFT that the target bounds: for a tail
+// replicas are added earlier.
 var shares = map[string]float64{"mean": 1, "p90": 0.7, "p99": 0.6}
 
 // keda returns the files of format keda-token-aware: one ScaledObject for each configuration.
@@ -256,7 +257,7 @@ func (s *scaler) compareReplicas(src *Source, d *deploy.Deployment, l Lengths, r
 		known[replicas] = x
 		return x, err
 	}
-	least := max(1, int(math.Ceil(rateRPS/capacity)))
+	least := max(1, int(math.Ceil(rateRPS/capacity))) // replicas that can serve the rate at all
 	// fewest finds the smallest number of replicas that is enough. The upper end, a load of an eighth
 	// of the capacity, is taken to be enough.
 	fewest := func(enough func(n int, x replicaLoad) bool) (int, error) {

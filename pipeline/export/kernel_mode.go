@@ -46,7 +46,7 @@ type kernelMode struct {
 	weights float64 // us to read all weights but those of routed experts
 	experts float64 // us to read the weights of all routed experts
 	norms   float64 // us a row for the norms
-	missed  float64 // log of the share of experts that a row leaves untouched
+	missed  float64 // log of the share of experts that a row leaves untouched; -Inf: it touches all
 	kv      float64 // us a cached token
 	pairs   float64 // us a query-key pair at peak for each value of all heads
 	reduces float64 // all-reduces a step

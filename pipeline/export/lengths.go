@@ -19,8 +19,9 @@ type Lengths struct{ Prompt, Output float64 }
 // MeanLengths returns the mean lengths of a configuration in tokens: those of the options, else the
 // fit's means, else the assumed ones with a warning.
 func (o *Options) MeanLengths(c result.FitConfig) (Lengths, []trace.Finding) {
-	l := Lengths{o.PromptTokens, o.OutputTokens}
+	l := Lengths{Prompt: o.PromptTokens, Output: o.OutputTokens}
 	assumed := false
+	// pick replaces a length of 0 by the mean, or by def if the mean is unknown.
 	pick := func(v *float64, mean *float64, def float64) {
 		if *v > 0 {
 			return
@@ -29,7 +30,8 @@ func (o *Options) MeanLengths(c result.FitConfig) (Lengths, []trace.Finding) {
 			*v = *mean
 			return
 		}
-		*v, assumed = def, true
+		*v = def
+		assumed = true
 	}
 	pick(&l.Prompt, c.MeanPromptTokens, assumedPrompt)
 	pick(&l.Output, c.MeanOutputTokens, assumedOutput)

@@ -81,7 +81,7 @@ func chain(source string, peak float64, p2p bool, slopeUs float64) *pickerConfig
 	profile := pickerProfile{Name: "default"}
 	for _, name := range []string{"predicted-latency-producer", "strict-affinity-filter", "slo-headroom-tier-filter",
 		"loose-affinity-filter", "latency-scorer", "weighted-random-picker"} {
-		profile.Plugins = append(profile.Plugins, pluginRef{name})
+		profile.Plugins = append(profile.Plugins, pluginRef{Ref: name})
 	}
 	c.Profiles = []pickerProfile{profile}
 	return c
@@ -121,6 +121,7 @@ func endpointPicker(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	lines, assumed := regions([]result.FitConfig{*c}, opt)
-	side.Configs, side.Warnings = lines, src.ValidationWarnings()
+	side.Configs = lines
+	side.Warnings = src.ValidationWarnings()
 	return side.OutputWith(assumed, File{Data: data})
 }

@@ -73,13 +73,16 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 	// The wait for a step that has already begun is the difference in TTFT that asynchronous scheduling
 	// makes at the middle load.
 	if own.Async {
-		var ms [2][3]float64
-		for i, cfg := range []*sim.Config{&own, &theirs} {
-			if ms[i], err = meanLatencies(cfg, c.requests(comparedLoads[1])); err != nil {
-				return nil, err
-			}
+		reqs := c.requests(comparedLoads[1])
+		asyncMs, err := meanLatencies(&own, reqs)
+		if err != nil {
+			return nil, err
 		}
-		out.WaitUs = math.Max(0, 1e3*(ms[0][0]-ms[1][0]))
+		syncMs, err := meanLatencies(&theirs, reqs)
+		if err != nil {
+			return nil, err
+		}
+		out.WaitUs = math.Max(0, 1e3*(asyncMs[0]-syncMs[0])) // [0]: TTFT
 	}
 	parts, err := blis([]float64{alpha[0] + out.WaitUs, alpha[1], alpha[2]})
 	if err != nil {
@@ -119,8 +122,8 @@ func (c *comparison) requests(load float64) []sim.Request {
 	return reqs
 }
 
-// meanLatencies returns the means in ms of TTFT, ITL (of each request's mean gap) and E2E over the
-// requests that finish.
+// meanLatencies returns the means in ms of [0] TTFT, [1] ITL (of each request's mean gap) and [2] E2E
+// over the requests that finish.
 func meanLatencies(cfg *sim.Config, reqs []sim.Request) (mean [3]float64, err error) {
 	var n [3]float64
 	addUs := func(i int, us float64, known bool) {

@@ -2,6 +2,8 @@
 
 package export
 
+// This file locks a ledger on Unix.
+
 import (
 	"os"
 

@@ -1,5 +1,7 @@
 package export
 
+// This file locks a ledger on Windows.
+
 import (
 	"os"
 

@@ -71,7 +71,8 @@ func (g *Target) sample(l *law) (*sampled, error) {
 	out := &sampled{fitted: map[kind]*rowSet{}, held: map[kind]*rowSet{}}
 	drawn := Draws(r)
 	for _, kind := range kinds {
-		out.fitted[kind], out.held[kind] = &rowSet{}, &rowSet{}
+		out.fitted[kind] = &rowSet{}
+		out.held[kind] = &rowSet{}
 		for i, batch := range drawn[kind] {
 			us, err := g.Model.StepUs(batch)
 			if err != nil {
@@ -121,13 +122,13 @@ type law struct {
 // weightOf returns the weight of a batch of n requests: 1 at one of the sizes in busy, 1/2 at twice
 // or half of it; 1 if there are no such sizes.
 func (l *law) weightOf(n int) float64 {
-	most := 0.0
-	for _, b := range l.busy {
-		off := math.Log2(float64(n) / b)
-		most = math.Max(most, 1/(1+off*off*off*off))
-	}
 	if l.busy == nil {
 		return 1
+	}
+	most := 0.0
+	for _, size := range l.busy {
+		doublings := math.Log2(float64(n) / size)
+		most = math.Max(most, 1/(1+doublings*doublings*doublings*doublings))
 	}
 	return most
 }
@@ -250,7 +251,7 @@ func solve(sets []*rowSet, least []float64) ([]float64, error) {
 		}
 	}
 	// The last fit has a row for the sum of each set, as heavy as sumWeight times its batches.
-	row := 0
+	row := 0 // position in w, which has the batches of the sets in order
 	for _, s := range sets {
 		weight := 0.0
 		for _, us := range s.y {

@@ -42,10 +42,12 @@ func refusals(alpha []blisValue) []Refusal {
 		at := fmt.Sprintf("alpha[%d] %s = %g %s", i, v.Name, v.value, v.Units)
 		switch {
 		case !(v.value >= 0) || math.IsInf(v.value, 0):
-			out = append(out, Refusal{impossibleValue,
-				at + ": BLIS stops at start-up with \"must be a finite non-negative number\""})
+			out = append(out, Refusal{
+				Code:     impossibleValue,
+				Sentence: at + ": BLIS stops at start-up with \"must be a finite non-negative number\"",
+			})
 		case !v.learned:
-			out = append(out, Refusal{unlearnedValue, at + ": " + v.origin + "; inside BLIS " + v.Zero})
+			out = append(out, Refusal{Code: unlearnedValue, Sentence: at + ": " + v.origin + "; inside BLIS " + v.Zero})
 		}
 	}
 	return out

@@ -157,9 +157,11 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	for i := range cfgs {
 		device := cfgs[i].Deployment.Hardware.Name
 		if _, ok := deploy.SpelledBy(deploy.BLISRegistry, device); !ok {
-			rs = append(rs, Refusal{BadEntry,
-				fmt.Sprintf("%s: the registry's catalog has no part for %q, want %s", cfgs[i].Label, device,
-					trace.OneOf(deploy.BLISRegistry.Spelled()))})
+			rs = append(rs, Refusal{
+				Code: BadEntry,
+				Sentence: fmt.Sprintf("%s: the registry's catalog has no part for %q, want %s", cfgs[i].Label, device,
+					trace.OneOf(deploy.BLISRegistry.Spelled())),
+			})
 		}
 	}
 	set := regSet{Kind: "CoefficientSet", Name: hostSet}
@@ -167,7 +169,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 		"readers of the BLIS registry's cost-model sets, CoefficientSet schema v0.2.2 (inference-sim/blis-schemas)")
 	if m := src.Fit.AlphaNamed(coeff.Egress); m == nil || m.TargetErrors == nil || m.TargetErrors.MedianPredUs == nil ||
 		!(*m.TargetErrors.MedianPredUs > 0) {
-		rs = append(rs, Refusal{unlearnedValue, hostCompletion + ": no egress target in the fit"})
+		rs = append(rs, Refusal{Code: unlearnedValue, Sentence: hostCompletion + ": no egress target in the fit"})
 	}
 	warn, err := opt.Refuse(rs,
 		"choose other configurations with --config LABEL, or write them all the same with --force %s")
@@ -231,7 +233,7 @@ func hostRegistry(src Source, opt Options) (*Output, error) {
 	side.Configs = lines
 	warn = append(warn, assumed...)
 	side.Warnings = append(src.ValidationWarnings(), warn...)
-	return side.OutputWith(warn, File{"", data})
+	return side.OutputWith(warn, File{Data: data})
 }
 
 // completion returns the entry of the median egress of the scope's configurations with the interval of
@@ -266,7 +268,8 @@ func (s *hostScope) admission(src Source) (e *regEntry, us float64, why string, 
 	if m == nil || src.OverheadUs == nil {
 		return nil, 0, "no overhead target in the fit", nil
 	}
-	var constant, slope, whole float64
+	var constant, slope float64 // us, us/token
+	var whole float64           // us, of a mean prompt
 	n := float64(len(s.cfgs))
 	for _, c := range s.cfgs {
 		prompt := int64(assumedPrompt)
@@ -287,7 +290,7 @@ func (s *hostScope) admission(src Source) (e *regEntry, us float64, why string, 
 		whole += ofPrompt[0] / n
 	}
 	i := slices.IndexFunc(m.Coefficients, func(c result.Coefficient) bool { return c.Name == "admission_compute" })
-	if i < 0 || !learned(m.Coefficients[i]) || !(slope > 0) {
+	if i < 0 || !learned(m.Coefficients[i]) || !(slope > 0) { // then the delay of a request is that of a mean prompt
 		return nil, whole, "the overhead does not grow with the prompt in these data", nil
 	}
 	e = s.entry(src, slope, "us_per_token")
@@ -322,7 +325,8 @@ func (s *hostScope) entry(src Source, value float64, units string) *regEntry {
 // within returns the interval from lo, or 0 if that is larger, to hi, if it contains the value.
 // Otherwise it returns nil, because the registry refuses an interval without its value.
 func within(value, lo, hi float64) []float64 {
-	if lo = max(0, lo); lo <= value && value <= hi {
+	lo = max(0, lo)
+	if lo <= value && value <= hi {
 		return []float64{lo, hi}
 	}
 	return nil

@@ -13,7 +13,7 @@ import (
 
 // Setting is an option of one format: --option KEY=VALUE.
 type Setting struct {
-	Key, Usage string
+	Key, Usage string // Usage is for people
 	Default    string
 	Number     bool     // a number from 0 up
 	OneOf      []string // the only values there are; empty: any

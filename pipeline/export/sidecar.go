@@ -143,5 +143,5 @@ func (s *Sidecar) OutputWith(warn []trace.Finding, files ...File) (*Output, erro
 	if err != nil {
 		return nil, err
 	}
-	return &Output{Files: append(files, File{SidecarSuffix, data}), Warnings: warn}, nil
+	return &Output{Files: append(files, File{Suffix: SidecarSuffix, Data: data}), Warnings: warn}, nil
 }

@@ -93,7 +93,7 @@ func verdictChanges(out *result.Changes, old *Old, v *result.Validation) {
 
 // gateChanges appends the gates that changed to out, those that now pass or fail first.
 func gateChanges(out *result.Changes, old *Old, v *result.Validation) {
-	was := map[[2]string]*coeff.Gate{}
+	was := map[[2]string]*coeff.Gate{} // gates by name and scope
 	for i := range old.Gates {
 		g := &old.Gates[i]
 		was[[2]string{g.Name, g.Scope}] = g
