@@ -1,8 +1,8 @@
 package report
 
-// This file makes the section on errors of the step time. MAPE is the mean of |error|/measured,
-// MAPEConst that of the best constant prediction, MAPEFloor that of the nearest measured neighbours
-// (noise); LOCO is leave one configuration out.
+// This file makes the section on errors of the step time (beta) and of the delays outside the steps
+// (alpha). MAPE is the mean of |error|/measured, MAPEConst that of the best constant prediction, MAPEFloor
+// that of the nearest measured neighbours (noise); LOCO is leave one configuration out.
 
 import (
 	"cmp"
@@ -135,19 +135,34 @@ func alphaTables(f *result.Fit) []Block {
 var regimeWords = map[string]string{"idle": ", served at once", "waiting": ", queued", "long": ", a second or longer"}
 
 // alphaCells returns the cells of delayColumns for a target: for one that is only known to lie in
-// an interval (i), such as the overhead, or for one whose value is known (e). It returns nil
-// without errors.
+// an interval (i), such as the overhead, or for one whose value is known (e). Figures of the other
+// kind are unknown. It returns nil without errors.
 func alphaCells(target string, i *result.IntervalErrors, e *result.TargetErrors) []Cell {
-	switch {
-	case i != nil:
-		return []Cell{Plain(target), Count(i.Rows), Percent(i.InsideShare), Count(i.InformativeRows),
-			millis(i.MedianWidthUs), millis(i.MedianPredUs), Number(nil), Number(nil), Number(nil), Number(nil), Percent(i.ExactWAPE),
-			Number(nil), Number(nil)}
-	case e != nil:
-		return []Cell{Plain(target), Count(e.Rows), Number(nil), Number(nil), Number(nil), Number(nil),
-			Percent(e.MAPE), Percent(e.MedianAPE), Percent(e.MAPEConst), Percent(e.MAPEFloor), Percent(e.WAPE), Percent(e.MAPEWindow10s), Percent(e.ConstWindow)}
+	if i == nil && e == nil {
+		return nil
 	}
-	return nil
+	informative := Number(nil)
+	if i != nil {
+		e = &result.TargetErrors{Rows: i.Rows, WAPE: i.ExactWAPE}
+		informative = Count(i.InformativeRows)
+	} else {
+		i = &result.IntervalErrors{}
+	}
+	return []Cell{
+		Plain(target),
+		Count(e.Rows),
+		Percent(i.InsideShare),
+		informative,
+		millis(i.MedianWidthUs),
+		millis(i.MedianPredUs),
+		Percent(e.MAPE),
+		Percent(e.MedianAPE),
+		Percent(e.MAPEConst),
+		Percent(e.MAPEFloor),
+		Percent(e.WAPE),
+		Percent(e.MAPEWindow10s),
+		Percent(e.ConstWindow),
+	}
 }
 
 // testStepTable returns the step-time errors of each run of a validation.
@@ -165,6 +180,7 @@ func testStepTable(v *result.Validation) *Table {
 func cellFigure(f *result.Fit) *Figure {
 	var cells []result.Cell
 	for _, c := range f.Beta.Cells {
+		// Not those of one size of batch or of a stress set, nor those of all regimes together.
 		if c.Bucket == "" && c.Set == "" && c.Regime != "" && c.MAPE != nil {
 			cells = append(cells, c)
 		}

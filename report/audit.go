@@ -139,8 +139,9 @@ func lagFigure(in Input) *Figure {
 	lagPaints := []Paint{Decode, Prefill, Mixed}
 	var s Span
 	var rows []ChartRow
-	index := map[string]int{}
+	index := map[string]int{} // of a run's row
 	for _, e := range evidence {
+		// A logarithmic axis shows no 0, and there is a colour for each lag of 0 to 2.
 		if e.HoldoutMAPEPrefill == nil || !(*e.HoldoutMAPEPrefill > 0) || e.Lag < 0 || e.Lag >= len(lagPaints) {
 			continue
 		}

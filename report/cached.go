@@ -15,7 +15,7 @@ import (
 func CachedTokens(e *result.Extract) string {
 	t := e.CachedTokens()
 	switch {
-	case t.Unpaired > 0 && t.Unpaired == t.Requests:
+	case t.Unpaired > 0 && t.Unpaired == t.Requests: // nothing states it for any request
 		return fmt.Sprintf("what the prefix cache gave %d prompts is not known: keep /metrics before and after each load, or log the iterations",
 			t.Requests)
 	case t.PromptTokens == 0:

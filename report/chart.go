@@ -54,7 +54,7 @@ func BothWidths(desc string, draw func(w float64) *Drawing) []Panel {
 // Key is one legend entry.
 type Key struct {
 	P    Paint
-	Dash int
+	Dash int  // Solid, Dashed or dotted
 	Area bool // a filled swatch instead of a line
 	Text string
 }
@@ -125,11 +125,11 @@ func (k Key) Mini() template.HTML {
 
 // axis maps values of one quantity to pixels.
 type axis struct {
-	Label  string // "step time (ms)": what and unit
-	Lo, Hi float64
-	log    bool
+	Label  string  // "step time (ms)": what and unit
+	Lo, Hi float64 // the values at its ends
+	log    bool    // logarithmic
 	Ticks  []tick
-	P0, P1 float64 // pixels of lo and hi
+	P0, P1 float64 // the pixels of Lo and Hi, which the drawing sets
 }
 
 // tick is a value of an axis that has a label.
@@ -186,7 +186,7 @@ func Logarithmic(label string, lo, hi float64) axis {
 	a.Lo, a.Hi = lo, hi
 	e0 := int(math.Floor(math.Log10(lo) + 1e-9))
 	e1 := int(math.Ceil(math.Log10(hi) - 1e-9))
-	skip := 1 + (e1-e0)/7
+	skip := 1 + (e1-e0)/7 // over many decades only every skip-th has a tick
 	for e := e0; e <= e1; e++ {
 		if len(mult) == 1 && (e-e0)%skip != 0 {
 			continue
@@ -382,7 +382,8 @@ func idleSplits(x []float64, times float64) []int {
 	for i := 1; i < len(x); i++ {
 		steps = append(steps, x[i]-x[i-1])
 	}
-	median, out := stat.Median(steps), []int{}
+	median := stat.Median(steps)
+	out := []int{}
 	for i, d := range steps {
 		if d > times*median {
 			out = append(out, i+1)
@@ -391,7 +392,8 @@ func idleSplits(x []float64, times float64) []int {
 	return out
 }
 
-// Stairs draws an empirical distribution function: horizontal lines with a rise at each value.
+// Stairs draws an empirical distribution function: horizontal lines with a rise at each value. xy are values and the
+// shares up to and including them.
 func (f *frame) Stairs(xy [][2]float64, p Paint, width float64, dash int) {
 	var pts []point
 	prev := 0.0
@@ -444,7 +446,7 @@ const wideW, rowH, nameW = 720.0, 21.0, 330.0
 
 // RowMark is one value in a row of a row chart.
 type RowMark struct {
-	V    float64
+	V    float64 // on the chart's axis
 	P    Paint
 	Ring bool // drawn as a ring around the dot
 	Bar  bool // a vertical tick instead of a dot: limits

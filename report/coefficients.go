@@ -189,7 +189,7 @@ func coefficientTable(m result.Model) *Table {
 			cells = append(cells, utilisationCell(c.ImpliedUtilisation))
 		}
 		r := Row{Cells: append(cells, identifiedCell(c))}
-		if c.Value == 0 {
+		if c.Value == 0 { // no part of a prediction
 			r.Class = "dim"
 		}
 		t.Rows = append(t.Rows, r)
@@ -526,7 +526,7 @@ func levelFigure(f *result.Fit) *Figure {
 	}
 	for _, name := range []string{"TTFT", "TPOT"} {
 		var s Span
-		var points [][2]*float64
+		var points [][2]*float64 // measured and predicted, ms
 		for i := range f.Requests.Levels {
 			l := &f.Requests.Levels[i]
 			p := [2]*float64{l.TTFTMs, l.PredictedTTFTMs}

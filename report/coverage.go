@@ -10,7 +10,7 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// coverageNames are the histograms in the order of the panels.
+// coverageNames are the histograms of inspect.json in the order of the panels.
 var coverageNames = []struct{ Name, title string }{
 	{"prefill_tokens", "prefill tokens per step"},
 	{"decode_batch", "decode requests per step"},
@@ -40,11 +40,12 @@ func coverageFigure(in Input) *Figure {
 // coveragePanel draws one histogram of every run as a row of coloured bins; nil if no run has it.
 func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Drawing {
 	var rows []result.InspectRun
-	var hs []result.Histogram
+	var hs []result.Histogram // of each row
 	for _, r := range runs {
 		for _, h := range r.Coverage {
 			if h.Name == name && h.Rows > 0 && len(h.Edges) >= len(h.Counts) {
-				rows, hs = append(rows, r), append(hs, h)
+				rows = append(rows, r)
+				hs = append(hs, h)
 			}
 		}
 	}
@@ -52,7 +53,7 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 		return nil
 	}
 	bins := usedBins(hs)
-	const ch, top = 15.0, 24.0
+	const ch, top = 15.0, 24.0 // height of a row, and space above the first one
 	d := &Drawing{W: w, H: top + ch*float64(len(hs)) + 42}
 	d.Heading(At(0, 13), title, headSize, ink, anchorStart)
 	var names []string
@@ -79,8 +80,8 @@ func coveragePanel(w float64, runs []result.InspectRun, name, title string) *Dra
 	return d
 }
 
-// usedBins returns one more than the number of the highest bin that any run reaches, so that the
-// end of the recorded range is visible.
+// usedBins returns how many bins are drawn: up to the highest one that any run reaches and, where the histogram has
+// it, an empty one behind it, so that the end of the recorded range is visible.
 func usedBins(hs []result.Histogram) int {
 	last := 0
 	for _, h := range hs {
@@ -109,7 +110,8 @@ func unitText(unit string) string {
 	return unit
 }
 
-// binPaint returns the colour of a bin with n of rows steps. A bin with any step is visible.
+// binPaint returns the colour of a bin with n of rows steps: the strongest from about half of the steps on, and at
+// least the second weakest, so that a bin with any step is visible.
 func binPaint(n, rows int) Paint {
 	if n <= 0 {
 		return none

@@ -152,9 +152,12 @@ func violatedTable(i *result.Inspect) *Table {
 // be checked.
 func identitiesTable(i *result.Inspect) *Table {
 	t := identitiesLayout.blank()
-	type count struct{ holds, violated, notChecked, comparisons int }
-	counts := map[string]*count{}
-	var order []*result.Identity
+	type count struct {
+		holds, violated, notChecked int // runs
+		comparisons                 int
+	}
+	counts := map[string]*count{} // by the name of the identity
+	var order []*result.Identity  // the first of each name
 	for _, r := range i.Runs {
 		for k := range r.Identities {
 			id := &r.Identities[k]
@@ -213,7 +216,7 @@ func clockTable(i *result.Inspect) *Table {
 var checkNames = strings.NewReplacer("_", " ", "ttft", "TTFT", "e2e", "E2E", "p99", "P99", "p50", "P50", "r2", "R²")
 
 // saturationTable returns one row for each run and one column for each saturation check that any
-// run has.
+// run has; nil without checks.
 func saturationTable(i *result.Inspect) *Table {
 	t := saturationLayout.blank()
 	var names []string
@@ -259,11 +262,11 @@ func saturationCell(checks []result.SaturationCheck, name string) Cell {
 // fitRunTable returns the runs that the fit used, and why it did not use the others.
 func fitRunTable(f *result.Fit) *Table {
 	t := fitRunsLayout.blank()
-	byRun := map[string]result.RunRows{}
+	byRun := map[string]result.RunRows{} // rows of step times
 	for _, r := range f.Beta.Rows.ByRun {
 		byRun[r.Run] = r
 	}
-	labels := map[string]string{}
+	labels := map[string]string{} // of configurations, by their keys
 	for _, c := range f.Configs {
 		labels[c.Key] = c.Label
 	}

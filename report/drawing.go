@@ -48,20 +48,20 @@ const (
 type mark struct {
 	kind         int
 	pts          []point
-	closed       bool
+	closed       bool // of a path: a line back to its start
 	fill, stroke Paint
-	width        float64
-	dash         int
+	width        float64 // of the stroke
+	dash         int     // of the stroke: Solid, Dashed or dotted
 	opacity      float64 // 0 means 1
-	radius       float64
+	radius       float64 // of a circle
 	text         string
-	size         float64
-	anchor       int
+	size         float64 // of the text
+	anchor       int     // which part of the text is at pts[0]
 	bold         bool
-	tip          string
+	tip          string // tooltip
 }
 
-// Drawing is a list of marks on a canvas of w x h pixels, back to front.
+// Drawing is a list of marks on a canvas of W x H pixels, back to front.
 type Drawing struct {
 	W, H  float64
 	Marks []mark
@@ -314,7 +314,7 @@ func ramp(frac float64) Paint {
 
 // onRampText returns a text colour that can be read on ramp(frac).
 func onRampText(frac float64) Paint {
-	if frac*rampSteps >= 4 {
+	if frac*rampSteps >= 4 { // the last three colours, dark on a light page and light on a dark one
 		return onRamp
 	}
 	return ink

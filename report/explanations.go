@@ -8,9 +8,9 @@ package report
 // how well a coefficient is determined.
 type Explanation struct {
 	Of    string // package that prints it; empty: pipeline/validate
-	What  string
-	Means string
-	Do    string
+	What  string // title, a few words
+	Means string // what happened: the end of a sentence that What begins
+	Do    string // what to do about it
 }
 
 // Explanations are all explanations by the word in the document, with underscores in place of

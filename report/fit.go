@@ -239,7 +239,7 @@ func waterfallPanel(cs []result.Contribution, regime string) *Drawing {
 	d.Label(At((x.P0+x.P1)/2, d.H-6), x.Label, labelSize, Mute, anchorMiddle)
 	// Each bar begins where the one above it ends; the last is the sum from 0.
 	from := 0.0
-	bar := func(i int, name string, a, b float64, p Paint) {
+	bar := func(i int, name string, a, b float64, p Paint) { // the i-th, from a to b ms
 		y := top + barH*float64(i)
 		d.Label(At(names-8, y+11), clip(name, tickSize, names-10), tickSize, ink, anchorEnd)
 		d.Rect(At(x.Px(a), y+2), At(math.Max(x.Px(b), x.Px(a)+1), y+barH-3), p, 0, fmt.Sprintf("%s: %s ms", name, Short(b-a)))
@@ -328,15 +328,15 @@ func nameBlock(p *frame, b result.DriftBlock) {
 // biasLine draws the signed error of one run over its blocks, dashed if it leaves ±10 %.
 func biasLine(p *frame, blocks []result.DriftBlock, run string) {
 	var xy [][2]float64
-	out := false
+	leaves := false
 	for _, b := range blocks {
 		if b.Run == run {
 			xy = append(xy, [2]float64{float64(b.Block), b.Bias * 100})
-			out = out || b.Bias > 0.1 || b.Bias < -0.1
+			leaves = leaves || b.Bias > 0.1 || b.Bias < -0.1
 		}
 	}
 	colour, dash := Decode, Solid
-	if out {
+	if leaves {
 		colour, dash = bad, Dashed
 	}
 	p.Curve(xy, colour, 1.4, dash)
@@ -400,7 +400,8 @@ func blockLengthS(curve []result.DriftPoint) float64 {
 func driftPanel(r result.ValidationRun) *Drawing {
 	var xs, ys Span
 	ys.Take(0.85, 1.15)
-	leaves, length := false, blockLengthS(r.Drift)
+	leaves := false // whether the curve leaves the band
+	length := blockLengthS(r.Drift)
 	var starts []float64
 	for _, d := range r.Drift {
 		starts = append(starts, d.StartS)

@@ -37,7 +37,7 @@ func NotSeparated(terms []string, unknown int, sumUs float64) string {
 	if len(terms) == 1 {
 		return fmt.Sprintf("%s has no effect on these measurements; %s would show it", terms[0], experiment)
 	}
-	last := len(terms) - 1
+	last := len(terms) - 1 // also the number of combinations that are unknown if only the sum is known
 	list := strings.Join(terms[:last], ", ") + " and " + terms[last]
 	ms := sumUs / 1000
 	switch {
@@ -57,7 +57,7 @@ func NotSeparated(terms []string, unknown int, sumUs float64) string {
 // separatingExperiment names up to two recordings that would separate the terms.
 func separatingExperiment(terms []string) string {
 	var recordings []string
-	separates, _ := features.Experiments()
+	separates, _ := features.Experiments() // pairs of a term and a recording that separates it from others
 	for _, s := range separates {
 		term, recording := s[0], s[1]
 		if slices.Contains(terms, term) && !slices.Contains(recordings, recording) {

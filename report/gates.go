@@ -137,7 +137,7 @@ func gateBar(g result.Gate) string {
 	return inline(&d, fmt.Sprintf("%s, threshold %s", GateFigure(&g), GateThreshold(g)))
 }
 
-// gateBarKey returns the key by which gates sort: value over threshold.
+// gateBarKey returns the key by which the column of bars sorts: value over threshold.
 func gateBarKey(g result.Gate) string {
 	if g.Value == nil || g.Threshold == 0 {
 		return ""
@@ -167,6 +167,7 @@ func GateFigure(g *result.Gate) string {
 	if g.Value == nil || *g.Value == g.Threshold || text != GateValue(g.Name, &g.Threshold) {
 		return text
 	}
+	// Both round to the same text: print further digits until they differ, at most 12.
 	scale, unit := 1.0, ""
 	if gate.Named(g.Name).Prints == gate.Percent {
 		scale, unit = 100, percentSign
@@ -250,9 +251,9 @@ func Failed(gates []result.Gate) (out []string) {
 
 // Undecided returns why required gates have no result, one sentence for each reason.
 func Undecided(gates []result.Gate) []string {
-	type group struct{ names, scopes []string }
-	groups := map[string]*group{}
-	var reasons []string
+	type group struct{ names, scopes []string } // of gates
+	groups := map[string]*group{}               // by the reason
+	var reasons []string                        // in the order of the gates
 	for _, g := range gates {
 		if gateRank(g) != rankUndecided {
 			continue

@@ -4,7 +4,7 @@ import "slices"
 
 // This file explains the terms of the page.
 
-// purposeNouns name the purposes of coefficients.
+// purposeNouns name the purposes of coefficients, for sentences such as "For step times: ...".
 var purposeNouns = map[string]string{
 	"steps":    "step times",
 	"replay":   "replay in a simulator",

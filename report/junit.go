@@ -49,7 +49,7 @@ type (
 // are not required and, with allowInsufficient, all without a result.
 func JUnit(v *result.Validation, allowInsufficient bool) ([]byte, error) {
 	out := junitSuites{Name: "blis-train gates for " + v.For}
-	at := map[string]int{}
+	at := map[string]int{} // index of a scope's suite
 	for _, g := range v.Gates {
 		i, known := at[g.Scope]
 		if !known {

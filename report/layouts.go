@@ -21,6 +21,7 @@ var (
 		{Head: "P95 error", Num: true},
 		{Head: "Largest", Unit: "× median step", Num: true},
 	}
+	// Errors of the steps of one run, regime (decode, prefill or mixed) and size of batch.
 	cellColumns = slices.Concat([]Column{
 		{Head: "Run"},
 		{Head: "Regime"},

@@ -65,10 +65,10 @@ func classOf(verdict string) string {
 
 // usesText returns the purposes by their verdicts.
 func usesText(v *result.Validation, scope string) string {
-	by := map[string][]string{}
+	by := map[string][]string{} // purposes by verdict
 	for _, p := range coeff.Purposes {
-		got := v.VerdictFor(p, scope).Verdict
-		by[got] = append(by[got], p)
+		verdict := v.VerdictFor(p, scope).Verdict
+		by[verdict] = append(by[verdict], p)
 	}
 	var parts []string
 	for _, w := range []struct{ verdict, words string }{{coeff.VerdictPass, "usable for "}, {coeff.VerdictFail, "not "},
@@ -99,7 +99,7 @@ func usedText(in Input, c *result.ConfigErrors) string {
 	steps, usedSteps := 0, 0
 	if in.Fit != nil && in.Fit.Requests == nil {
 		for _, r := range in.Fit.Runs {
-			if r.Config == c.Config && !c.TestRun || r.ID == c.Scope {
+			if r.Config == c.Config && !c.TestRun || r.ID == c.Scope { // of the configuration, or the test run itself
 				steps += r.Steps.Recorded
 			}
 		}
@@ -119,6 +119,7 @@ func usedText(in Input, c *result.ConfigErrors) string {
 	for i := range in.Validation.Runs {
 		r := &in.Validation.Runs[i]
 		key := [2]string{r.ID, r.Phase}
+		// Of other configurations or test runs, another split of the same requests, or load levels, which have none.
 		if r.Config != c.Config || seen[key] || c.TestRun && r.ID != c.Scope || r.Source == result.SourcePoints {
 			continue
 		}

@@ -3,7 +3,8 @@ package report
 // This file has the parts of a page, which page.html shows: sections, blocks, tables and cells.
 // Strings are plain text, which the template escapes. The exceptions are template.HTML: what inline,
 // proseHTML and Cell.HTML return, and the drawings in Cell.Mini. Fields called Class are CSS classes of
-// the page's style.
+// style.css. Those of cells: n is a number, set flush right; ok, ko and na colour a verdict as good, bad or
+// neither; dim is grey; nb does not wrap, w may wrap; id is a name, mono a place in a file.
 
 import (
 	"fmt"
@@ -16,11 +17,14 @@ import (
 
 // Head is the top of the page.
 type Head struct {
-	Class, Badge, Kicker, Sentence string
-	Lines                          []UseLine
-	Failed                         []string
-	Next                           []string // what to do about it
-	Facts                          []Fact
+	Class    string // of the badge: pass, fail, insufficient or none
+	Badge    string // the verdict in capitals
+	Kicker   string // line above the sentence
+	Sentence string
+	Lines    []UseLine // what each configuration can be used for
+	Failed   []string  // sentences on failed or undecided gates
+	Next     []string  // what to do about it
+	Facts    []Fact
 }
 
 // IdentitiesTable is the ID of the table with every comparison between streams.
@@ -28,9 +32,12 @@ const IdentitiesTable = "identities"
 
 // Section is one section of the page.
 type Section struct {
-	ID, Nav, Title, Lead string
-	Missing              string // why the section is empty and which command fills it
-	Blocks               []Block
+	ID      string // anchor
+	Nav     string // its name in the page's navigation
+	Title   string
+	Lead    string // sentence under the title
+	Missing string // why the section is empty and which command fills it
+	Blocks  []Block
 }
 
 // Block is one part of a section; exactly one field is set.
@@ -76,7 +83,14 @@ type card struct {
 }
 
 // cause is one diagnosis: why gates failed, and the figure that shows it.
-type cause struct{ Label, Scope, Sentence, Gates, Anchor, FigureTitle string }
+type cause struct {
+	Label       string // the cause in a few words
+	Scope       string
+	Sentence    string
+	Gates       string // that it explains
+	Anchor      string // ID of the figure
+	FigureTitle string
+}
 
 // findingGroup is all findings of one code.
 type findingGroup struct {
@@ -88,12 +102,14 @@ type findingGroup struct {
 
 // Table is a table of the page, sortable by every column.
 type Table struct {
-	ID, Caption, Note string
-	Cols              []Column
-	Rows              []Row
-	More              string // line below the table: how many rows are not shown, and where they are
-	Closed            bool   // shown folded
-	Total             int    // number of rows including those that Grow did not keep; 0: those in Rows
+	ID      string // anchor
+	Caption string
+	Note    string // what to look for, below the table
+	Cols    []Column
+	Rows    []Row
+	More    string // line below the table: how many rows are not shown, and where they are
+	Closed  bool   // shown folded
+	Total   int    // number of rows including those that Grow did not keep; 0: those in Rows
 }
 
 // Column is the heading of a column with its unit and a tooltip.

@@ -30,8 +30,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{"pr
 
 // proseHTML returns a sentence as HTML: escaped, with text between backticks as code.
 func proseHTML(s string) template.HTML {
-	parts := strings.Split(html.EscapeString(s), "`")
-	if len(parts)%2 == 0 {
+	parts := strings.Split(html.EscapeString(s), "`") // every second one is code
+	if len(parts)%2 == 0 {                            // a backtick without its pair
 		return template.HTML(strings.Join(parts, "`"))
 	}
 	var b strings.Builder

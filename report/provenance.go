@@ -58,7 +58,7 @@ func provenanceSection(in Input) Section {
 // document is one of the files from which the report was made.
 type document struct {
 	file string
-	h    result.Header
+	h    result.Header // its version, command and inputs
 }
 
 // inputTable returns every input once, with the documents made from it.

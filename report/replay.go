@@ -92,10 +92,11 @@ func metricTables(v *result.Validation) []Block {
 	return append(out, Tables(Capped(rest, "the largest plain KS first", "validation.json, runs"))...)
 }
 
-// metricRow returns the row of metric n of a run, in the order of metricColumns.
-func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
-	noise := metricNamed(r.MetricsNoise, n)
-	drift := metricNamed(r.MetricsDrift, n)
+// metricRow returns the row of a metric of a run, in the order of metricColumns: m, the one of that name in the plain
+// replay, with its figures in the replays with noise and with drift corrected.
+func metricRow(r result.ValidationRun, name string, m *result.Metric) Row {
+	noise := metricNamed(r.MetricsNoise, name)
+	drift := metricNamed(r.MetricsDrift, name)
 	// A figure of a variant is unknown if the variant was not simulated.
 	pick := func(m *result.Metric, get func(*result.Metric) float64) *float64 {
 		if m == nil {
@@ -105,7 +106,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 	}
 	ks := func(m *result.Metric) float64 { return m.KSD }
 	med := func(m *result.Metric) float64 { return m.MedianRelErr }
-	title := strings.Replace(strings.ToUpper(n), "_GAP", " gaps", 1)
+	title := strings.Replace(strings.ToUpper(name), "_GAP", " gaps", 1)
 	out := Row{Cells: []Cell{
 		Name(phaseTitle(r)), {Text: splitWords(r.Split), Class: "nb"}, {Text: title, Class: "nb"}, Count(m.NReal),
 		ksCell(&m.KSD), ksCell(pick(noise, ks)), ksCell(pick(drift, ks)), ksCell(m.RealVsRealD), ksCell(m.BeyondD), ksCell(m.ChanceBeyondD),
@@ -113,7 +114,7 @@ func metricRow(r result.ValidationRun, n string, m *result.Metric) Row {
 		PercentOf(m.MedianRelErr), Percent(pick(noise, med)), Percent(pick(drift, med)), Percent(m.MedianRelErrPaired), signedError(m.PairedErr),
 		Num(m.WassersteinMs),
 	}}
-	if n == "itl_gap" {
+	if name == "itl_gap" { // no gate judges it
 		out.Class = "dim"
 	}
 	return out
@@ -240,10 +241,11 @@ const maxReplayRuns = 8
 
 // variant is how the curves of one variant of a replay are drawn.
 type variant struct {
-	name, text string
-	p          Paint
-	dash       int
-	wide       float64
+	name string // in validation.json
+	text string // in the legend
+	p    Paint
+	dash int
+	wide float64 // of the line, pixels
 }
 
 // variants are the recorded requests and the variants of a replay, in the order of the legend.

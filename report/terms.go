@@ -1,5 +1,7 @@
 package report
 
+// This file has the words of the program's output with their meanings.
+
 // Term is a word of the program's output, its files and its documents. A word has one meaning everywhere.
 type Term struct {
 	Name    string // as explain takes it
@@ -9,6 +11,7 @@ type Term struct {
 }
 
 // Terms are the words that are no codes. blis-train explain, the report's list of words and docs/terms.md read them.
+// Fields in order: name, unit, meaning, what prints it.
 var Terms = []Term{
 	{"ttft", "ms", "Time to first token: from the arrival of a request to its first output token. In traces FIRST_TOKEN - ARRIVED.", "run, predict, size, the report, validation.json"},
 	{"tpot", "ms", "Time per output token: the mean gap between two output tokens of a request, (E2E - TTFT) / (output tokens - 1).", "predict, size"},

@@ -93,7 +93,7 @@ func (t *Table) Terminal(width int) string {
 	return b.String()
 }
 
-// widths returns the columns' natural widths, and the widths of their longest words.
+// widths returns the columns' widths without wrapping, and the widths of their longest words.
 func (t *Table) widths() (widths, longest []int) {
 	widths = make([]int, len(t.Cols))
 	longest = make([]int, len(t.Cols))

@@ -24,6 +24,7 @@ func verdictSection(in Input, figs figureSet) Section {
 		return s
 	}
 	s.Blocks = append(s.Blocks, causeBlocks(in, figs.all())...)
+	// Of an insufficient verdict the head has these reasons.
 	if m := in.Validation.Missing; len(m) > 0 && in.Validation.Verdict == coeff.VerdictFail {
 		s.Blocks = append(s.Blocks, Block{Heading: "Gates without enough data"},
 			Block{List: FirstOf(Undecided(in.Validation.Gates), 4, "the gates without enough data below")})
@@ -115,7 +116,8 @@ func causeBlocks(in Input, figs []*Figure) []Block {
 		c := cause{Label: label, Scope: d.Scope, Sentence: sentence(strings.TrimPrefix(d.Sentence, d.Scope+": ")),
 			Gates: strings.Join(d.Gates, ", ")}
 		if id := figureID(d.Figure, titles); id != "" {
-			c.Anchor, c.FigureTitle = "fig-"+id, titles[id]
+			c.Anchor = "fig-" + id
+			c.FigureTitle = titles[id]
 		} else if d.Figure == "saturation" && in.Inspect != nil {
 			c.Anchor = "saturation"
 			c.FigureTitle = "the saturation checks"

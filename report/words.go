@@ -44,9 +44,10 @@ func Reasons[N int | int64](m map[string]N) string {
 		return cmp.Or(cmp.Compare(b.n, a.n), strings.Compare(a.name, b.name))
 	})
 	var out []string
+	const most = 8
 	for i, p := range ps {
-		if i == 8 {
-			out = append(out, fmt.Sprintf("and %d other reasons", len(ps)-8))
+		if i == most {
+			out = append(out, fmt.Sprintf("and %d other reasons", len(ps)-most))
 			break
 		}
 		out = append(out, fmt.Sprintf("%s %s", p.name, trace.Thousands(int64(p.n))))
