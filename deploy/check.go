@@ -154,13 +154,13 @@ func allPositive(code trace.Code, of, unit string, rates ...rate) error {
 // Codes of run.yaml, of the files that it names and of what it does not state.
 const (
 	missingRunYAML  trace.Code = "missing_run_yaml"
-	badRunYAML      trace.Code = "bad_run_yaml"
-	unknownKey      trace.Code = "unknown_key"
-	BadSetting      trace.Code = "bad_setting"
-	unknownHardware trace.Code = "unknown_hardware"
-	UnknownFlag     trace.Code = "unknown_flag"
-	asyncAssumed    trace.Code = "async_assumed"
-	kvBlocksAssumed trace.Code = "kv_blocks_assumed"
-	VersionAssumed  trace.Code = "version_assumed"
-	BadHardware     trace.Code = "bad_hardware"
+	badRunYAML      trace.Code = "bad_run_yaml"      // no YAML, or a value that a key cannot have
+	unknownKey      trace.Code = "unknown_key"       // of run.yaml
+	BadSetting      trace.Code = "bad_setting"       // a key=value that cannot be applied
+	unknownHardware trace.Code = "unknown_hardware"  // a device without a datasheet
+	UnknownFlag     trace.Code = "unknown_flag"      // of `vllm serve`
+	asyncAssumed    trace.Code = "async_assumed"     // the version is no release number
+	kvBlocksAssumed trace.Code = "kv_blocks_assumed" // the KV cache is estimated from memory
+	VersionAssumed  trace.Code = "version_assumed"   // no log states the version
+	BadHardware     trace.Code = "bad_hardware"      // figures that no device has, or too little memory
 )

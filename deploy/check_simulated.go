@@ -108,7 +108,7 @@ var allToAll = strings.Fields(`naive pplx deepep_high_throughput deepep_low_late
 // 0.33.0), "" for none.
 func (d *Deployment) contradiction(s *vllm.Speculation) string {
 	e := &d.Engine
-	drafts := vllm.Speculation{}
+	drafts := vllm.Speculation{} // zeros without speculation
 	sentence := fmt.Sprintf
 	integerOf := func(from map[string]any, key string) int64 {
 		v, _ := vllm.Number(from[key])
@@ -121,9 +121,9 @@ func (d *Deployment) contradiction(s *vllm.Speculation) string {
 	// deployment.
 	config := e.Object("kv_transfer_config")
 	balancer := e.Object("eplb_config")
-	tier := e.OffloadSettings()
+	tier := e.OffloadSettings() // of the KV cache in CPU memory
 	policy := tier["eviction_policy"]
-	tierBlock := integerOf(tier, "block_size")
+	tierBlock := integerOf(tier, "block_size") // tokens
 	blocksPerChunk := tier["blocks_per_chunk"]
 	backend, _ := e.Extra["all2all_backend"].(string)
 	eplb := e.Extra["enable_eplb"] == true
@@ -180,28 +180,33 @@ var lmCacheSettings = []string{"chunk_size", "max_local_cpu_size", "save_decode_
 
 // unplayed returns the first setting of LMCache (0.5.6) that the simulator does not model, "" for none.
 func (d *Deployment) unplayed() string {
-	e, say := &d.Engine, fmt.Sprintf
-	tier, extra := e.Offload(), e.OffloadSettings()
+	e := &d.Engine
+	sentence := fmt.Sprintf
+	tier := e.Offload()
+	extra := e.OffloadSettings()
 	if !tier.LMCache {
 		return ""
 	}
 	for _, key := range slices.Sorted(maps.Keys(extra)) {
 		name, isLMCache := strings.CutPrefix(key, "lmcache.")
-		isOff := slices.Contains([]string{"<nil>", "false", "", "0"}, fmt.Sprint(extra[key])) != (name == "local_cpu")
-		isLMCache = isLMCache && !strings.HasPrefix(name, "mp.") && !slices.Contains(lmCacheSettings, name)
-		if (isLMCache || key == "use_native" || key == "skip_last_n_tokens") && !isOff {
-			return say("kv_connector_extra_config.%s: got %v, want it left out: a tier in CPU memory is played, with %s", key, extra[key],
+		// A setting that is off changes nothing. Of local_cpu, the tier in CPU memory that is simulated, on is what
+		// changes nothing.
+		isUnset := slices.Contains([]string{"<nil>", "false", "", "0"}, fmt.Sprint(extra[key]))
+		changesNothing := isUnset != (name == "local_cpu")
+		isOther := isLMCache && !strings.HasPrefix(name, "mp.") && !slices.Contains(lmCacheSettings, name)
+		if (isOther || key == "use_native" || key == "skip_last_n_tokens") && !changesNothing {
+			return sentence("kv_connector_extra_config.%s: got %v, want it left out: a tier in CPU memory is played, with %s", key, extra[key],
 				strings.Join(lmCacheSettings, ", "))
 		}
 	}
-	chunk := cmp.Or(extra["lmcache.chunk_size"], any(256))
+	chunk := cmp.Or(extra["lmcache.chunk_size"], any(256)) // tokens; LMCache's default
 	tokens, _ := vllm.Number(chunk)
 	return upheld([]objection{
 		{tokens < 1 || math.Mod(tokens, float64(max(1, e.BlockSize))) != 0,
-			say("kv_connector_extra_config.lmcache.chunk_size: got %v, want a multiple of block_size %d", chunk, e.BlockSize)},
+			sentence("kv_connector_extra_config.lmcache.chunk_size: got %v, want a multiple of block_size %d", chunk, e.BlockSize)},
 		{!slices.Contains([]string{"lru", "fifo", "lfu", "mru"}, tier.Policy),
-			say("kv_connector_extra_config.lmcache.cache_policy: got %s, want lru, fifo, lfu or mru", tier.Policy)},
-		{!(tier.Bytes > 0), say("kv_connector_extra_config.lmcache.max_local_cpu_size: got %g bytes, want more than 0", tier.Bytes)},
+			sentence("kv_connector_extra_config.lmcache.cache_policy: got %s, want lru, fifo, lfu or mru", tier.Policy)},
+		{!(tier.Bytes > 0), sentence("kv_connector_extra_config.lmcache.max_local_cpu_size: got %g bytes, want more than 0", tier.Bytes)},
 		{!e.CPUOffloading, "cpu_offloading: got false with LMCache, want true"},
 		{tier.Parks && e.KVBlocksCPU <= 0, "kv_blocks_total_cpu: got 0, want the blocks that LMCache's server holds (its --l1-size-gb)"},
 		{e.Object("kv_transfer_config")["kv_role"] != "kv_both", "kv_transfer_config.kv_role: got one side, want kv_both with LMCache"},

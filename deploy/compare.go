@@ -35,9 +35,9 @@ func (d *Draft) Against(dep *Deployment) (unlike []Contradiction) {
 	if d.hasArgs && !d.isCPU && d.Get("vllm.gpu_memory_utilization") == nil {
 		d.Set("vllm.gpu_memory_utilization", vllm.DefaultMemoryShare(e.VLLMVersion))
 	}
-	run := map[string]any{
+	run := map[string]any{ // what run.yaml states, by its keys
 		"model.id":                    m.ID,
-		"model.dtype":                 m.BytesPerActivation,
+		"model.dtype":                 m.BytesPerActivation, // types as bytes of a value, see agrees
 		"model.kv_cache_dtype":        m.BytesPerKV,
 		"hardware.name":               dep.Hardware.Name,
 		"tensor_parallel_size":        dep.TP,
@@ -90,7 +90,7 @@ func (d *Draft) furtherAgainst(dep *Deployment) (unlike []Contradiction) {
 		setting := pathOfFlag(key)
 		logged := givenValue(d.Get(setting))
 		stated := givenValue(e.Extra[key])
-		isLogged := d.hasArgs
+		isLogged := d.hasArgs // the log would print a value other than the default
 		switch key {
 		case "quantization":
 			isLogged = d.isUnquantized

@@ -40,13 +40,13 @@ type Hardware struct {
 	InterconnectLatencyUs    float64 `json:"interconnect_latency_us"`
 }
 
-// Tracing is how the run was recorded.
+// Tracing is how the run was recorded. Rates are shares in [0, 1].
 type Tracing struct {
-	JourneySampleRate trace.Opt[float64] `json:"journey_tracing_sample_rate"`
-	StepSampleRate    trace.Opt[float64] `json:"step_tracing_sample_rate"`
-	RichSubsampleRate trace.Opt[float64] `json:"step_tracing_rich_subsample_rate"`
-	ClosureInterval   trace.Opt[int64]   `json:"step_tracing_closure_interval"`
-	EventCountLimit   trace.Opt[int64]   `json:"otel_span_event_count_limit"`
+	JourneySampleRate trace.Opt[float64] `json:"journey_tracing_sample_rate"`      // of requests
+	StepSampleRate    trace.Opt[float64] `json:"step_tracing_sample_rate"`         // of steps
+	RichSubsampleRate trace.Opt[float64] `json:"step_tracing_rich_subsample_rate"` // of the sampled steps
+	ClosureInterval   trace.Opt[int64]   `json:"step_tracing_closure_interval"`    // steps
+	EventCountLimit   trace.Opt[int64]   `json:"otel_span_event_count_limit"`      // events of a span
 	API               string             `json:"api,omitempty"`
 	Published         string             `json:"published,omitempty"`
 }
@@ -107,8 +107,8 @@ type Deployment struct {
 	// Read are the files the description was read from, as opened: run.yaml, the
 	// model's config.json, hardware.json. The loaders fill it.
 	Read []string `json:"-"`
-	// Sums is set if steps are sums of measured kernels, which were measured with whole experts, so
-	// that nothing of them is an estimate.
+	// Sums is set if step times are sums of measured kernels (package library). Kernels were measured with experts
+	// that are whole on a GPU too, so that these times are not an estimate then.
 	Sums bool `json:"-"`
 	// FoundFiles is set if run.yaml names no files, so that Files were found by their names.
 	FoundFiles bool `json:"-"`
@@ -153,7 +153,8 @@ func (d *Deployment) Label() string {
 	return label
 }
 
-// configKey returns every field of a configuration in a fixed order, as text.
+// configKey returns every field of a configuration in a fixed order, as text. Files have hashes of it, so fields that
+// came later are written only where they apply.
 func (d *Deployment) configKey() string {
 	m := &d.Model
 	h := &d.Hardware

@@ -20,8 +20,8 @@ import (
 // Draft is a run.yaml that is assembled from command lines and logs. Values are stored by path
 // ("vllm.max_num_seqs").
 type Draft struct {
-	values map[string]any
-	notes  map[string]string // comments beside values that were derived or assumed
+	values map[string]any    // int64, float64, bool, string, list or mapping; nil: unknown, with a note
+	notes  map[string]string // comments beside values that were derived or assumed, by path
 
 	findings []trace.Finding // settings that were omitted, with the reason
 	refused  error           // the first flag with a value that vLLM does not start with

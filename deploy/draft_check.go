@@ -1,5 +1,7 @@
 package deploy
 
+// This file refuses command lines with values with which vLLM does not start, before a run.yaml is written.
+
 import (
 	"errors"
 	"regexp"
@@ -63,6 +65,7 @@ func (d *Draft) CheckStated(stated *Draft) error {
 	if !found || !stated.states(path) {
 		return nil
 	}
+	// Other settings in the message: their values must be the command line's too.
 	others := 0
 	for _, word := range keyWord.FindAllString(why, -1) {
 		if _, isKey := runKeys().ofFlag[word]; !isKey {

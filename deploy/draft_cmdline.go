@@ -171,15 +171,16 @@ func (d *Draft) readFlag(args []string, version string) ([]string, error) {
 		word = "--optimization-level=" + level[1]
 	}
 	name, value, hasValue := strings.Cut(word, "=")
-	name, inner, _ := strings.Cut(name, ".")
+	name, inner, _ := strings.Cut(name, ".") // --compilation-config.mode
 	key := vllm.FlagName(name)
-	if key == "optimization_level" && !knownFlag(key, version) {
+	if key == "optimization_level" && !knownFlag(key, version) { // in earlier releases -O3 set the other flag
 		key = "compilation_config"
 	}
 	// --no-X switches X off, unless a flag of that name exists.
 	negated := false
 	if positive, ok := strings.CutPrefix(key, "no_"); ok && !knownFlag(key, version) {
-		key, negated = positive, true
+		key = positive
+		negated = true
 	}
 	if !knownFlag(key, version) {
 		d.unknownFlag(name, key, version)

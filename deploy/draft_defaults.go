@@ -75,6 +75,7 @@ func (d *Draft) CountKVBlocks(m *model.Model) {
 			note = fmt.Sprintf("%d tokens of requests that draw blocks for %d groups of layers", d.kvTokens, len(laidOut.Groups))
 		}
 	}
+	// Tokens of a request that may be in a step: with asynchronous scheduling those of two steps.
 	inFlight := positive("vllm.max_num_batched_tokens", 0)
 	if d.Get("vllm.async_scheduling") != false {
 		inFlight *= 2

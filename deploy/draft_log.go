@@ -66,7 +66,8 @@ func eachLogLine(r io.Reader, file string, do func(line string)) error {
 	}
 }
 
-// logPatterns are the lines of a log that state a setting, each with the function that stores it.
+// logPatterns are the lines of a log that state a setting, each with the function that stores it. m are the text of
+// the match and its groups, as FindStringSubmatch returns them. A line counts for the first pattern that it matches.
 var logPatterns = []struct {
 	re    *regexp.Regexp
 	store func(d *Draft, m []string)
@@ -154,6 +155,7 @@ func (d *Draft) readEngineConfig(text string) {
 		if field[1] == "max_seq_len" {
 			d.longest, _ = vllm.ParseInt(value)
 		}
+		// Earlier lines have priority, except for the dtype: among the arguments it may be auto.
 		if d.Get(path) != nil && path != "model.dtype" {
 			continue
 		}

@@ -1,5 +1,8 @@
 package deploy
 
+// This file derives values that run.yaml does not state. Fit, replay and simulation all use these
+// methods, so that they agree about one run.yaml.
+
 import (
 	"math"
 	"strings"
@@ -7,9 +10,6 @@ import (
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
-
-// This file derives values that run.yaml does not state. Fit, replay and simulation all use these
-// methods, so that they agree about one run.yaml.
 
 // MaxModelLen returns the longest sequence in tokens, prompt and output together: as stated, else
 // the model's position limit, as in vLLM; unknown if the model has none.
@@ -24,12 +24,16 @@ func (d *Deployment) MaxModelLen() trace.Opt[int64] {
 // [Deployment.MaxModelLen], and no more than fits into the KV cache. Unknown where neither is
 // known.
 func (d *Deployment) LongestSequence() trace.Opt[int64] {
-	n := d.MaxModelLen()
-	if blocks, _, err := d.KVBlocks(); err == nil {
-		u := d.KVUnits()
-		return trace.Some(min(n.Or(math.MaxInt64), max(1, blocks/u.Blocks-u.Side(n.Or(vllm.MaxTokens)))*u.Block))
+	longest := d.MaxModelLen()
+	blocks, _, err := d.KVBlocks()
+	if err != nil {
+		return longest
 	}
-	return n
+	// A unit is u.Blocks blocks of the pool, which hold u.Block tokens of a sequence. u.Side is the number of units that
+	// it takes besides for sliding windows, attention chunks and recurrent states.
+	u := d.KVUnits()
+	units := blocks/u.Blocks - u.Side(longest.Or(vllm.MaxTokens))
+	return trace.Some(min(longest.Or(math.MaxInt64), max(1, units)*u.Block))
 }
 
 // Seats returns how many sequences of the given length can run at a time: max_num_seqs, limited by the
@@ -38,7 +42,8 @@ func (d *Deployment) Seats(tokens float64) int64 {
 	n := d.Engine.MaxNumSeqs
 	if blocks, _, err := d.KVBlocks(); err == nil {
 		u := d.KVUnits()
-		n = min(n, int64(float64(blocks/u.Blocks)/(math.Ceil(tokens/float64(u.Block))+float64(u.Side(int64(tokens))))))
+		unitsOfOne := math.Ceil(tokens/float64(u.Block)) + float64(u.Side(int64(tokens)))
+		n = min(n, int64(float64(blocks/u.Blocks)/unitsOfOne))
 	}
 	return max(1, n)
 }

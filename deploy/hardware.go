@@ -127,7 +127,8 @@ func aliases(name string) []string {
 }
 
 // aliasKey returns a normalised device name: without case, separators, vendor, memory type and the
-// generation of the form factor, which drivers, cluster labels and catalogs write differently.
+// generation of the form factor, which drivers, cluster labels and catalogs write differently:
+// h10080gb of "NVIDIA H100 80GB HBM3", a100sxm80gb of "A100-SXM4-80GB".
 func aliasKey(name string) string {
 	return aliasWords.ReplaceAllString(aliasSXM.ReplaceAllString(strings.ToLower(name), "sxm$1"), "")
 }
@@ -217,7 +218,7 @@ func (c Consumer) Spelled() []string {
 }
 
 // AllReduce has the times of one all-reduce in a tensor-parallel group by size in bytes, with the
-// algorithm that vLLM selects for each size. It is immutable and safe to share.
+// algorithm that vLLM selects for each size: TimeUs[i] at Bytes[i], ascending. It is immutable and safe to share.
 type AllReduce struct{ Bytes, TimeUs []float64 }
 
 // Us returns the time of an all-reduce in us: linear between published sizes, constant below the

@@ -57,7 +57,8 @@ type runSection struct {
 // written, each with the field in which it is stored. The keys phases, workload and files are read
 // elsewhere; init does not write them.
 func (f *runFile) sections() []runSection {
-	h, t := &f.dep.Hardware, &f.dep.Tracing
+	h := &f.dep.Hardware
+	t := &f.dep.Tracing
 	text := func(name string, into *string) files.Key { return files.Key{Name: name, Into: into} }
 	ranks := func(name string, into *int64, unit string) vllm.Setting {
 		return vllm.Setting{Key: files.Key{Name: name, Into: into, Unit: unit, Range: files.AtLeast(1)}, Flag: name, Log: []string{name}}
@@ -128,6 +129,7 @@ var runKeys = sync.OnceValue(func() *keyIndex {
 	x := &keyIndex{
 		sections: newRunFile().sections(),
 		ofFlag:   map[string]string{},
+		// These two have no key in sections: run.yaml keeps them among the other flags.
 		ofLog:    map[string]string{"enforce_eager": "vllm.enforce_eager", "seed": "vllm.seed"},
 		required: map[string]string{},
 	}

@@ -49,8 +49,9 @@ func (d *Deployment) KVBlocks() (blocks int64, estimated bool, err error) {
 	return blocks, true, err
 }
 
-// EstimateKVBlocks returns the number of KV blocks as vLLM derives it at start: memory x
-// utilization, less weights, less the activations of a full step, divided by the bytes of a block.
+// EstimateKVBlocks returns the number of KV blocks as vLLM derives it at start
+// (vllm/v1/worker/gpu_worker.py: Worker.determine_available_memory()): memory x utilization, less weights,
+// less the activations of a full step, divided by the bytes of a block.
 // It is the least over the stages of a pipeline, without the null block. Code: bad_hardware if the
 // memory is unknown or the model does not fit.
 func (d *Deployment) EstimateKVBlocks() (int64, error) {
@@ -75,8 +76,8 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if p.MTP && len(layers.MTP) > 0 { // the stages hold the model's own
 		drafts, draftBlock = 0, 0
 	}
-	blocks := math.Inf(1)
-	weights := 0.0
+	blocks := math.Inf(1) // the least of the stages
+	weights := 0.0        // of the stage with the least, for the error
 	left := 0.0
 	for _, stage := range layers.Stages(p) {
 		if sizes != nil {
@@ -133,7 +134,8 @@ func (d *Deployment) expertPadding(m *model.Decoder, p model.Parallel) (bytes fl
 	return bytes
 }
 
-// stepBytes returns the bytes of activations of the largest step on one device.
+// stepBytes returns the bytes of activations of the largest step on one device: those of its tokens in the widest
+// layer, and the logits of its sequences.
 func (d *Deployment) stepBytes() float64 {
 	m := d.Model.Layers()
 	tp := float64(d.TP)

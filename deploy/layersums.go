@@ -47,8 +47,8 @@ func (d *Deployment) LayerSums() *Sums {
 	return s
 }
 
-// Reaches returns the limited reaches of the model's attention (windows, chunks, indexes); none
-// where all layers are alike.
+// Reaches returns the limited reaches of the model's attention, that is the different numbers of tokens that a query
+// can see (windows, chunks, indexes); none where all layers are alike.
 func (d *Deployment) Reaches() []model.Reach {
 	if d.Model.Layered == nil {
 		return nil

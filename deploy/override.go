@@ -23,7 +23,7 @@ func applySettings(root *yaml.Node, set []string) error {
 		if node == nil || err != nil {
 			return trace.Errorf(BadSetting, "setting %s: got %q, want a YAML value", key, value)
 		}
-		node.Line, node.Column = 0, 0
+		node.Line, node.Column = 0, 0 // of no file: readConfig lets such a value name any file
 		if err := setPath(root, strings.Split(key, "."), node); err != nil {
 			return trace.Errorf(BadSetting, "setting %s: %v", key, err)
 		}

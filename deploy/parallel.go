@@ -144,6 +144,8 @@ func (d *Deployment) ExchangeUs(tokens float64) float64 {
 	default:
 		received = tokens / ranks * math.Min(ranks, float64(m.TopK))
 	}
+	// Of what a rank receives, its own share does not cross the link. There and back, in each layer with experts;
+	// the datasheet's rate is of both directions together.
 	bytes := received * (ranks - 1) / ranks * float64(m.HiddenSize) * m.BytesPerActivation
 	return 2 * float64(m.NumMoELayers) * (h.InterconnectLatencyUs + bytes/(h.InterconnectBandwidthGBs/2*1e3))
 }

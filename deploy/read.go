@@ -44,7 +44,7 @@ func (d *document) read(root *yaml.Node) *runFile {
 			s.Read(keys...)
 			d.finishModel(f, s)
 		case "hardware":
-			// The other keys override the datasheet of the name.
+			// The first key is the name; the others override its datasheet.
 			s.Read(keys[0])
 			if sheet, known := d.datasheet(f.dep.Hardware.Name); known {
 				f.dep.Hardware = sheet
@@ -56,7 +56,7 @@ func (d *document) read(root *yaml.Node) *runFile {
 					"%s: got dtype bfloat16, want float16: the device has no bfloat16, vLLM refuses it", turing)
 			}
 		case "vllm":
-			// The default of gpu_memory_utilization depends on the version.
+			// The first key is the version, on which the default of gpu_memory_utilization depends.
 			s.Read(keys[0])
 			f.engine.GPUMemoryUtilization = vllm.DefaultMemoryShare(f.engine.VLLMVersion)
 			s.Read(keys...)
@@ -112,7 +112,8 @@ func (d *document) refuseKey(s *files.Section, key *yaml.Node, legal []string) {
 	d.Fail(key, unknownKey, hint, "unknown key %q, want one of docs/run-yaml.md", s.PathOf(key.Value))
 }
 
-// checkNumberType fails on the name of a number type that bytesOf does not know.
+// checkNumberType fails on the name of a number type (float16, fp8_e4m3) that bytesOf does not know. want has the
+// names in words.
 func (d *document) checkNumberType(s *files.Section, key, value string, bytesOf func(name string) float64, want string) {
 	if value != "" && value != "auto" && bytesOf(value) == 0 {
 		d.Fail(s.Value(key), model.UnsupportedModel, "auto takes the model's own", "%s: got %q, want %s", s.PathOf(key), value, want)
@@ -168,9 +169,9 @@ func (d *document) finishEngine(f *runFile, s *files.Section) {
 	f.prefixesStated = s.Value("enable_prefix_caching") != nil
 	d.applyOverride(e, s)
 
-	states := "auto, float32, float16 or bfloat16"
-	d.checkNumberType(s, "mamba_cache_dtype", e.MambaCacheDType, model.DTypeBytes, states)
-	d.checkNumberType(s, "mamba_ssm_cache_dtype", e.MambaSSMCacheDType, model.DTypeBytes, states)
+	stateTypes := "auto, float32, float16 or bfloat16" // of recurrent states
+	d.checkNumberType(s, "mamba_cache_dtype", e.MambaCacheDType, model.DTypeBytes, stateTypes)
+	d.checkNumberType(s, "mamba_ssm_cache_dtype", e.MambaSSMCacheDType, model.DTypeBytes, stateTypes)
 	f.model.Quantization = e.Quantization
 	f.model.MambaCacheDType = e.MambaCacheDType
 	f.model.MambaSSMCacheDType = e.MambaSSMCacheDType
@@ -214,7 +215,8 @@ func (d *document) applyOverride(e *vllm.Stated, s *files.Section) {
 	}
 }
 
-// isNearBlocks reports whether two sizes of a KV cache differ by no more than rounding and the null block.
+// isNearBlocks reports whether two sizes of a KV cache differ by no more than rounding and the null block: two blocks,
+// or one per cent of the second.
 func isNearBlocks(n, of int64) bool {
 	return math.Abs(float64(n-of)) <= math.Max(2, 0.01*float64(of))
 }

@@ -163,6 +163,7 @@ func (d *document) loadModel(fsys fs.FS, dir string, f *runFile) {
 	}
 	f.model.MaxModelLen = f.dep.Engine.MaxModelLen
 	loaded, err := model.Load(bytes.NewReader(text), joinName(dir, f.config), f.model)
+	// A model whose layers are not known is accepted if run.yaml states the sizes that are needed of it.
 	hasSizes := f.sizes.WeightBytesPerGPU > 0 && (f.dep.Engine.KVBlocksGPU.OK || f.sizes.BytesPerBlock > 0)
 	if e := (*trace.SyntaxError)(nil); errors.As(err, &e) && e.Code == model.UnsupportedModel && hasSizes {
 		f.sizes.Why = e.Msg
@@ -176,6 +177,7 @@ func (d *document) loadModel(fsys fs.FS, dir string, f *runFile) {
 	loaded.ID = cmp.Or(loaded.ID, loaded.ModelType)
 	f.dep.Model = loaded
 	d.loadDrafter(fsys, dir, &f.dep)
+	// The default of prefix caching, on, is off for models with recurrent states before statePrefixesSince.
 	if e := &f.dep.Engine; !f.prefixesStated && loaded.Layered != nil && !e.IsSince(statePrefixesSince) {
 		w := loaded.Layered.Work(f.dep.Parallel())
 		e.PrefixCaching = w.StateDecodeFLOPs == 0
