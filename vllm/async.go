@@ -41,5 +41,10 @@ func (e *Engine) AsyncExcluded() string {
 
 // asyncDraftersSince has, for drafters other than EAGLE and MTP, the first release that schedules
 // asynchronously with them. For n-gram that is 0.33 with model runner V2, its default.
-var asyncDraftersSince = map[string]Release{"ngram_gpu": {0, 19}, "dspark": {0, 26}, "dflash": {0, 23}, "draft_model": {0, 28},
-	"ngram": {0, 33}}
+var asyncDraftersSince = map[string]Release{
+	"ngram_gpu":   {0, 19},
+	"dflash":      {0, 23},
+	"dspark":      {0, 26},
+	"draft_model": {0, 28},
+	"ngram":       {0, 33},
+}

@@ -49,7 +49,8 @@ func FlagValue(key, text string) any {
 	return text
 }
 
-// ParseInt returns the number in "8192", "8k" (8000), "8K" (8192), "25.6k" (25600).
+// ParseInt returns the number in "8192", "8k" (8000), "8K" (8192), "25.6k" (25600), as vLLM's own parser does
+// (vllm/engine/arg_utils.py: human_readable_int()): small letters are powers of 1000, capitals of 1024.
 func ParseInt(text string) (int64, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
@@ -77,9 +78,9 @@ func ParseInt(text string) (int64, bool) {
 func ShellWords(line string) ([]string, error) {
 	var words []string
 	var word strings.Builder
-	inWord := false
-	var quote rune
-	escaped := false
+	inWord := false  // also of a word of which only quotes have been read
+	var quote rune   // the one that is open; 0: none
+	escaped := false // after a backslash
 	for _, r := range line {
 		switch {
 		case escaped:
@@ -87,7 +88,7 @@ func ShellWords(line string) ([]string, error) {
 			if r == '\n' {
 				continue
 			}
-			if quote == '"' && !strings.ContainsRune("\"\\$`", r) {
+			if quote == '"' && !strings.ContainsRune("\"\\$`", r) { // before others the backslash stays
 				word.WriteByte('\\')
 			}
 			word.WriteRune(r)

@@ -41,7 +41,7 @@ func (e *Engine) FusesAllReduce(tp, pp, dp, capability int64) bool {
 	return hasKernel && e.IsSince(fusedReduceSince) && pp == 1 && (dp == 1 || e.IsSince(fusedReduceWithDP))
 }
 
-// compiles reports whether the engine compiles the model.
+// compiles reports whether the engine compiles the model: compilation mode 3, VLLM_COMPILE, which is the default.
 func (e *Engine) compiles() bool {
 	mode, isStated := Number(e.graphSetting("mode"))
 	return !(isStated && mode < 3) && e.Extra["enforce_eager"] != true
@@ -60,7 +60,7 @@ func (e *Engine) FusesQuantization() bool {
 	return e.compiles() && e.IsSince(quantizationSince)
 }
 
-// pass returns a switch of compilation_config's pass_config.
+// pass returns a switch of compilation_config's pass_config, which may be a JSON text.
 func (e *Engine) pass(key string) (on, isStated bool) {
 	config := e.Object("compilation_config")
 	if text, isText := e.Extra["compilation_config"].(string); isText && json.Unmarshal([]byte(text), &config) != nil {

@@ -40,7 +40,8 @@ func IsList(key string) bool {
 	return flagsRead().kinds[key] == flagList && !strings.HasPrefix(key, "allowed_") && key != "middleware"
 }
 
-// flagText lists the flags of `vllm serve` by release. vllm/flags.py makes it from vLLM's source.
+// flagText lists the flags of `vllm serve` by release, one a line: name, first and last release ("-": open), kind, short
+// names. vllm/flags.py makes it from vLLM's source.
 //
 //go:embed flags.txt
 var flagText string

@@ -45,7 +45,7 @@ func RefusedValue(key string, value any) string {
 	return ""
 }
 
-// flagRules are the checks of single values, by flag. Each cites where vLLM makes it.
+// flagRules are the checks of single values, by flag. Each group cites where vLLM makes them (below vllm/).
 var flagRules = map[string]func(any) string{
 	// v1/attention/backends: get_supported_kernel_block_sizes(); 1 and 8 are of MLA and of CPUs.
 	"block_size":       blockSize,
@@ -328,8 +328,8 @@ func text(value any) string {
 	return ""
 }
 
-// object checks that a value is a JSON object, and the members that have a rule. A nil member, and
-// members without a rule, are vLLM's matter.
+// object returns the rule of a JSON object whose members have rules of their own. A nil member, and
+// members without a rule, are not checked.
 func object(rules map[string]func(any) string) func(any) string {
 	return func(value any) string {
 		members, ok := value.(map[string]any)

@@ -49,21 +49,20 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 		largest = mostGraphTokensCapability10
 	}
 	if sizes := e.statedGraphs(); len(sizes) > 0 {
-		return slices.DeleteFunc(sizes, func(statedMost int64) bool { return e.MaxNumBatchedTokens > 0 && statedMost > e.MaxNumBatchedTokens })
+		return slices.DeleteFunc(sizes, func(size int64) bool { return e.MaxNumBatchedTokens > 0 && size > e.MaxNumBatchedTokens })
 	}
 	most := min(largest, 2*e.MaxNumSeqs*tokensPerRequest)
-	budget := e.MaxNumBatchedTokens
 	statedMost, _ := Number(e.graphSetting("max_cudagraph_capture_size"))
 	isStated := statedMost >= 1
 	if isStated {
 		most = int64(statedMost)
 	}
-	budget = cmp.Or(max(0, budget), most)
+	budget := cmp.Or(max(0, e.MaxNumBatchedTokens), most) // a size beyond the tokens of a step is never used
 	// Every size up to 32 for interactivity, then the grid, then the decode batches of newer releases.
 	var sizes GraphSizes
 	if e.Extra["performance_mode"] == "interactivity" {
-		for statedMost := range min(most, budget, 32) {
-			sizes = append(sizes, statedMost+1)
+		for i := range min(most, budget, 32) {
+			sizes = append(sizes, i+1)
 		}
 	}
 	sizes = sizes.appendGrid(min(most, budget), 1)
@@ -71,10 +70,10 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 		sizes = append(sizes, budget)
 	}
 	if e.IsSince(decodeGraphsSince) && !isStated {
-		for tokensPerRequest, requests := range e.decodeTiers(tokensPerRequest) {
-			sizes = sizes.appendGrid(min(requests, min(most, budget)/tokensPerRequest), tokensPerRequest)
-			if requests*tokensPerRequest <= min(most, budget) {
-				sizes = append(sizes, requests*tokensPerRequest)
+		for query, requests := range e.decodeTiers(tokensPerRequest) { // in any order: the sizes are sorted below
+			sizes = sizes.appendGrid(min(requests, min(most, budget)/query), query)
+			if requests*query <= min(most, budget) {
+				sizes = append(sizes, requests*query)
 			}
 		}
 	}
@@ -83,7 +82,8 @@ func (e *Engine) GraphSizes(capability10 bool) GraphSizes {
 }
 
 // decodeTiers returns the largest uniform decode batch in requests, by the query tokens of a
-// request: one tier, or those of num_speculative_tokens_per_batch_size.
+// request (one and its drafts): that of query tokens or, with num_speculative_tokens_per_batch_size, one for each
+// number of drafts.
 func (e *Engine) decodeTiers(query int64) map[int64]int64 {
 	s, err := e.Speculation()
 	if err != nil || s == nil || s.ByBatchSize == nil {

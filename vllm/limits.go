@@ -42,7 +42,8 @@ func (l *Limit) Code() trace.Code {
 	return NotModelled
 }
 
-// reached returns the setting that reaches the limit, as the beginning of a message; "" for none.
+// reached returns the setting that reaches the limit, as the beginning of a message; "" for none. A limit has Most, On
+// or Words, or Given, or both kinds.
 func (l *Limit) reached(get Knobs) string {
 	switch v := get(l.Key); {
 	case l.Most != nil:
@@ -91,6 +92,7 @@ func Reached(get Knobs, isMoE bool) []ReachedLimit {
 			continue
 		}
 		got := l.reached(get)
+		// The same thing by another flag, or a warning about a flag that is refused already.
 		isListed := func(h ReachedLimit) bool { return h.What == l.What || h.Refused && h.Key == l.Key }
 		if got != "" && !slices.ContainsFunc(out, isListed) {
 			out = append(out, ReachedLimit{l, got})

@@ -59,7 +59,7 @@ func (e *Engine) OffloadSettings() map[string]any {
 // (vllm/v1/kv_offload/cpu/spec.py) or of LMCache 0.5.6.
 func (e *Engine) Offload() Offload {
 	extra := e.OffloadSettings()
-	// integer is a setting that releases before 0.`since` do not have.
+	// integer returns a setting; 0 where it is not given, or for a release before 0.since, which does not have it.
 	integer := func(key string, since int) int64 {
 		if !e.IsSince(Release{0, since}) {
 			return 0

@@ -28,5 +28,5 @@ func (e *Engine) EPLBInterval() int64 {
 	if n, ok := Number(e.Object("eplb_config")["step_interval"]); ok && n >= 1 {
 		return trace.Int(math.Trunc(n))
 	}
-	return 3000
+	return 3000 // vLLM's default (vllm/config/parallel.py: EPLBConfig.step_interval)
 }

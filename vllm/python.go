@@ -16,8 +16,9 @@ func ParsePython(text string) (value any, ok bool) {
 
 // pythonReader parses a literal at pos. Its methods return false for text that is none.
 type pythonReader struct {
-	text       string
-	pos, depth int
+	text  string
+	pos   int // of the next byte
+	depth int // of nesting
 }
 
 // maxPythonDepth bounds nesting, so that a hostile log cannot exhaust the stack.
@@ -137,7 +138,7 @@ func (p *pythonReader) str(quote byte) (any, bool) {
 // word returns a number, a constant, or any other printed object, such as an enum, as its text.
 func (p *pythonReader) word() (any, bool) {
 	start := p.pos
-	open := 0
+	open := 0 // parentheses and angle brackets of the object, within which nothing ends it
 	for ; p.pos < len(p.text); p.pos++ {
 		c := p.text[p.pos]
 		if c == '(' || c == '<' {

@@ -351,7 +351,7 @@ func (t *rule) set(r *Rules, given any) bool {
 	panic("vllm: rule " + t.name + " has a field of an unknown type")
 }
 
-// isSet returns the value of the rule's field, and whether it differs from release 0.15.1's.
+// isSet returns the value of the rule's field, and whether it differs from that of release 0.15.1, which is zero.
 func (t *rule) isSet(r *Rules) (value any, differs bool) {
 	switch field := t.value(r).(type) {
 	case *bool:

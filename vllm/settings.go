@@ -29,11 +29,11 @@ type Stated struct {
 	Engine
 	KVBlocksOverride   trace.Opt[int64] // with the null block, which [Engine.KVBlocksGPU] excludes
 	Quantization       string
-	MambaCacheDType    string
-	MambaSSMCacheDType string
-	SpeculativeConfig  any
-	SpeculativeModel   any // a flag of releases before speculative_config
-	SpeculativeTokens  any // likewise
+	MambaCacheDType    string // of the convolution's state of recurrent layers
+	MambaSSMCacheDType string // of their recurrent state
+	SpeculativeConfig  any    // a mapping, or its JSON
+	SpeculativeModel   any    // a flag of releases before speculative_config
+	SpeculativeTokens  any    // likewise
 }
 
 // Settings returns the keys of the section `vllm`, in the order in which they are written.

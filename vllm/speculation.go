@@ -23,17 +23,17 @@ type Speculation struct {
 	Method      string     `json:"method"`
 	Model       string     `json:"model"`                                 // of a drafter with weights of its own
 	TP          int64      `json:"draft_tensor_parallel_size"`            // devices of the drafter; 0 = the model's
-	Tokens      int64      `json:"num_speculative_tokens"`                // k
-	ByBatchSize [][3]int64 `json:"num_speculative_tokens_per_batch_size"` // requests from, to, k
-	Parallel    bool       `json:"parallel_drafting"`                     // one pass of the drafter
-	KeepBlock   bool       `json:"disable_eagle_block_drop"`
-	PlainHashes bool       `json:"disable_lookahead_block_hashes"`
+	Tokens      int64      `json:"num_speculative_tokens"`                // k, the drafts of a request in a step
+	ByBatchSize [][3]int64 `json:"num_speculative_tokens_per_batch_size"` // for steps of so many requests, from and to, k
+	Parallel    bool       `json:"parallel_drafting"`                     // one pass of the drafter for all k, not k
+	KeepBlock   bool       `json:"disable_eagle_block_drop"`              // the last cached block of a prefix counts as a hit
+	PlainHashes bool       `json:"disable_lookahead_block_hashes"`        // see Rules.LookaheadHashes
 	// Rates is P(the first i drafts are accepted), i from 1, never increasing; nil = unknown.
 	Rates  []float64 `json:"synthetic_acceptance_rates"`
 	Length float64   `json:"synthetic_acceptance_length"` // tokens a verify yields on average; 0 = unknown
 
-	AnyVocabulary bool  `json:"use_heterogeneous_vocab"`
-	LookupMin     int64 `json:"prompt_lookup_min"` // tokens of an n-gram; 0 = the release's
+	AnyVocabulary bool  `json:"use_heterogeneous_vocab"` // the drafter may have another one than the model
+	LookupMin     int64 `json:"prompt_lookup_min"`       // tokens of an n-gram; 0 = the release's
 	LookupMax     int64 `json:"prompt_lookup_max"`
 }
 
@@ -86,8 +86,9 @@ func (s *Speculation) Slots() int64 {
 func (s *Speculation) TokensFor(n int64) int64 {
 	k := s.Tokens
 	for i, r := range s.ByBatchSize {
-		if i == 0 || n >= r[0] {
-			k = min(s.Tokens, r[2])
+		from, drafts := r[0], r[2]
+		if i == 0 || n >= from {
+			k = min(s.Tokens, drafts)
 		}
 	}
 	return k
@@ -107,7 +108,8 @@ func (e *Engine) Speculation() (*Speculation, error) {
 		}
 		text = string(b)
 	}
-	s, all := &Speculation{}, map[string]any{}
+	s := &Speculation{}
+	all := map[string]any{} // also the keys that Speculation has no field for
 	if err := errors.Join(json.Unmarshal([]byte(text), s), json.Unmarshal([]byte(text), &all)); err != nil {
 		return nil, trace.Errorf(BadKnobs, "speculative_config: %v", err)
 	}
@@ -177,12 +179,13 @@ func (s *Speculation) check() error {
 		}
 		last = r
 	}
-	end := int64(0)
+	end := int64(0) // of the range before
 	for i, r := range s.ByBatchSize {
-		if r[0] <= end || i == 0 && r[0] != 1 || r[1] < r[0] || r[2] < 0 {
+		from, to, drafts := r[0], r[1], r[2]
+		if from <= end || i == 0 && from != 1 || to < from || drafts < 0 {
 			return bad("num_speculative_tokens_per_batch_size", "[from, to, k] from 1 on, apart", s.ByBatchSize)
 		}
-		end = r[1]
+		end = to
 	}
 	return nil
 }

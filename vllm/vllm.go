@@ -18,17 +18,17 @@ import (
 // Engine has the settings of one server under vLLM's own names (spec#engine-knobs). The JSON keys
 // are those of run.yaml.
 type Engine struct {
-	VLLMVersion          string           `json:"version"`
-	MaxModelLen          trace.Opt[int64] `json:"max_model_len"`
+	VLLMVersion          string           `json:"version"`       // as `vllm --version` prints it; it need not be a release
+	MaxModelLen          trace.Opt[int64] `json:"max_model_len"` // tokens of a sequence, prompt and output
 	MaxNumSeqs           int64            `json:"max_num_seqs"`
 	MaxNumBatchedTokens  int64            `json:"max_num_batched_tokens"`
 	ChunkedPrefill       bool             `json:"enable_chunked_prefill"`
 	PrefixCaching        bool             `json:"enable_prefix_caching"`
-	BlockSize            int64            `json:"block_size"`             // tokens
-	GPUMemoryUtilization float64          `json:"gpu_memory_utilization"` // 0..1
-	KVBlocksGPU          trace.Opt[int64] `json:"kv_blocks_total_gpu"`    // without the null block
-	CPUOffloading        bool             `json:"cpu_offloading"`
-	KVBlocksCPU          int64            `json:"kv_blocks_total_cpu"`
+	BlockSize            int64            `json:"block_size"`                     // tokens
+	GPUMemoryUtilization float64          `json:"gpu_memory_utilization"`         // 0..1
+	KVBlocksGPU          trace.Opt[int64] `json:"kv_blocks_total_gpu"`            // without the null block
+	CPUOffloading        bool             `json:"cpu_offloading"`                 // a tier of KV blocks in CPU memory
+	KVBlocksCPU          int64            `json:"kv_blocks_total_cpu"`            // its size
 	AsyncScheduling      trace.Opt[bool]  `json:"async_scheduling"`               // unknown: by version (spec#async-scheduling)
 	SchedulingPolicy     string           `json:"scheduling_policy"`              // fcfs | priority
 	LongPrefillThreshold int64            `json:"long_prefill_token_threshold"`   // 0 = off
@@ -133,20 +133,20 @@ func Number(v any) (n float64, ok bool) {
 	return 0, false
 }
 
-// Upper bounds of settings.
+// Upper bounds of settings: far above any server, and low enough that products of them stay exact.
 const (
 	MaxDevices   = 1 << 16
 	maxSeqs      = 1 << 20
-	MaxTokens    = 1 << 31
-	maxBlockSize = 1 << 16
+	MaxTokens    = 1 << 31 // of a sequence or a step
+	maxBlockSize = 1 << 16 // tokens
 	MaxKVBlocks  = 1 << 24 // five times what eight B200 hold of a model of 100 M parameters in blocks of one token
 )
 
 // Codes of settings.
 const (
-	BadKnobs          trace.Code = "bad_knobs"
-	UnsupportedEngine trace.Code = "unsupported_engine"
-	NotModelled       trace.Code = "not_modelled"
+	BadKnobs          trace.Code = "bad_knobs"          // a value, or a combination of values, with which vLLM does not start
+	UnsupportedEngine trace.Code = "unsupported_engine" // a setting that fit and simulate refuse
+	NotModelled       trace.Code = "not_modelled"       // a setting that they warn of
 )
 
 // OptInt returns an optional count for a message.
