@@ -328,7 +328,7 @@ func text(value any) string {
 	return ""
 }
 
-// object returns the rule of a JSON object whose members have rules of their own. A nil member, and
+// object returns the rule of a JSON object whose members have rules of their own, checked by name. A nil member, and
 // members without a rule, are not checked.
 func object(rules map[string]func(any) string) func(any) string {
 	return func(value any) string {
@@ -336,9 +336,9 @@ func object(rules map[string]func(any) string) func(any) string {
 		if !ok {
 			return fmt.Sprintf("got %v, want a JSON object", value)
 		}
-		for key, rule := range rules {
+		for _, key := range slices.Sorted(maps.Keys(rules)) {
 			if v := members[key]; v != nil {
-				if why := rule(v); why != "" {
+				if why := rules[key](v); why != "" {
 					return key + ": " + why
 				}
 			}
