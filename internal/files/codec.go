@@ -1,5 +1,7 @@
 package files
 
+// This file packs values for temporary files.
+
 import (
 	"encoding/binary"
 	"encoding/json"

@@ -1,5 +1,13 @@
 package files
 
+// This file escapes text of recordings for output: a name in a recording may contain terminal escapes,
+// line ends or shell syntax.
+//
+//	Line     one line of text: control characters and line ends are escaped
+//	Word     one word of a POSIX shell
+//	Writer   a stream whose control characters are escaped, tabs and line ends kept
+//	Readable a document whose bidirectional control characters are escaped
+
 import (
 	"bytes"
 	"errors"
@@ -11,14 +19,6 @@ import (
 
 	"gopkg.in/yaml.v3"
 )
-
-// This file escapes text of recordings for output: a name in a recording may contain terminal escapes,
-// line ends or shell syntax.
-//
-//	Line     one line of text: control characters and line ends are escaped
-//	Word     one word of a POSIX shell
-//	Writer   a stream whose control characters are escaped, tabs and line ends kept
-//	Readable a document whose bidirectional control characters are escaped
 
 // Readable returns a YAML or JSON document with escapes for the bidirectional control characters
 // (U+202E, U+2066 ...), which make an editor show the text after them in another order. The values

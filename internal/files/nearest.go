@@ -22,16 +22,17 @@ func Nearest(word string, legal []string) string {
 			}
 		}
 	}
-	for _, candidate := range legal {
+	for _, candidate := range legal { // without the unit
 		rest, begins := strings.CutPrefix(candidate, word)
 		if begins && len(word) > 2 && strings.IndexAny(rest, "_-") == 0 {
 			return candidate
 		}
 	}
 	best := ""
-	bestDist := len(word)/3 + 1
+	bestDist := len(word)/3 + 1 // a third of the length is near enough
 	for _, candidate := range legal {
 		d := editDistance(word, candidate)
+		// A misspelled beginning of a longer word; the cut is one more edit. Short words begin too many others.
 		if n := len(word); n >= 6 && len(candidate) > n+2 {
 			d = min(d, 1+editDistance(word, candidate[:n]), 1+editDistance(word, candidate[:n+1]))
 		}

@@ -39,18 +39,18 @@ import (
 
 // Codes of this package.
 const (
-	specialFile trace.Code = "special_file"
-	silentMount trace.Code = "silent_file_system"
-	TooLarge    trace.Code = "file_too_large"
-	nameTooLong trace.Code = "name_too_long"
-	Packed      trace.Code = "unknown_compression"
+	specialFile trace.Code = "special_file"        // no regular file at a name
+	silentMount trace.Code = "silent_file_system"  // no answer within silentAfter
+	TooLarge    trace.Code = "file_too_large"      // larger than the caller's bound, or expands to more
+	nameTooLong trace.Code = "name_too_long"       // longer than the file system allows
+	Packed      trace.Code = "unknown_compression" // one of unreadable
 )
 
 const (
-	silentAfter  = 5 * time.Second
+	silentAfter  = 5 * time.Second // how long a file system may take to find a file
 	specialHint  = "copy it to a file first, or give --allow-special when the pipe is meant"
 	outputHint   = "choose another name, or remove what is there"
-	maxNameShown = 60
+	maxNameShown = 60 // bytes of a name that is too long in a message
 )
 
 // Open opens a regular file, or a pipe or device when special is true. Codes:
@@ -229,8 +229,18 @@ const (
 	FreeExpansion = 64e6 // bytes that any file may expand to
 )
 
-// unreadable are the magic numbers of compressions that are not read.
+// unreadable are the first bytes of files of compressions that are not read.
 var unreadable = map[string]string{"xz": "\xfd7zXZ", "bzip2": "BZh", "lz4": "\x04\x22\x4d\x18"}
+
+// The first bytes of files of the compressions that are read.
+const (
+	gzipMagic = "\x1f\x8b"
+	zstdMagic = "\x28\xb5\x2f\xfd"
+)
+
+// maxZstdWindow is the largest window of a zstd file, in bytes, which is about the memory that reading it takes: the
+// same as the zstd program's limit.
+const maxZstdWindow = 128 << 20
 
 // Unpack returns the text of r, decompressed when it begins with the magic number of gzip or zstd.
 // Reading fails with file_too_large when the output exceeds both bounds.
@@ -241,10 +251,10 @@ func Unpack(r io.Reader, name string) (io.Reader, error) {
 	var z io.Reader
 	var err error
 	switch {
-	case bytes.HasPrefix(magic, []byte("\x1f\x8b")):
+	case bytes.HasPrefix(magic, []byte(gzipMagic)):
 		z, err = gzip.NewReader(head)
-	case bytes.HasPrefix(magic, []byte("\x28\xb5\x2f\xfd")):
-		z, err = zstd.NewReader(head, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
+	case bytes.HasPrefix(magic, []byte(zstdMagic)):
+		z, err = zstd.NewReader(head, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxZstdWindow))
 	default:
 		for _, compression := range slices.Sorted(maps.Keys(unreadable)) {
 			if bytes.HasPrefix(magic, []byte(unreadable[compression])) {
@@ -285,10 +295,10 @@ func (c *counted) Read(p []byte) (int, error) {
 
 // unpacked is a decompressed stream that fails when it exceeds the bounds.
 type unpacked struct {
-	z      io.Reader
-	packed *counted
-	n      int64
-	name   string
+	z      io.Reader // the decompressor
+	packed *counted  // what it reads
+	n      int64     // decompressed bytes so far
+	name   string    // of the file, for messages
 }
 
 // Read reads decompressed bytes.

@@ -1,5 +1,8 @@
 package files
 
+// This file reads YAML of users strictly: one document, no duplicate or unknown keys, with time and
+// memory linear in the size of the text.
+
 import (
 	"bytes"
 	"errors"
@@ -15,9 +18,6 @@ import (
 
 	"github.com/blis-train/blis-train/trace"
 )
-
-// This file reads YAML of users strictly: one document, no duplicate or unknown keys, with time and
-// memory linear in the size of the text.
 
 // MaxYAML bounds a YAML document, in bytes, and mostParts the keys and values in it, counted by the punctuation that
 // separates them. The YAML library needs some 200 bytes for each, so that a document takes less than 600 MiB. A

@@ -7,8 +7,10 @@ import (
 	"strconv"
 )
 
-// mostOfCount is the largest sensible value of each flag that counts something. Beyond it a number is a typo, and
-// would end in memory that no machine has.
+// mostOfCount is the largest sensible value of each flag that counts something, in the flag's unit: that in its name
+// (bytes, us), bytes for max-client-memory and max-line, tokens for lengths of input and output, the factor for
+// max-expansion, else the things that the flag is named after. Beyond it a number is a typo, and would end in memory
+// that no machine has.
 var mostOfCount = map[string]int64{
 	"acc-count":              100_000,
 	"calls":                  1_000_000,

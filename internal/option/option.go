@@ -20,7 +20,10 @@ import (
 )
 
 // Misuse is a mistake in how a stage was called: exit status 2 of the program.
-type Misuse struct{ Msg, Hint string }
+type Misuse struct {
+	Msg  string // what was given and what is wanted
+	Hint string // what to do about it, on a line of its own; "": none
+}
 
 // Error returns the message.
 func (e *Misuse) Error() string { return e.Msg }

@@ -1,5 +1,8 @@
 package option
 
+// This file has the values of flags that urfave/cli has no type for. An error of Set states what is wanted, as in
+// "want a number": the caller adds the flag and the value that was given.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -9,9 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 )
-
-// The values of flags that urfave/cli has no type for. An error of Set states what is wanted, as in
-// "want a number": the caller adds the flag and the value that was given.
 
 // List returns the value of a flag that may be given several times, or once with commas.
 func List(list *[]string) cli.Generic { return &listValue{list} }

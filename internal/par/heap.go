@@ -1,5 +1,9 @@
 package par
 
+// This file sets how much garbage may be left between collections. The package imports only the
+// standard library, so that its init runs before other packages build their tables: then no
+// collection runs while the program starts.
+
 import (
 	"os"
 	"runtime"
@@ -7,10 +11,6 @@ import (
 	"runtime/metrics"
 	"sync"
 )
-
-// This file sets how much garbage may be left between collections. The package imports only the
-// standard library, so that its init runs before other packages build their tables: then no
-// collection runs while the program starts.
 
 // Settings of a stage on rows (LeanHeap).
 const (
@@ -32,6 +32,10 @@ const (
 const taskPercent = 20
 
 var lean sync.Once // LeanHeap may be called before each of several passes; its hook is set once
+
+// leastLive is the live memory, in bytes, for which the percentage is computed where less is live. Before the first
+// collection none is known.
+const leastLive = 8 << 20
 
 // garbage has the arguments of the last call of leaveGarbage.
 var garbage struct {
@@ -89,7 +93,7 @@ func setPercent() {
 	}
 	garbage.Lock()
 	defer garbage.Unlock()
-	debug.SetGCPercent(int(max(garbage.percent, 100*garbage.bytes/max(8<<20, liveBytes()))))
+	debug.SetGCPercent(int(max(garbage.percent, 100*garbage.bytes/max(leastLive, liveBytes()))))
 }
 
 // heapMark is an object that nothing refers to, so that every collection finalizes it.

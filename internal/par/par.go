@@ -49,8 +49,8 @@ func Try(ctx context.Context, workers, n int, task func(i int) error, done func(
 	return err
 }
 
-// each runs the tasks and returns the error of the smallest i that has one. Tasks
-// start in order, so every task before it has ended too.
+// each is Each for tasks that may fail: it returns the error of the smallest i that has one. Tasks start in order, so
+// every task before it has ended too. After an error no further task starts.
 func each(workers, n int, task func(worker, i int) error) error {
 	workers = min(Workers(workers), n)
 	if workers <= 1 {
@@ -73,6 +73,7 @@ func each(workers, n int, task func(worker, i int) error) error {
 // TryPure is [Try] for tasks without side effects: when ctx ends it returns at once, and the
 // running tasks end in the background.
 func TryPure(ctx context.Context, workers, n int, task func(i int) error, done func(n int)) error {
+	// A loop of one task, the whole of Try, keeps its error or panic until it is asked for.
 	l := &loop{n: 1, task: func(_, _ int) error { return Try(ctx, workers, n, task, done) }, failedAt: 1}
 	ended := make(chan bool)
 	go func() {
@@ -97,14 +98,14 @@ func (l *loop) result() error {
 
 // loop is one parallel loop in progress.
 type loop struct {
-	n    int
-	task func(worker, i int) error
-	next atomic.Int64
+	n    int                       // number of tasks
+	task func(worker, i int) error // runs task i
+	next atomic.Int64              // the task that starts next; n or more: none
 
-	mu       sync.Mutex
-	failedAt int // smallest i with an error
-	err      error
-	panicked *Panic
+	mu       sync.Mutex // guards the fields below
+	failedAt int        // smallest i with an error; n: none
+	err      error      // of that task
+	panicked *Panic     // of the task that panicked first; nil: none
 }
 
 // work runs tasks until none is left or one has failed.

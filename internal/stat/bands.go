@@ -1,14 +1,16 @@
 package stat
 
+// This file shows how values are distributed along another quantity.
+
 import (
 	"slices"
 )
 
 // band describes the distribution of values in one group of neighbours along x.
 type band struct {
-	X             float64 // mean of the group
+	X             float64 // mean x of the group
 	P10, P50, P90 float64 // quantiles of the values
-	N             int
+	N             int     // number of values
 }
 
 // Bands returns the distribution of v along x: it sorts the values by x and divides them into at

@@ -1,5 +1,7 @@
 package stat
 
+// This file has the distance of two distributions beyond a tolerance.
+
 import "math"
 
 // DistanceBeyond returns how far apart the distributions of two samples of positive values are

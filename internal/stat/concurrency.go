@@ -1,5 +1,7 @@
 package stat
 
+// This file recognises loads that a fixed number of clients sends, from the times of their calls.
+
 import "slices"
 
 // Concurrency describes how the calls of a load were sent, as far as their times show. Times have
@@ -23,11 +25,11 @@ func (c Concurrency) IsClosed() bool {
 }
 
 // ConcurrencyOf returns the concurrency of calls; sent has their send times in ascending order, and
-// end the time at which each was answered.
+// end the time at which each was answered. Without a call after the first Clients, all but Clients is 0.
 func ConcurrencyOf(sent, end []int64) Concurrency {
 	var c Concurrency
-	var ends []int64
-	inFlight := make([]int, len(sent))
+	var ends []int64                   // of the calls sent so far, ascending
+	inFlight := make([]int, len(sent)) // when each call is sent, itself included
 	for n := range sent {
 		gone, _ := slices.BinarySearch(ends, sent[n]+1)
 		inFlight[n] = n - gone + 1
@@ -55,9 +57,11 @@ func ConcurrencyOf(sent, end []int64) Concurrency {
 }
 
 // ThinkTimes returns for each call the time between it and the answer that it followed, the most
-// recent one that no call had followed yet. A call that followed none gets the median.
+// recent one that no call had followed yet. The first calls, one of each client, follow none; a call that followed
+// none gets the median of the others, or 0.
 func ThinkTimes(sent, end []int64, clients int) []int64 {
-	byEnd := slices.Sorted(slices.Values(end))
+	const followedNone = -1
+	byEnd := slices.Sorted(slices.Values(end)) // of the answers that are still to come
 	think := make([]int64, len(sent))
 	var known []int64
 	var free []int64 // answers that no call followed yet
@@ -66,7 +70,7 @@ func ThinkTimes(sent, end []int64, clients int) []int64 {
 			free = append(free, byEnd[0])
 			byEnd = byEnd[1:]
 		}
-		think[n] = -1
+		think[n] = followedNone
 		if last := len(free) - 1; n >= clients && last >= 0 {
 			think[n] = sent[n] - free[last]
 			free = free[:last]
@@ -75,10 +79,13 @@ func ThinkTimes(sent, end []int64, clients int) []int64 {
 	}
 	slices.Sort(known)
 	for n := range think {
-		if think[n] < 0 && len(known) > 0 {
+		if think[n] != followedNone {
+			continue
+		}
+		think[n] = 0
+		if len(known) > 0 {
 			think[n] = known[len(known)/2]
 		}
-		think[n] = max(0, think[n])
 	}
 	return think
 }

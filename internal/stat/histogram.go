@@ -1,24 +1,26 @@
 package stat
 
+// This file counts a stream of values in bins, for its quantiles.
+
 import (
 	"math"
 	"sync"
 )
 
 // Histogram counts values >= 0 in bins of a fixed relative width of about 0.4 %. It gives quantiles
-// of a stream without keeping the values.
+// of a stream without keeping the values. Bin 0 has the values up to 1, and the last one all from 2^binOctaves.
 type Histogram struct {
-	count []int64               // by bin
+	count []int64               // of the values in each bin
+	sums  []float64             // of the values in each bin
 	near  *[1 << nearBits]int16 // see nearBins
-	sums  []float64             // of the values in a bin
-	n     int64
-	sum   float64
-	max   float64
+	n     int64                 // number of values
+	sum   float64               // of all values
+	max   float64               // largest value ever added
 }
 
 const (
 	binsPerOctave = 177 // 2^(1/177) - 1 = 0.39 %
-	binOctaves    = 48
+	binOctaves    = 48  // from 1 to 2^48: in µs nine years
 )
 
 // NewHistogram returns an empty histogram.
@@ -44,7 +46,7 @@ var nearBins = sync.OnceValue(func() *[1 << nearBits]int16 {
 	return &bins
 })
 
-// binOf returns the bin of x.
+// binOf returns the bin of x, and bin 0 for NaN. It takes the logarithm from the bits of x: the exponent is the octave.
 func (h *Histogram) binOf(x float64) int {
 	if !(x > 1) {
 		return 0

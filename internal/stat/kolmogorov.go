@@ -1,5 +1,7 @@
 package stat
 
+// This file has the Kolmogorov-Smirnov distance of two samples with its p-values.
+
 import (
 	"math"
 	"slices"
@@ -7,13 +9,13 @@ import (
 
 // ks is the result of a two-sided two-sample Kolmogorov-Smirnov comparison of the samples a and b.
 type ks struct {
-	D           float64
-	N, M        int
+	D           float64 // largest difference of the two ECDFs (empirical distribution functions)
+	N, M        int     // sizes of a and b
 	At          float64 // the value where D occurs, in the samples' unit
 	AShare      float64 // ECDF of a at At
 	BShare      float64 // ECDF of b at At
 	PAsymptotic float64 // Kolmogorov limit at sqrt(nm/(n+m))*D
-	distance    int64   // D*N*M
+	distance    int64   // D*N*M, a whole number
 }
 
 // maxExactPairs bounds n*m for the exact p-value, whose cost is n*m additions.
@@ -99,8 +101,9 @@ func exactP(n, m, dist int64) float64 {
 	if dist <= 0 {
 		return 1
 	}
-	q := slices.Repeat([]float64{1}, int(m+1))
+	q := slices.Repeat([]float64{1}, int(m+1)) // by j: q(i-1, j), from the j that was visited on q(i, j)
 	for i := int64(0); i <= n; i++ {
+		// The j with |i*m - j*n| < dist.
 		first, last := int64(0), min(m, (i*m+dist-1)/n)
 		left := 0.0 // q(i, j-1)
 		if i*m >= dist {

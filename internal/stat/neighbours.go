@@ -14,18 +14,18 @@ const nearestPoints = 10
 // Neighbours is a k-d tree of points, each with a level, the number that is predicted from its
 // neighbours.
 type Neighbours struct {
-	dim    int
+	dim    int       // coordinates of a point
 	points []float64 // row-major
-	level  []float64
-	order  []int32 // positions, permuted by the tree
-	nodes  []node
+	level  []float64 // by point
+	order  []int32   // points, permuted so that those of a node are side by side
+	nodes  []node    // the root first
 }
 
-// node is a node of the tree over order[lo:hi]; leaves have axis -1.
+// node is a node of the tree, over the points order[lo:hi].
 type node struct {
 	lo, hi      int32
-	axis        int32
-	left, right int32
+	axis        int32     // coordinate by which the points are divided among left and right; -1: a leaf
+	left, right int32     // positions in nodes
 	min, max    []float64 // bounding box
 }
 
@@ -138,18 +138,18 @@ func (t *Neighbours) gap(at int32, x []float64) float64 {
 			sum += (v - n.max[j]) * (v - n.max[j])
 		}
 	}
-	return sum * (1 - 1e-9) // distances are rounded, see roundTies
+	return sum * (1 - 1e-9) // distances are rounded to a relative 2^-33 (roundTies), which must not exclude a box
 }
 
 // nearest has the nearest points so far, ascending by distance and position.
 type nearest struct {
-	self int32
-	n    int
-	dist [nearestPoints]float64
-	pos  [nearestPoints]int32
+	self int32                  // the point whose neighbours are sought, which is none of them
+	n    int                    // number of points so far
+	dist [nearestPoints]float64 // squared
+	pos  [nearestPoints]int32   // the points
 }
 
-// worst returns the distance that a candidate must not exceed.
+// worst returns the squared distance that a candidate must not exceed.
 func (b *nearest) worst() float64 {
 	if b.n < nearestPoints {
 		return math.Inf(1)
@@ -157,7 +157,7 @@ func (b *nearest) worst() float64 {
 	return b.dist[b.n-1]
 }
 
-// offer inserts a point if it is nearer than the last of the nearest.
+// offer inserts a point at a squared distance if it is nearer than the last of the nearest.
 func (b *nearest) offer(dist float64, pos int32) {
 	before := func(k int) bool { return dist < b.dist[k] || dist == b.dist[k] && pos < b.pos[k] }
 	if b.n == nearestPoints && !before(b.n-1) {

@@ -43,12 +43,12 @@ func signFlips(d []float64) float64 {
 	for _, x := range d {
 		sum, scale = sum+x, scale+math.Abs(x)
 	}
-	limit := math.Abs(sum) - 1e-9*scale
+	limit := math.Abs(sum) - 1e-9*scale // patterns as far from 0 count, though rounding errors make them differ
 	if len(d) > maxFlips {
 		return sampledFlips(d, limit)
 	}
 	sign := slices.Repeat([]float64{1}, len(d))
-	total, far := 1<<(len(d)-1), 0
+	total, far := 1<<(len(d)-1), 0 // patterns, and those at least as far from 0 as the one that was observed
 	for k := 1; ; k++ {
 		if math.Abs(sum) >= limit {
 			far++
@@ -70,7 +70,7 @@ func signFlips(d []float64) float64 {
 // from 0.
 func sampledFlips(d []float64, limit float64) float64 {
 	const patterns = 1_000_000
-	far := 1
+	far := 1 // the observed pattern counts, so that the share is not 0
 	for k := range uint64(patterns) {
 		sum := 0.0
 		for i, x := range d {

@@ -39,30 +39,21 @@ func queueRises(requests []Arrival, ofRamps bool) bool {
 			left = append(left, requests[i].Left)
 		}
 	}
-	// How many of the earlier requests have not left at each arrival.
-	Sort(left)
-	inSystem := make([]float64, len(at))
-	gone := 0
-	for i, t := range at {
-		for gone < len(left) && left[gone] <= t {
-			gone++
-		}
-		inSystem[i] = float64(i - gone)
-	}
+	queue := inSystem(at, left)
 	for ofRamps && len(at) >= minCheckRequests && isRamp(at) {
-		inSystem = inSystem[len(at)/2:]
+		queue = queue[len(at)/2:]
 		at = at[len(at)/2:]
 	}
 	if len(at) < minCheckRequests || isRamp(at) {
 		return false
 	}
-	r := correlation(at, inSystem)
+	r := correlation(at, queue)
 	if !(r > 0) {
 		return false
 	}
 	// The rise of the line of least squares from the first arrival to the last, in requests.
-	riseOfLine := r * math.Sqrt(variance(inSystem)/variance(at)) * (at[len(at)-1] - at[0])
-	leastRise := math.Max(leastRiseShare*float64(len(at)), leastRiseSDs*math.Sqrt(Mean(inSystem)))
+	riseOfLine := r * math.Sqrt(variance(queue)/variance(at)) * (at[len(at)-1] - at[0])
+	leastRise := math.Max(leastRiseShare*float64(len(at)), leastRiseSDs*math.Sqrt(Mean(queue)))
 	return r*r >= leastRiseR2 && riseOfLine >= leastRise
 }
 

@@ -9,11 +9,11 @@ import (
 // limitFailureShare and the values below are the limits of the saturation checks. A check is hit by
 // a value above its limit.
 const (
-	limitFailureShare   = 0.05
-	limitQueueRising    = 0.5
-	limitPreemptedShare = 0.15
-	limitTTFTDrift      = 2
-	limitE2ETail        = 10
+	limitFailureShare   = 0.05 // of the ended requests
+	limitQueueRising    = 0.5  // R2
+	limitPreemptedShare = 0.15 // of the requests of the engine
+	limitTTFTDrift      = 2    // ratio of two medians
+	limitE2ETail        = 10   // P99 / P50
 
 	hitsThatSaturate = 2
 	minCheckRequests = 9 // fewer are not enough for the checks on order and tail
@@ -31,20 +31,22 @@ const (
 // Arrival has what the checks need of one request, recorded or simulated. All times are of the same
 // clock and unit; NaN is unknown.
 type Arrival struct {
-	At, Left  float64
-	TTFT, E2E float64
-	Ended     bool // finished, failed or given up
-	Failed    bool // ended without success through no wish of its client
-	Engine    bool // reached the engine
-	Preempted bool // at least once
+	At        float64 // time of arrival
+	Left      float64 // time at which it left the system, however it ended
+	TTFT, E2E float64 // from arrival to the first token and to the last
+	Ended     bool    // finished, failed or given up
+	Failed    bool    // ended without success through no wish of its client
+	Engine    bool    // reached the engine
+	Preempted bool    // at least once
 }
 
 // Check is the result of one of the five checks.
 type Check struct {
-	Name, Doc string
-	Value     float64 // NaN: not measurable on these requests
-	Limit     float64
-	Hit       bool
+	Name  string  // CheckFailureShare ...
+	Doc   string  // how the value is defined
+	Value float64 // NaN: not measurable on these requests
+	Limit float64 // the largest value that is no hit
+	Hit   bool
 }
 
 // Saturation runs the five checks over requests in order of arrival, and reports whether the server was
@@ -52,8 +54,8 @@ type Check struct {
 // fail. The requests are those of an open load: a closed loop saturates no server.
 func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 	hits := 0
-	// A long but steady queue is no overload. Whether it rises cannot be seen in few requests or while the
-	// load itself rises.
+	// Whether more may have been offered than the server can do: two hits alone may be a long but steady queue, which
+	// is no overload. Whether a queue rises cannot be seen in few requests or while the load itself rises (NaN).
 	overrun := false
 	for _, c := range []struct {
 		name, doc string
@@ -120,19 +122,26 @@ func queueRising(requests []Arrival) float64 {
 	if len(at) < minCheckRequests || isRamp(at) {
 		return math.NaN()
 	}
+	r := correlation(at, inSystem(at, left))
+	if !(r > 0) {
+		return 0
+	}
+	return r * r
+}
+
+// inSystem returns at each arrival how many of the earlier requests have not left. The times of arrival ascend; those
+// at which requests left come in any order, and are sorted here.
+func inSystem(at, left []float64) []float64 {
 	Sort(left)
-	queue, gone := make([]float64, len(at)), 0
+	queue := make([]float64, len(at))
+	gone := 0
 	for i, t := range at {
 		for gone < len(left) && left[gone] <= t {
 			gone++
 		}
 		queue[i] = float64(i - gone)
 	}
-	r := correlation(at, queue)
-	if !(r > 0) {
-		return 0
-	}
-	return r * r
+	return queue
 }
 
 // correlation returns Pearson's correlation of x and y; NaN if one of them does not vary.

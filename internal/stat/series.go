@@ -6,10 +6,10 @@ import (
 	"math"
 )
 
-// Bounds on the cost of EffectiveSize.
+// Bounds on the cost of EffectiveSize, in values.
 const (
-	maxSeriesLag = 500
-	maxSeries    = 20_000
+	maxSeriesLag = 500    // longest lag whose autocorrelation is summed
+	maxSeries    = 20_000 // of a longer series the middle counts for the autocorrelations
 )
 
 // EffectiveSize returns how many independent observations a series in time order is worth: n / (1 +

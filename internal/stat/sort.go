@@ -17,7 +17,10 @@ func Sorted(v []float64) []float64 {
 // Sort sorts like slices.Sort. It sorts long lists by radix sort on the bits of the numbers (Knuth,
 // vol. 3, 5.2.5), in a fifth of the time.
 func Sort(v []float64) {
-	const long, width = 1 << 10, 11
+	const (
+		long  = 1 << 10 // shorter lists are sorted by comparison
+		width = 11      // bits of a digit
+	)
 	if slices.IsSorted(v) {
 		return
 	}
@@ -25,7 +28,9 @@ func Sort(v []float64) {
 		slices.Sort(v)
 		return
 	}
-	digit := func(x float64, d int) uint64 { // of its bits, so turned that they rise with it
+	// Digit d of the bits of x, the lowest first. The sign bit of positive numbers is flipped, and all bits of negative
+	// ones, so that the bits rise with the number.
+	digit := func(x float64, d int) uint64 {
 		b := math.Float64bits(x)
 		return (b ^ (uint64(int64(b)>>63) | 1<<63)) >> (d * width) % (1 << width)
 	}
@@ -41,7 +46,7 @@ func Sort(v []float64) {
 	for d := range ends {
 		at, sum := &ends[d], int32(0)
 		if int(at[digit(v[0], d)]) == len(v) {
-			continue // the same everywhere
+			continue // all numbers have the same digit
 		}
 		for i, n := range at {
 			at[i], sum = sum, sum+n

@@ -2,6 +2,7 @@
 //
 //	quantile.go     quantiles, medians, mean and standard error, order, thinning
 //	sort.go         sorting of long lists of numbers
+//	stable.go       stable sorting of any list
 //	rowerrors.go    errors of predictions: MAPE, WAPE, bias, RMSE, skill, best constant
 //	neighbours.go   the prediction of the nearest rows, for the noise floor
 //	bands.go        how values are distributed along another quantity
@@ -14,6 +15,8 @@
 //	holm.go         p-values adjusted for a family of tests
 //	series.go       effective size of a series that is correlated in time
 //	saturation.go   the five checks of whether a server was overloaded
+//	queue.go        whether its queue grew as long as the load lasted
+//	concurrency.go  whether a fixed number of clients sent the calls
 //	draw.go         random numbers that depend on their keys alone
 //	histogram.go    quantiles of a stream
 //	linear.go       Cholesky factor, solution and inverse

@@ -1,5 +1,7 @@
 package stat
 
+// This file has Student's t distribution and the interval of a mean by it.
+
 import (
 	"math"
 

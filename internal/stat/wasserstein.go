@@ -1,5 +1,7 @@
 package stat
 
+// This file has the Wasserstein distance of two samples.
+
 import (
 	"math"
 )
@@ -11,8 +13,8 @@ import (
 func Wasserstein(a, b []float64) float64 {
 	a, b = Sorted(a), Sorted(b)
 	area := 0.0
-	last := 0.0
-	gap := 0.0
+	last := 0.0 // the value before
+	gap := 0.0  // difference of the distribution functions from last on
 	walk(a, b, func(i, j int, v float64) {
 		area += gap * (v - last)
 		last = v

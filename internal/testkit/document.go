@@ -1,5 +1,7 @@
 package testkit
 
+// This file compares documents with those in testdata.
+
 import (
 	"bytes"
 	"encoding/json"
