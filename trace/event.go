@@ -1,5 +1,7 @@
 package trace
 
+// This file has the rows of events: in the life of a request, and of the KV cache.
+
 // JourneyEvent is one journey.* event of a core span, the span that vLLM's engine core writes for a
 // request under journey tracing.
 type JourneyEvent struct {

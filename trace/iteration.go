@@ -1,5 +1,8 @@
 package trace
 
+// This file has what the logs of unmodified engines contain: a row for each pass, and what is known of
+// the steps that are made from these rows.
+
 // Forms of per-iteration records.
 const (
 	IterationLog = "log" // vLLM's --enable-logging-iteration-details
@@ -71,8 +74,8 @@ type StepTotals struct {
 	NoStart bool // its start is unknown
 	Encoder bool // a multimodal encoder ran in it, so its time is not that of the text alone; not Known
 
-	Prefill, Decode         int64 // tokens
-	PrefillReqs, DecodeReqs int64
+	Prefill, Decode         int64   // tokens computed
+	PrefillReqs, DecodeReqs int64   // requests
 	Sampled                 int64   // sequences that get logits
 	CausalWork              float64 // token pairs of prompts
 	PrefillContext          float64 // tokens the prompts had in KV
@@ -85,7 +88,8 @@ type TimeAudit struct {
 	Time        string       // the source: cadence (differences of stamps), elapsed (elapsed times and a constant) or ticks; empty when refused
 	ConstantUs  Opt[float64] // time between passes that elapsed times do not include
 	SumOverWall Opt[float64] // sum of elapsed times over busy time
-	// errors of elapsed times predicted from the counts of the same line, and of one and two lines
-	// before
+	// LagErrors has the error of elapsed times that are predicted from counts: those of the same line,
+	// of the line before, and of two lines before. The least of the three shows for which of these lines' batches the engine
+	// prints the time.
 	LagErrors []float64
 }

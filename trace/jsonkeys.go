@@ -1,5 +1,7 @@
 package trace
 
+// This file refuses JSON objects in which a key is written twice.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -20,18 +22,18 @@ func UnmarshalJSON(text []byte, v any) error {
 	return nil
 }
 
-// mostListed is the number of keys of an object up to which TwiceKey compares them one by one;
-// beyond, it uses a map.
+// mostListed is the number of keys of an object up to which TwiceKey compares them one by one, which
+// is faster than a map for so few; beyond, it uses a map.
 const mostListed = 24
 
 // TwiceKey returns an error with the place of the key if the text, which must be valid JSON, has an
 // object with a key twice; nil otherwise. JSON does not define which of the two values counts.
 func TwiceKey(text []byte) *SyntaxError {
 	type object struct {
-		list []string
-		all  map[string]bool
+		few  []string        // the keys so far, up to mostListed
+		many map[string]bool // the keys of an object with more; nil before
 	}
-	var open []*object // nil for a list
+	var open []*object // the brackets around the current byte, outermost first; nil for a list
 	isKey := false     // the next text is a key: the one after { or after a comma in an object
 	for i := 0; i < len(text); i++ {
 		switch text[i] {
@@ -57,8 +59,8 @@ func TwiceKey(text []byte) *SyntaxError {
 			isKey = false
 			o := open[len(open)-1]
 			key := string(text[from:min(i, len(text))])
-			isTwice := o.all[key]
-			for _, k := range o.list {
+			isTwice := o.many[key]
+			for _, k := range o.few {
 				isTwice = isTwice || k == key
 			}
 			if isTwice {
@@ -66,15 +68,17 @@ func TwiceKey(text []byte) *SyntaxError {
 				return &SyntaxError{Line: line, Col: col,
 					Msg: fmt.Sprintf("got the key %.40q twice in one object", key)}
 			}
-			o.list = append(o.list, key)
-			if len(o.list) > mostListed && o.all == nil {
-				o.all = map[string]bool{}
+			if o.many != nil {
+				o.many[key] = true
+				continue
 			}
-			if o.all != nil {
-				for _, k := range o.list {
-					o.all[k] = true
+			o.few = append(o.few, key)
+			if len(o.few) > mostListed {
+				o.many = map[string]bool{}
+				for _, k := range o.few {
+					o.many[k] = true
 				}
-				o.list = o.list[:0]
+				o.few = nil
 			}
 		}
 	}

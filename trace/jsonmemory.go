@@ -1,5 +1,7 @@
 package trace
 
+// This file bounds the memory that a JSON text takes when it is decoded.
+
 import (
 	"encoding/json"
 	"fmt"
@@ -27,8 +29,8 @@ func CheckMemory(text []byte, v any) error {
 		return nil // even if every second byte became 8 KiB
 	}
 	most := max(mostJSONBytes, bytesPerByte*int64(len(text)))
-	open := []container{{elem: reflect.TypeOf(v)}}
-	taken := int64(0)
+	open := []container{{elem: reflect.TypeOf(v)}} // those around the current byte; the first is the text itself
+	taken := int64(0)                              // bytes of the values up to the current byte
 	for i := 0; i < len(text); i++ {
 		top := &open[len(open)-1]
 		switch c := text[i]; c {
@@ -46,7 +48,7 @@ func CheckMemory(text []byte, v any) error {
 			if len(open) > 1 {
 				open = open[:len(open)-1]
 			}
-		case ',':
+		case ',': // one more value; the first one was counted with the bracket
 			taken += top.size
 			top.atKey = top.fields != nil
 		case '"':
@@ -73,9 +75,9 @@ func CheckMemory(text []byte, v any) error {
 // container is an object or a list that is open in the text.
 type container struct {
 	elem   reflect.Type            // of the value that comes next; nil for one that is skipped
-	size   int64                   // bytes of each of its values
-	fields map[string]reflect.Type // of a struct, by lower-case key
-	atKey  bool
+	size   int64                   // bytes of each of its values; 0 for a struct, whose own size has them
+	fields map[string]reflect.Type // of a struct, by lower-case key; nil for lists and maps
+	atKey  bool                    // the next string is a key of fields
 }
 
 // containerOf returns the container that a bracket opens for a value of type t.

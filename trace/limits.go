@@ -45,7 +45,7 @@ var columnRange = func() map[string]Range {
 	for _, name := range []string{
 		"step_id", "step", "queued_step", "scheduled_step", "first_token_step", "finished_step", "iteration", "span_sequence",
 	} {
-		ranges[name] = Range{0, 1 << 53} // counters of the engine
+		ranges[name] = Range{0, 1 << 53} // counters of the engine: integers that a float64 has exactly
 	}
 	for _, name := range []string{
 		"num_preemptions", "preemptions", "n", "chunks", "copies", "encoder_inputs", "dp_rank", "turn",
@@ -100,7 +100,7 @@ func Count(v float64) int64 {
 	return Int(v)
 }
 
-// Ns returns a time in us as whole ns, truncated towards zero, with the bounds of [Int].
+// Ns returns a time in us as whole ns, truncated towards zero, with the limits of [Int].
 func Ns(us float64) int64 { return Int(math.Trunc(us * 1000)) }
 
 // Ranges checks that the numbers in rows of type T, the row type of one table, are within their

@@ -1,5 +1,7 @@
 package trace
 
+// This file has the row of a request as its client saw it, with what follows from it.
+
 // ObservedRequest is one request as its client saw it.
 type ObservedRequest struct {
 	ID            string       `json:"id" col:"request_id" doc:"client's id"`
@@ -69,10 +71,12 @@ const MostGuessed = 0.05
 
 // KnowsCached reports whether the number of cached tokens of the prompt is known, to within
 // MostGuessed of the prompt. The increase of a counter over several requests does not show how it
-// is divided among them.
+// is divided among them, so a share of it counts as known only if it is small, or if the counter did
+// not increase, in which case both bounds are 0.
 func (r *ObservedRequest) KnowsCached() bool {
-	isSum := r.CachedSource.V == CachedCounter && r.CachedMin.V != r.CachedMax.V
-	return r.CachedTokens.OK && !(isSum && float64(r.CachedTokens.V) > MostGuessed*float64(r.PromptTokens.V))
+	isShare := r.CachedSource.V == CachedCounter && r.CachedMin.V != r.CachedMax.V
+	isSmall := float64(r.CachedTokens.V) <= MostGuessed*float64(r.PromptTokens.V)
+	return r.CachedTokens.OK && (!isShare || isSmall)
 }
 
 // SharesNothing reports whether the client's file states that the prompt begins like no other one: it has
@@ -85,18 +89,19 @@ func (r *ObservedRequest) SharesNothing() bool {
 // several samples, or failed or was aborted.
 func (r *ObservedRequest) Uncounted() bool { return r.N.Or(1) > 1 || !r.Success.Or(true) }
 
-// QueuedAtNs returns when the engine took the request into its queue, on the clock of the client's stamps, by the
-// server's own times before the first token.
+// QueuedAtNs returns when the engine took the request into its queue (ns), on the clock of the client's
+// stamps: the server's own times are subtracted from the client's first chunk or, for an answer in one
+// chunk, from that. It returns false if one of these is unknown.
 func (r *ObservedRequest) QueuedAtNs() (int64, bool) {
 	if !r.QueueUs.OK || !r.ServerTTFTUs.OK {
 		return 0, false
 	}
-	beforeUs := r.QueueUs.V + r.ServerTTFTUs.V
+	toFirstUs := r.QueueUs.V + r.ServerTTFTUs.V // from the queue to the first token
 	switch {
 	case r.FirstChunkNs.OK:
-		return r.FirstChunkNs.V - Ns(beforeUs), true
+		return r.FirstChunkNs.V - Ns(toFirstUs), true
 	case r.LastChunkNs.OK && r.ServerGenUs.OK:
-		return r.LastChunkNs.V - Ns(beforeUs+r.ServerGenUs.V), true
+		return r.LastChunkNs.V - Ns(toFirstUs+r.ServerGenUs.V), true
 	}
 	return 0, false
 }

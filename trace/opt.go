@@ -1,5 +1,7 @@
 package trace
 
+// This file has the type of values that may be unknown.
+
 import (
 	"bytes"
 	"encoding/json"
@@ -7,8 +9,8 @@ import (
 
 // Opt is a value that may be unknown. The zero Opt is unknown, and null in files.
 type Opt[T any] struct {
-	V  T
-	OK bool
+	V  T    // the zero T if it is unknown
+	OK bool // V is known
 }
 
 // Some returns a known value.

@@ -1,5 +1,7 @@
 package trace
 
+// This file bounds what happens to a request before the engine's queue.
+
 import (
 	"cmp"
 	"iter"
@@ -41,7 +43,7 @@ type OverheadStamps struct {
 
 // Stamps returns the stamps of the request from which its overhead is bounded.
 func (r *Request) Stamps() OverheadStamps {
-	return OverheadStamps{r.ArrivedNs, r.QueuedNs, r.FinishedNs}
+	return OverheadStamps{ArrivedNs: r.ArrivedNs, QueuedNs: r.QueuedNs, FinishedNs: r.FinishedNs}
 }
 
 // BoundOverheads returns the bounds of the overhead of each of n requests of one engine run, in the
@@ -53,7 +55,7 @@ func (r *Request) Stamps() OverheadStamps {
 // waited in the last recorded step, or no step was recorded since the last FINISHED. The last step
 // is one that starts before QUEUED; a step that starts at the same time follows the pick-up.
 func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[StepMark], complete bool) []OverheadBound {
-	order := make([]int32, 0, n)
+	order := make([]int32, 0, n) // the requests that were queued, by QUEUED
 	for i := range n {
 		if stamps(i).QueuedNs.OK {
 			order = append(order, int32(i))
@@ -66,6 +68,8 @@ func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[Ste
 	isIdle := true                    // no request ran or waited in that step
 	busyUntil := int64(math.MinInt64) // latest FINISHED of the requests queued so far
 	out := make([]OverheadBound, n)
+	// bound sets the bound of the request at place k of order. It is called in that order, after prior
+	// and isIdle were set from the step before the request's QUEUED.
 	bound := func(k int) {
 		i := int(order[k])
 		q := stamps(i)
@@ -78,8 +82,9 @@ func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[Ste
 		}
 		busyUntil = max(busyUntil, q.FinishedNs.Or(math.MaxInt64))
 	}
-	k := 0
+	k := 0 // of order: the next request
 	for s := range steps {
+		// Requests that were queued up to the start of this step follow the step before it.
 		for ; k < len(order) && stamps(int(order[k])).QueuedNs.V <= s.StartNs; k++ {
 			bound(k)
 		}
@@ -100,5 +105,5 @@ type StepMark struct {
 
 // Mark returns the start of the step and whether the engine was idle in it.
 func (s *Step) Mark() StepMark {
-	return StepMark{s.TsStartNs, s.RunningDepth == 0 && s.WaitingDepth == 0}
+	return StepMark{StartNs: s.TsStartNs, IsIdle: s.RunningDepth == 0 && s.WaitingDepth == 0}
 }

@@ -1,5 +1,7 @@
 package trace
 
+// This file has the row of a load level of a benchmark.
+
 // LoadPoint is one row of `points`: one load level as a benchmark printed it, over the requests that
 // succeeded.
 type LoadPoint struct {

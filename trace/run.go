@@ -37,11 +37,13 @@ type Run struct {
 	Slice *Slice `json:"-"`
 }
 
-// Slice is the interval [FromNs, ToNs) of a run whose steps start from FirstNs to LastNs. The first
-// slice includes everything earlier, the last one everything later.
-type Slice struct{ FromNs, ToNs, FirstNs, LastNs int64 }
+// Slice is a part of a long run, and the extent of that run. All stamps are those of steps, ns.
+type Slice struct {
+	FromNs, ToNs    int64 // the slice is [FromNs, ToNs); MinInt64 and MaxInt64 at the ends of the run
+	FirstNs, LastNs int64 // starts of the first and the last step of the whole run
+}
 
-// IsFirst reports whether the slice is the first one of the run.
+// IsFirst reports whether the slice is the first one of the run, which includes everything earlier.
 func (s *Slice) IsFirst() bool { return s.FromNs == math.MinInt64 }
 
 // Asks reports whether what happens at ns is to be evaluated: it is in the run's slice, or the run

@@ -1,5 +1,7 @@
 package trace
 
+// This file walks the snapshots of a run, in memory or on disk.
+
 import "errors"
 
 // SnapshotCursor walks snapshots in the order of their steps. Row is valid until Next, but its strings
@@ -33,8 +35,8 @@ func (r *Run) EachSnapshot(use func(*Snapshot)) error {
 
 // snapshotList is a cursor over snapshots in memory.
 type snapshotList struct {
-	rest []Snapshot
-	row  *Snapshot
+	rest []Snapshot // after the current one
+	row  *Snapshot  // the current one; nil before the first Next
 }
 
 // Next goes to the next snapshot. It returns false at the end.

@@ -1,5 +1,7 @@
 package trace
 
+// This file has the rows of one iteration of the scheduler and of the requests in it.
+
 // Step is one step.BATCH_SUMMARY event of vLLM's step tracing: one call of schedule()
 // (vllm/v1/core/sched/scheduler.py).
 type Step struct {

@@ -1,5 +1,7 @@
 package trace
 
+// This file words the errors of the YAML library.
+
 import (
 	"fmt"
 	"io"
@@ -24,32 +26,34 @@ func YAMLError(file string, err error) (e *SyntaxError, key string) {
 		e.Msg = fmt.Sprintf("unknown key %q", name)
 		return e, name
 	}
-	if value, kind, ok := strings.Cut(strings.TrimPrefix(e.Msg, "cannot unmarshal "), " into "); ok {
-		tag, text, scalar := strings.Cut(value, " ")
+	if value, goType, ok := strings.Cut(strings.TrimPrefix(e.Msg, "cannot unmarshal "), " into "); ok {
+		// The value is "!!str `text`" for a single one, and the tag alone for "!!map" and "!!seq".
+		tag, text, isSingle := strings.Cut(value, " ")
 		got := "a list"
 		switch {
-		case scalar:
+		case isSingle:
 			got = fmt.Sprintf("%q", strings.Trim(text, "`"))
 		case tag == "!!map":
 			got = "a mapping"
 		}
-		e.Msg = fmt.Sprintf("got %s, want %s", got, kindInWords(kind))
+		e.Msg = fmt.Sprintf("got %s, want %s", got, kindInWords(goType))
 	}
 	return e, ""
 }
 
-// kindInWords returns the words of YAML for a Go type: "an integer" for int64.
-func kindInWords(kind string) string {
+// kindInWords returns the words of YAML for a Go type: "an integer" for int64. Structs and maps are
+// mappings.
+func kindInWords(goType string) string {
 	switch {
-	case strings.HasPrefix(kind, "int"), strings.HasPrefix(kind, "uint"):
+	case strings.HasPrefix(goType, "int"), strings.HasPrefix(goType, "uint"):
 		return "an integer"
-	case strings.HasPrefix(kind, "float"):
+	case strings.HasPrefix(goType, "float"):
 		return "a number"
-	case kind == "bool":
+	case goType == "bool":
 		return "true or false"
-	case kind == "string":
+	case goType == "string":
 		return "text"
-	case strings.HasPrefix(kind, "[]"):
+	case strings.HasPrefix(goType, "[]"):
 		return "a list"
 	}
 	return "a mapping"
