@@ -111,10 +111,10 @@ func appendList(c *column, b *array.ListBuilder, p unsafe.Pointer) {
 type arrowRows[T any] struct {
 	rd     *ipc.FileReader
 	cols   []column
-	fields []int // of each column in the file
-	record int   // the next one
-	rec    arrow.Record
-	done   int // rows of rec
+	fields []int        // of each of cols, its place among the columns of the file
+	record int          // place of the next record batch in the file
+	rec    arrow.Record // the current record batch; nil before the first
+	done   int          // rows of rec that were read
 }
 
 // openArrow reads the footer of an Arrow IPC file of size bytes and finds each of cols in it. It
@@ -124,8 +124,8 @@ func openArrow[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error)
 	if err := checkFooter(f, size); err != nil {
 		return nil, damaged(err)
 	}
-	rd, err := ipc.NewFileReader(io.NewSectionReader(f, 0, size), ipc.WithAllocator(
-		boundedMemory{memory.DefaultAllocator, int(size) + maxPage}))
+	bounded := boundedMemory{Allocator: memory.DefaultAllocator, most: int(size) + maxPage}
+	rd, err := ipc.NewFileReader(io.NewSectionReader(f, 0, size), ipc.WithAllocator(bounded))
 	if err != nil {
 		return nil, damaged(err)
 	}
@@ -135,17 +135,17 @@ func openArrow[T any](f io.ReaderAt, size int64, cols []column) (rows[T], error)
 	}
 	d := &arrowRows[T]{rd: rd, cols: cols}
 	for i := range cols {
-		at := rd.Schema().FieldIndices(cols[i].Name)
+		places := rd.Schema().FieldIndices(cols[i].Name)
 		switch {
-		case len(at) == 0:
+		case len(places) == 0:
 			return nil, columnError(&cols[i], errMissing)
-		case len(at) > 1:
+		case len(places) > 1:
 			return nil, columnError(&cols[i], errRepeated)
-		case !holdsArrow(&cols[i], rd.Schema().Field(at[0]).Type):
-			return nil, columnError(&cols[i],
-				fmt.Errorf("got %s, want %s", rd.Schema().Field(at[0]).Type, cols[i].Type))
 		}
-		d.fields = append(d.fields, at[0])
+		if t := rd.Schema().Field(places[0]).Type; !holdsArrow(&cols[i], t) {
+			return nil, columnError(&cols[i], fmt.Errorf("got %s, want %s", t, cols[i].Type))
+		}
+		d.fields = append(d.fields, places[0])
 	}
 	return d, nil
 }
@@ -285,7 +285,8 @@ func integers(a arrow.Array) (func(i int) int64, error) {
 	return nil, fmt.Errorf("unexpected array %T", a)
 }
 
-// loadEach copies the values from the array element by element; value returns element i.
+// loadEach copies the values from the array element by element; value returns element i. Rows are
+// zero before, so a null needs no more than that.
 func loadEach[T, V any](c *column, a arrow.Array, row int, rows []T, value func(i int) V) error {
 	for i := range rows {
 		p := unsafe.Pointer(&rows[i])

@@ -33,11 +33,20 @@ func checkFooter(f io.ReaderAt, size int64) error {
 		return err
 	}
 	footer := flat{flatbuffers.Table{Bytes: b, Pos: flatbuffers.GetUOffsetT(b)}}
-	// Bounds of the lists of blocks, then the fields and metadata of the schema, at most left in all.
-	footer.vector(2, 24) // dictionaries
-	footer.vector(3, 24) // records
-	if at := footer.field(1); at > 0 {
-		footer.table(at).fields(1, 2, &left)
+	// Field numbers count from 0 in the order of the tables Footer and Schema.
+	const (
+		footerSchema       = 1
+		footerDictionaries = 2
+		footerRecords      = 3
+		schemaFields       = 1
+		schemaMetadata     = 2
+
+		blockBytes = 24 // of the struct Block: where a record batch is in the file
+	)
+	footer.vector(footerDictionaries, blockBytes)
+	footer.vector(footerRecords, blockBytes)
+	if at := footer.field(footerSchema); at > 0 {
+		footer.table(at).fields(schemaFields, schemaMetadata, &left)
 	}
 	return nil
 }
@@ -50,7 +59,7 @@ const maxFields = 10_000
 type flat struct{ flatbuffers.Table }
 
 // field returns the position of field k of the table in the buffer; 0 if the table does not have
-// the field.
+// the field. The places of fields are 2 bytes each, after 4 bytes of sizes.
 func (t flat) field(k int) flatbuffers.UOffsetT {
 	if off := t.Offset(flatbuffers.VOffsetT(4 + 2*k)); off > 0 {
 		return t.Pos + flatbuffers.UOffsetT(off)
@@ -64,37 +73,48 @@ func (t flat) table(at flatbuffers.UOffsetT) flat {
 }
 
 // vector returns the position of the first element of the list in field k and the number of
-// elements, which have so many bytes each. It panics if the list is longer than the rest of the
+// elements, which have size bytes each. It panics if the list is longer than the rest of the
 // buffer.
-func (t flat) vector(k, bytes int) (first flatbuffers.UOffsetT, n int) {
+func (t flat) vector(k, size int) (first flatbuffers.UOffsetT, n int) {
 	at := t.field(k)
 	if at == 0 {
 		return 0, 0
 	}
-	if first, n = t.Vector(at-t.Pos), t.VectorLen(at-t.Pos); n > (len(t.Bytes)-int(first))/bytes {
+	first = t.Vector(at - t.Pos)
+	n = t.VectorLen(at - t.Pos)
+	if n > (len(t.Bytes)-int(first))/size {
 		panic("its footer is broken")
 	}
 	return first, n
 }
 
-// fields checks the list of schema fields in field k of the table, the fields nested in them, and
-// the metadata in field pairs. It panics at types for which the library reads counts. left is the
-// number of schema fields that may still follow.
+// fields checks the list of columns in field k of the table, which is a schema or a column, the columns
+// nested in them, and the metadata in field pairs. It panics at types for which the library reads
+// counts. left is the number of columns that may still follow, nested ones included.
 func (t flat) fields(k, pairs int, left *int) {
-	t.vector(pairs, 4)
-	first, n := t.vector(k, 4)
+	// Numbers of the fields of the table Field.
+	const (
+		fieldType     = 2 // which type of the union Type, one byte
+		fieldChildren = 5
+		fieldMetadata = 6
+
+		offsetBytes = 4 // of the place of a table in a list
+	)
+	t.vector(pairs, offsetBytes)
+	first, n := t.vector(k, offsetBytes)
 	for i := range n {
-		field := t.table(first + flatbuffers.UOffsetT(4*i))
-		if at := field.field(2); at > 0 && !plainArrow(t.Bytes[at]) {
+		column := t.table(first + flatbuffers.UOffsetT(offsetBytes*i))
+		if at := column.field(fieldType); at > 0 && !plainArrow(t.Bytes[at]) {
 			panic("its footer is broken")
 		}
 		*left--
 		if *left < 0 {
 			panic("its footer claims too many columns")
 		}
-		field.fields(5, 6, left)
+		column.fields(fieldChildren, fieldMetadata, left)
 	}
 }
 
-// plainArrow reports whether a type of Schema.fbs is not a union, a run-end encoding or a view.
+// plainArrow reports whether a type of Schema.fbs is not a union (14), a run-end encoding (22) or a
+// view (above). 0 is none.
 func plainArrow(id byte) bool { return id <= 13 || id >= 15 && id <= 21 }

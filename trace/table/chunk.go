@@ -29,7 +29,7 @@ type chunk struct {
 	def   []int32 // definition levels that were read last
 	rep   []int32 // repetition levels that were read last
 	idx   []int32 // dictionary indices that were read last
-	ahead bool    // of a list column: the first level of the next row was read
+	ahead bool    // of a list column: the repetition level 0 of the next row was read, and no more of it
 }
 
 // openChunk makes c read the column l of row group rg from a file of size bytes. The buffers of c
@@ -116,14 +116,14 @@ func (c *chunk) data(h *pageHeader, data []byte) (err error) {
 	case h.encoding == encPlain:
 		c.plain = plain{b: data}
 	case h.encoding == encRuns && c.physical == parquet.Types.Boolean && len(data) >= 4:
-		c.plain = plain{runs: runs{b: data[4:], width: 1}, isRuns: true}
+		c.plain = plain{runs: runs{b: data[4:], width: 1}, isRuns: true} // after their length of 4 bytes
 	case h.encoding == encRef || h.encoding == encPlainRef:
 		c.isRef = true
 		if len(data) == 0 { // a page of nulls
 			c.refs = runs{}
 			return nil
 		}
-		c.refs = runs{b: data[1:], width: int(data[0])}
+		c.refs = runs{b: data[1:], width: int(data[0])} // the first byte is the number of bits of an index
 		if data[0] > 32 {
 			return fmt.Errorf("got indices of %d bits, want at most 32", data[0])
 		}
@@ -203,6 +203,7 @@ func early(err error) error {
 // readLists reads the lists in the next n rows. A row ends where the next one begins, so the first
 // level of the row after them is read ahead.
 func (c *chunk) readLists(n int, use func(columnPart)) error {
+	// row is the row whose list is being read; -1 before the first level of row 0.
 	for row := -1; !c.ahead || row < n-1; {
 		if c.left == 0 {
 			switch err := c.page(); {
@@ -237,7 +238,7 @@ func (c *chunk) listLevels(row *int, n int) (known int, err error) {
 	c.def = c.def[:0]
 	c.rep = c.rep[:0]
 	for c.left > 0 {
-		var level [1]int32
+		var level [1]int32 // 0 if the level was read ahead
 		if !c.ahead && !c.reps.readInto(level[:]) {
 			return 0, errShort
 		}

@@ -1,5 +1,7 @@
 package table
 
+// This file finds the distinct values of a column, for the dictionary of a Parquet page.
+
 import (
 	"math/bits"
 	"unsafe"
@@ -16,9 +18,9 @@ type dict[V comparable] struct {
 // generation number.
 type intDict struct {
 	dict[int64]
-	slots []intSlot
-	gen   uint32
-	shift int
+	slots []intSlot // a power of two of them
+	gen   uint32    // the current generation, from 1
+	shift int       // of a hash of 64 bits, so that its highest bits are a place in slots
 }
 
 // intSlot is one slot of the table. It is used if gen is the current generation; idx is the place
@@ -32,10 +34,11 @@ type intSlot struct {
 // build returns the distinct values of a list in the order of appearance, and the place of each
 // value of the list among them. Both are valid until the next call.
 func (d *intDict) build(list []int64) (uniq []int64, idx []int32) {
-	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
+	d.uniq = d.uniq[:0]
+	d.idx = d.idx[:0]
 	d.gen++
-	size := 2 << bits.Len(uint(len(list)))
-	if size > cap(d.slots) || d.gen == 0 {
+	size := 2 << bits.Len(uint(len(list))) // at most half of the slots are used
+	if size > cap(d.slots) || d.gen == 0 { // also after 2^32 generations, because old slots would be current
 		d.slots = make([]intSlot, size)
 		d.gen = 1
 		d.idx = make([]int32, 0, len(list))
@@ -58,7 +61,7 @@ func (d *intDict) addValue(v int64) {
 	for at := uint64(v) * golden >> d.shift; ; at = (at + 1) & uint64(len(d.slots)-1) {
 		s := &d.slots[at]
 		if s.gen != d.gen {
-			*s = intSlot{v, int32(len(d.uniq)), d.gen}
+			*s = intSlot{key: v, idx: int32(len(d.uniq)), gen: d.gen}
 			d.uniq = append(d.uniq, v)
 		} else if s.key != v {
 			continue
@@ -72,7 +75,7 @@ func (d *intDict) addValue(v int64) {
 // is looked up before the map.
 type strDict struct {
 	dict[string]
-	index map[string]int32
+	index map[string]int32 // place of each string in uniq
 	cache [1 << 10]strSlot
 }
 
@@ -87,9 +90,11 @@ type strSlot struct {
 // value of the list among them. If most of the first 1,024 strings are distinct, it returns the
 // list itself and no places, because a dictionary would not pay.
 func (d *strDict) build(list []string) (uniq []string, idx []int32) {
-	d.uniq, d.idx = d.uniq[:0], d.idx[:0]
+	d.uniq = d.uniq[:0]
+	d.idx = d.idx[:0]
 	if d.index == nil {
-		d.index, d.idx = map[string]int32{}, []int32{}
+		d.index = map[string]int32{}
+		d.idx = []int32{} // not nil, also for an empty list: nil is no dictionary
 	}
 	clear(d.index)
 	clear(d.cache[:])
@@ -105,15 +110,15 @@ func (d *strDict) build(list []string) (uniq []string, idx []int32) {
 // addValue appends the place of s in d.uniq to d.idx, and appends s to d.uniq if it is new.
 func (d *strDict) addValue(s string) {
 	at := unsafe.StringData(s)
-	slot := &d.cache[uintptr(unsafe.Pointer(at))>>4%uintptr(len(d.cache))]
-	if slot.at != at || slot.n != len(s) || at == nil {
+	slot := &d.cache[uintptr(unsafe.Pointer(at))>>4%uintptr(len(d.cache))] // the lowest bits of addresses differ little
+	if slot.at != at || slot.n != len(s) || at == nil {                    // nil is also that of an unused slot
 		i, ok := d.index[s]
 		if !ok {
 			i = int32(len(d.uniq))
 			d.index[s] = i
 			d.uniq = append(d.uniq, s)
 		}
-		*slot = strSlot{at, len(s), i}
+		*slot = strSlot{at: at, n: len(s), idx: i}
 	}
 	d.idx = append(d.idx, slot.idx)
 }

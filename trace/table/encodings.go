@@ -1,5 +1,7 @@
 package table
 
+// This file decodes the encodings of values in Parquet pages.
+
 import (
 	"encoding/binary"
 	"fmt"
@@ -169,7 +171,9 @@ func (r *runs) nextRun() bool {
 	return r.left > 0
 }
 
-// unpack reads the next len(dst) values of a bit-packed run, which must have as many.
+// unpack reads the next len(dst) values of a bit-packed run, which must have as many. The values lie
+// one after another from the lowest bit of a byte on. One of at most 32 bits is in the 8 bytes from
+// the byte of its first bit.
 func (r *runs) unpack(dst []int32) {
 	mask := uint64(1)<<r.width - 1
 	for i := range dst {

@@ -1,9 +1,11 @@
 package table
 
+// This file moves the values of one column between the fields of row structs and lists.
+
 import "unsafe"
 
-// The functions of this file and of arrow.go access the fields of row structs by offset. Offsets come
-// from reflect (columnsOf), and rows are kept alive by the slices that own them.
+// The functions of this file and of arrow.go access fields by offset. Offsets come from reflect
+// (columnsOf), and rows are kept alive by the slices that own them.
 
 // at returns the address of the field at offset off in the row at p.
 func at[V any](p unsafe.Pointer, off uintptr) *V { return (*V)(unsafe.Add(p, off)) }
@@ -23,7 +25,7 @@ type placedRows struct {
 // placed returns the rows by their place. They are alive as long as the result is.
 func placed[T any](rows []T) placedRows {
 	var row T
-	return placedRows{unsafe.Pointer(unsafe.SliceData(rows)), unsafe.Sizeof(row), len(rows)}
+	return placedRows{first: unsafe.Pointer(unsafe.SliceData(rows)), size: unsafe.Sizeof(row), count: len(rows)}
 }
 
 // at returns the address of row i. It panics, as a slice does, if there is no such row.
@@ -108,7 +110,7 @@ func scatter[V any](c *column, rows placedRows, p columnPart, vals []V) {
 		}
 		return
 	}
-	next := 0
+	next := 0 // of vals, which have the known values alone
 	for i, def := range p.def {
 		if def != p.max {
 			continue
@@ -124,7 +126,8 @@ func scatter[V any](c *column, rows placedRows, p columnPart, vals []V) {
 
 // scatterList appends the values of a list column to the lists of their rows.
 func scatterList[V any](c *column, rows placedRows, p columnPart, vals []V) {
-	row, next := p.from, 0
+	row := p.from
+	next := 0 // of vals, which have no entries for empty lists
 	for i, def := range p.def {
 		if p.rep[i] == 0 {
 			row++
@@ -140,10 +143,10 @@ func scatterList[V any](c *column, rows placedRows, p columnPart, vals []V) {
 // columnPart is what one page has of a column in the rows being read: levels, and the values of
 // those entries whose definition level is max.
 type columnPart struct {
-	from int // row of the batch; of a list column, the row that the first level may continue
-	def  []int32
-	rep  []int32
-	max  int32 // highest definition level of the column: the entry has a value
+	from int     // row of the batch; of a list column, the row that the first level may continue, -1 for none
+	def  []int32 // definition levels; empty if every entry has a value
+	rep  []int32 // repetition levels of a list column
+	max  int32   // highest definition level of the column: the entry has a value
 	values
 }
 

@@ -52,15 +52,15 @@ const (
 
 // pageHeader has the fields of a page's header that a reader needs.
 type pageHeader struct {
-	kind             int64
-	unpacked, packed int64 // bytes
+	kind             int64 // pageData, pageDictionary, ...
+	unpacked, packed int64 // bytes of the page decompressed, and in the file; without the header
 	values           int64 // levels of a data page, entries of a dictionary
-	encoding         int64
-	defEncoding      int64
-	repEncoding      int64
-	defBytes         int64 // levels of a version 2 page, which precede its compressed part
-	repBytes         int64
-	isPlain          bool // a version 2 page that is not compressed
+	encoding         int64 // of the values: encPlain, encRef, ...
+	defEncoding      int64 // of the definition levels
+	repEncoding      int64 // of the repetition levels
+	defBytes         int64 // definition levels of a version 2 page, which precede its compressed part
+	repBytes         int64 // repetition levels, before them
+	isPlain          bool  // a version 2 page that is not compressed
 }
 
 // readHeader reads the header of a page at the start of b and returns it with its length in bytes.
@@ -185,8 +185,9 @@ func (p *pages) next() (h pageHeader, data []byte, err error) {
 	if h.kind == pageDictionary {
 		p.dictionaries += h.unpacked
 	}
-	*p.open += p.buffers + p.dictionaries - p.own
-	p.own = p.buffers + p.dictionaries
+	own := p.buffers + p.dictionaries
+	*p.open += own - p.own
+	p.own = own
 	if *p.open > maxOpen {
 		return h, nil, fmt.Errorf("the pages that are read together have %d bytes, want at most %d", *p.open, maxOpen)
 	}

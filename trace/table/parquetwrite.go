@@ -43,20 +43,22 @@ type pager struct {
 // columnBuffers have the values of one column of a row group, and a page before and after compression.
 // All encoders share them, because few write at the same time.
 type columnBuffers struct {
-	ints    []int64
+	ints    []int64 // the known values, in the slice of their type
 	floats  []float64
 	bools   []bool
 	strs    []string
 	lv      levels
 	intDict intDict
 	strDict strDict
-	raw     []byte
-	packed  bytes.Buffer
+	raw     []byte       // a page before compression
+	packed  bytes.Buffer // and after
 }
 
+// columnPool has the columnBuffers that no encoder uses.
 var columnPool = sync.Pool{New: func() any { return new(columnBuffers) }}
 
-// release gives the buffers of columns to other encoders.
+// release gives the buffers of columns to other encoders. The strings are those of rows, which must not
+// stay in memory with the buffers.
 func (p *pager) release() {
 	clear(p.strs[:cap(p.strs)])
 	columnPool.Put(p.columnBuffers)
@@ -190,8 +192,9 @@ func (s textStatistics) Update(list []string, unknown int64) {
 // PLAIN.
 func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv levels, list []V, stats statistics[V],
 	distinct func([]V) ([]V, []int32), plain func([]byte, []V) []byte) (written int64, err error) {
-	known := len(list)
+	known := len(list) // before list becomes that of the distinct values
 	encoding := parquet.Encodings.Plain
+	// values appends the known values from..to-1 to the page in p.raw, in the encoding.
 	values := func(from, to int) []byte { return plain(p.raw, list[from:to]) }
 	var places []int32 // nil without a dictionary
 	if distinct != nil {
@@ -207,7 +210,7 @@ func writeChunk[V any](p *pager, meta *metadata.ColumnChunkMetaDataBuilder, lv l
 		encoding = parquet.Encodings.RLEDict
 		values = func(from, to int) []byte { return appendRuns(append(p.raw, byte(width)), places[from:to], width) }
 	}
-	stats.Update(list, int64(max(0, len(lv.defs)-known)))
+	stats.Update(list, int64(max(0, len(lv.defs)-known))) // the distinct values have the same bounds
 	bounds, err := stats.Encode()
 	if err != nil {
 		return written, err
@@ -263,15 +266,17 @@ func appendLevels(b []byte, list []int16) []byte {
 
 // appendRuns appends numbers of width bits to b in Parquet's hybrid encoding: runs of eight equal
 // numbers or more, and between them bit-packed groups of eight, at most 63 groups under one head.
+//
+// The head of a run is its length times 2; that of packed groups is their number times 2, and 1 more.
 func appendRuns[V int16 | int32](b []byte, list []V, width int) []byte {
-	const most = 63<<1 | 1
-	head := -1 // place of the head of the groups under way; -1 for none
+	const most = 63<<1 | 1 // the head of 63 groups, the largest of one byte
+	head := -1             // place of the head of the groups under way; -1 for none
 	for len(list) > 0 {
-		n := 1
+		n := 1 // numbers equal to the first one
 		for n < len(list) && list[n] == list[0] {
 			n++
 		}
-		if n >= 8 || n == len(list) && head < 0 {
+		if n >= 8 || n == len(list) && head < 0 { // a shorter run pays if it needs no group
 			b = binary.AppendUvarint(b, uint64(n)<<1)
 			head = -1
 			for k := 0; k < width; k += 8 {
@@ -282,11 +287,11 @@ func appendRuns[V int16 | int32](b []byte, list []V, width int) []byte {
 		}
 		if head < 0 {
 			head = len(b)
-			b = append(b, 1)
+			b = append(b, 1) // no group yet
 		}
-		n = min(8, len(list))
+		n = min(8, len(list)) // the last group is filled with zeros
 		word := uint64(0)
-		have := 0 // bits of word
+		have := 0 // bits of word that are not yet in b
 		for k := range 8 {
 			if k < n {
 				word |= uint64(list[k]) << have
@@ -296,7 +301,7 @@ func appendRuns[V int16 | int32](b []byte, list []V, width int) []byte {
 				word >>= 8
 			}
 		}
-		b[head] += 2
+		b[head] += 2 // one group more
 		if b[head] == most {
 			head = -1
 		}

@@ -130,14 +130,14 @@ func countFile[T any](path string) (n int64, err error) {
 //
 // Two cursors are merged by calling Next of the one whose row is earlier. A second pass is a second Open.
 type Cursor[T any] struct {
-	path  string
-	file  *os.File
-	rows  rows[T]
-	batch []T
-	at    int  // place of the current row in batch, from 1
-	last  T    // the last row of the previous batch, for the check of the order
-	any   bool // there is a last row
-	err   error
+	path  string   // of the file, for errors
+	file  *os.File // nil for a missing table, and after Close
+	rows  rows[T]  // the rest of the file; nil for a missing table, and after Close
+	batch []T      // the rows that were read last
+	at    int      // place of the current row in batch, from 1; 0 for none
+	last  T        // the last row of the previous batch, for the check of the order
+	any   bool     // a row was read before, which the next one must follow
+	err   error    // that ended the rows
 }
 
 // Open returns a cursor over the table name in the folder dir of a run, Parquet or Arrow IPC. A
@@ -277,7 +277,7 @@ func (c *Cursor[T]) All() (out []T, err error) {
 	if c.rows == nil {
 		return nil, nil
 	}
-	out = make([]T, 0, c.rows.rowCount()+1)
+	out = make([]T, 0, c.rows.rowCount()+1) // one more, so that the end is found without growing
 	for {
 		if len(out) == cap(out) {
 			out = slices.Grow(out, max(batchRows[T](), len(out)))

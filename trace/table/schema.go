@@ -56,26 +56,27 @@ type column struct {
 // Tables lists the tables of a run folder in the order of the documentation.
 var Tables = []struct {
 	Name  string
-	Doc   string
-	row   reflect.Type
-	count func(path string) (int64, error)
+	Doc   string                           // what a row is, and the order of rows
+	row   reflect.Type                     // the struct of a row
+	count func(path string) (int64, error) // returns the number of rows of a file
 }{
-	{Requests, "one row per core span, per API span without a core span, and per stock span",
-		reflect.TypeFor[trace.Request](), countFile[trace.Request]},
-	{JourneyEvents, "journey.* events of core spans in emission order", reflect.TypeFor[trace.JourneyEvent](),
-		countFile[trace.JourneyEvent]},
-	{Steps, "step.BATCH_SUMMARY events by step id", reflect.TypeFor[trace.Step](), countFile[trace.Step]},
-	{Snapshots, "step.REQUEST_SNAPSHOT events by step id, then file order", reflect.TypeFor[trace.Snapshot](),
-		countFile[trace.Snapshot]},
-	{KVEvents, "KV cache events in file order, copies of TP workers merged", reflect.TypeFor[trace.KVEvent](),
-		countFile[trace.KVEvent]},
-	{ObservedRequests, "requests as their clients saw them", reflect.TypeFor[trace.ObservedRequest](),
-		countFile[trace.ObservedRequest]},
-	{Iterations, "passes as unmodified vLLM logs them (--enable-logging-iteration-details) or Dynamo's " +
-		"forward-pass trace has them, in the engine's order", reflect.TypeFor[trace.Iteration](),
-		countFile[trace.Iteration]},
-	{Points, "load levels as benchmarks print them, by file and line", reflect.TypeFor[trace.LoadPoint](),
-		countFile[trace.LoadPoint]},
+	{Name: Requests, Doc: "one row per core span, per API span without a core span, and per stock span",
+		row: reflect.TypeFor[trace.Request](), count: countFile[trace.Request]},
+	{Name: JourneyEvents, Doc: "journey.* events of core spans in emission order",
+		row: reflect.TypeFor[trace.JourneyEvent](), count: countFile[trace.JourneyEvent]},
+	{Name: Steps, Doc: "step.BATCH_SUMMARY events by step id",
+		row: reflect.TypeFor[trace.Step](), count: countFile[trace.Step]},
+	{Name: Snapshots, Doc: "step.REQUEST_SNAPSHOT events by step id, then file order",
+		row: reflect.TypeFor[trace.Snapshot](), count: countFile[trace.Snapshot]},
+	{Name: KVEvents, Doc: "KV cache events in file order, copies of TP workers merged",
+		row: reflect.TypeFor[trace.KVEvent](), count: countFile[trace.KVEvent]},
+	{Name: ObservedRequests, Doc: "requests as their clients saw them",
+		row: reflect.TypeFor[trace.ObservedRequest](), count: countFile[trace.ObservedRequest]},
+	{Name: Iterations, Doc: "passes as unmodified vLLM logs them (--enable-logging-iteration-details) or Dynamo's " +
+		"forward-pass trace has them, in the engine's order",
+		row: reflect.TypeFor[trace.Iteration](), count: countFile[trace.Iteration]},
+	{Name: Points, Doc: "load levels as benchmarks print them, by file and line",
+		row: reflect.TypeFor[trace.LoadPoint](), count: countFile[trace.LoadPoint]},
 }
 
 // Names of the tables of a run folder.

@@ -38,16 +38,16 @@ func EachSlice(dir string, steps, margin int, use func(*trace.Run) error) (err e
 
 // slicer reads a run in slices for EachSlice.
 type slicer struct {
-	dir          string
-	size, margin int
-	extent       trace.Slice // of the run
-	steps        *Cursor[trace.Step]
-	buf          []trace.Step // steps from the margin before the slice on
-	at           int          // place in buf of the first step of the slice
-	end          int          // place in buf of the step after the slice; 0 before the first slice
-	first        int64        // start of the slice, ns
-	requests     [3]stream    // by arrival, by queueing, and without either, as they are in their table
-	snaps, kv    []stepSpan   // of the row groups of these tables
+	dir          string              // of the run
+	size, margin int                 // steps of a slice, and before and after it
+	extent       trace.Slice         // of the run: FirstNs and LastNs alone
+	steps        *Cursor[trace.Step] // after those of buf
+	buf          []trace.Step        // steps from the margin before the slice on
+	at           int                 // place in buf of the first step of the slice
+	end          int                 // place in buf of the step after the slice; 0 before the first slice
+	first        int64               // start of the slice, ns; MinInt64 for the first one
+	requests     [3]stream           // by arrival, by queueing, and without either, as they are in their table
+	snaps, kv    []stepSpan          // of the row groups of these tables
 }
 
 // stepSpan has the lowest and the highest step id in a row group.
@@ -66,11 +66,11 @@ func groupSpans[T any](dir, name string, step func(*T) trace.Opt[int64]) (spans 
 		if !ok {
 			return nil, nil
 		}
-		for len(spans) < p.group {
-			spans = append(spans, stepSpan{math.MaxInt64, math.MinInt64})
+		for len(spans) < p.group { // a group without ids keeps a span that no step is in
+			spans = append(spans, stepSpan{from: math.MaxInt64, to: math.MinInt64})
 		}
 		if id := step(c.Row()); id.OK {
-			s := &spans[p.group-1]
+			s := &spans[p.group-1] // p.group is the next group, that of the row the one before
 			s.from = min(s.from, id.V)
 			s.to = max(s.to, id.V)
 		}
@@ -95,8 +95,8 @@ func openSteps[T any](dir, name string, spans []stepSpan, from, to int64) (*Curs
 type stream struct {
 	of    *Cursor[trace.Request]
 	mine  func(*trace.Request) bool // reports the requests of this part
-	ahead *trace.Request            // was read, and came later than readUntil asked for
-	live  []trace.Request           // those that may still run
+	ahead *trace.Request            // was read, and came later than readUntil asked for; nil for none
+	live  []trace.Request           // those that were read and may run in the steps of the slice
 }
 
 // leftNs returns the stamp (ns) at which the request has certainly left the engine; the largest
@@ -121,7 +121,7 @@ func (s *slicer) open() (err error) {
 			return err
 		}
 	}
-	// Requests without a stamp are in every slice, because nobody knows when they ran.
+	// Requests without a stamp are in every slice, because it is not known when they ran.
 	if err := s.requests[2].readUntil(math.MaxInt64); err != nil {
 		return err
 	}
@@ -222,23 +222,23 @@ func (s *slicer) next() (run *trace.Run, last bool, err error) {
 	}
 	run = &trace.Run{ID: strings.TrimPrefix(filepath.Base(s.dir), runPrefix), Slice: &slice}
 	// The requests that may run in these steps, then more steps until the last of the slice's own has ended.
-	shown := int64(math.MaxInt64 - 2)
+	lastStart := int64(math.MaxInt64 - 2) // of the last slice: all requests with a stamp
 	if !last {
-		shown = s.buf[len(s.buf)-1].TsStartNs
+		lastStart = s.buf[len(s.buf)-1].TsStartNs
 	}
-	left := int64(math.MinInt64) // when the last request of the slice ended
+	lastFinished := int64(math.MinInt64) // of the requests that came in the slice
 	for i := range s.requests {
-		if err := s.requests[i].readUntil(shown); err != nil {
+		if err := s.requests[i].readUntil(lastStart); err != nil {
 			return nil, false, err
 		}
 		for _, r := range s.requests[i].live {
 			if run.AsksFor(&r) {
-				left = max(left, r.FinishedNs.V)
+				lastFinished = max(lastFinished, r.FinishedNs.V)
 			}
 		}
 		run.Requests = append(run.Requests, s.requests[i].live...)
 	}
-	s.grow(func() bool { return len(s.buf) < end+s.size && s.buf[len(s.buf)-1].TsStartNs < left })
+	s.grow(func() bool { return len(s.buf) < end+s.size && s.buf[len(s.buf)-1].TsStartNs < lastFinished })
 	run.Steps = s.buf
 	return run, last, errors.Join(s.steps.Err(), s.addTables(run))
 }
@@ -252,7 +252,7 @@ func (s *slicer) addTables(run *trace.Run) error {
 	to := run.Steps[len(run.Steps)-1].ID
 	run.Stored = func() (trace.SnapshotCursor, error) {
 		c, err := openSteps[trace.Snapshot](s.dir, Snapshots, s.snaps, from, to)
-		return &someSnapshots{c, from, to}, err
+		return &someSnapshots{Cursor: c, from: from, to: to}, err
 	}
 	c, err := openSteps[trace.KVEvent](s.dir, KVEvents, s.kv, from, to)
 	if err != nil {
@@ -273,7 +273,7 @@ func (s *slicer) advance() {
 	from := max(0, s.end-s.margin)
 	s.buf = append(s.buf[:0], s.buf[from:]...)
 	s.at = s.end - from
-	for i := range s.requests[:2] {
+	for i := range s.requests[:2] { // those without a stamp stay
 		q := &s.requests[i]
 		q.live = slices.DeleteFunc(q.live, func(r trace.Request) bool { return leftNs(&r) < s.buf[0].TsStartNs })
 	}

@@ -35,14 +35,14 @@ type Writer[T any] struct {
 	dir, name string
 	format    Format
 	cols      []column
-	buf       []T
-	tmp       *os.File
-	out       *bufio.Writer
-	enc       encoder[T]
-	rows      int64
-	spare     []T        // the other buffer: one is filled while the other is encoded
-	unused    *sync.Pool // of buffers of whole groups of these rows
-	busy      chan error // gets the result of the encoding under way; nil for none
+	buf       []T           // rows that are not yet encoded, less than a row group
+	tmp       *os.File      // the file under its temporary name; nil before the first row group
+	out       *bufio.Writer // into tmp
+	enc       encoder[T]    // into out; nil before the first row group
+	rows      int64         // appended
+	spare     []T           // the other buffer: one is filled while the other is encoded
+	unused    *sync.Pool    // of buffers of whole groups of these rows
+	busy      chan error    // gets the result of the encoding under way; nil for none
 }
 
 // Create returns a writer of the table name in the folder dir. No file is made before the first row
@@ -144,14 +144,14 @@ func (w *Writer[T]) flush() error {
 		return err
 	}
 	full := w.buf
-	w.buf, w.spare = w.spare[:0], nil
+	w.buf = w.spare[:0]
+	w.spare = full // it is encoded before the next flush, which waits
 	w.busy = make(chan error, 1)
 	go func(done chan error) {
 		err := w.enc.group(full)
 		clear(full)
 		done <- err
 	}(w.busy)
-	w.spare = full
 	return nil
 }
 
@@ -181,7 +181,8 @@ func (w *Writer[T]) open() error {
 	if err != nil {
 		return err
 	}
-	w.tmp, w.out = tmp, bufio.NewWriterSize(tmp, 1<<18)
+	w.tmp = tmp
+	w.out = bufio.NewWriterSize(tmp, 1<<18)
 	if w.format == Arrow {
 		w.enc, err = newArrowEncoder[T](w.name, w.out, w.cols)
 		return err

@@ -41,6 +41,6 @@ func registerZstd() error {
 	if err != nil {
 		return err
 	}
-	compress.RegisterCodec(compress.Codecs.Zstd, sharedZstd{base, enc})
+	compress.RegisterCodec(compress.Codecs.Zstd, sharedZstd{Codec: base, enc: enc})
 	return nil
 }
