@@ -30,13 +30,13 @@ type Reader struct {
 	Bare    bool // the file has no header, and none was given
 	in      *bufio.Reader
 	csv     *csv.Reader // reads from the first quote on; nil before it
-	fields  []string
-	columns []column // of the file; a column that is not used has a name only
-	start   int64    // lines of the header before the CSV
-	before  int64    // lines before those that the field csv reads
-	line    int64    // line of the row that was read last
-	rec     Record
-	history sessions // for files whose sessions accumulate
+	fields  []string    // of the current line; valid until the next one
+	columns []column    // of the file; a column that is not used has a name only
+	start   int64       // lines of the file before the names of the columns
+	before  int64       // lines read without the field csv, which counts its own from 1
+	line    int64       // line of the row that was read last, in the file from 1
+	rec     Record      // that row
+	history sessions    // for files whose sessions accumulate
 }
 
 // ErrHeaderOnly is the error for a file with a header and no rows, which are in another file.
@@ -114,6 +114,7 @@ func (r *Reader) Differ() (missing, unknown []string) {
 // if there is no CSV.
 func (r *Reader) readPreamble() (text []byte, rows bool, err error) {
 	for {
+		// The CSV begins with the name of its first column.
 		head, _ := r.in.Peek(len(FirstColumn) + 1)
 		if string(head) == FirstColumn+"," {
 			r.start = r.before
@@ -156,7 +157,7 @@ func (r *Reader) nextFields() ([]string, error) {
 		if err != nil && err != io.EOF && err != bufio.ErrBufferFull {
 			return nil, err
 		}
-		if err != nil || bytes.IndexByte(line, '"') >= 0 {
+		if err != nil || bytes.IndexByte(line, '"') >= 0 { // the last line, a very long one, or one with quotes
 			r.csv = csv.NewReader(io.MultiReader(bytes.NewReader(slices.Clone(line)), r.in))
 			r.csv.FieldsPerRecord = -1
 			r.csv.ReuseRecord = true
@@ -164,7 +165,7 @@ func (r *Reader) nextFields() ([]string, error) {
 		}
 		r.before++
 		if line = bytes.TrimSuffix(line[:len(line)-1], []byte{'\r'}); len(line) == 0 {
-			continue
+			continue // encoding/csv skips empty lines as well
 		}
 		text := unsafe.String(&line[0], len(line))
 		from := 0
@@ -182,13 +183,15 @@ func (r *Reader) nextFields() ([]string, error) {
 	fields, err := r.csv.Read()
 	if parse := (*csv.ParseError)(nil); errors.As(err, &parse) {
 		r.line = r.before + int64(parse.StartLine)
-		parse.StartLine = parse.StartLine + int(r.before-r.start)
-		parse.Line = parse.Line + int(r.before-r.start)
+		// The text of the error has lines of the CSV, whose first line has the names of the columns.
+		earlier := int(r.before - r.start)
+		parse.StartLine += earlier
+		parse.Line += earlier
 		return nil, &RowError{err}
 	}
 	if err == nil {
-		at, _ := r.csv.FieldPos(0)
-		r.line = r.before + int64(at)
+		line, _ := r.csv.FieldPos(0)
+		r.line = r.before + int64(line)
 	}
 	return fields, err
 }

@@ -10,6 +10,8 @@
 // (https://github.com/inference-sim/inference-sim, sim/workload/tracev2.go and replay.go).
 package tracev2
 
+// This file has the header and the records of the format, and the sessions whose prompts grow.
+
 import (
 	"fmt"
 	"slices"
@@ -159,11 +161,11 @@ func (r *Record) Succeeded() bool {
 // contains the prompts and answers of the rounds before.
 type sessions map[string]*session
 
-// session is the last round that was read, the tokens of its prompt and answer, and the prefix of
-// its first round.
+// session is what the next round of a session depends on.
 type session struct {
-	round, tokens int64
-	first         shared
+	round  int64  // index of the round that was read last; -1 before the first
+	tokens int64  // of that round's prompt and answer together, with which the next prompt begins
+	first  shared // prefix of the first round
 }
 
 // addRound sets the fields of r that depend on the earlier rounds of its session. It returns an
@@ -172,20 +174,20 @@ func (s sessions) addRound(r *Record) error {
 	if r.SessionID == "" {
 		return nil
 	}
-	at, known := s[r.SessionID]
-	if !known {
-		at = &session{round: -1, first: shared{r.PrefixGroup, r.prefix()}}
-		s[r.SessionID] = at
+	past, isKnown := s[r.SessionID]
+	if !isKnown {
+		past = &session{round: -1, first: shared{group: r.PrefixGroup, tokens: r.prefix()}}
+		s[r.SessionID] = past
 	}
-	if r.Round != at.round+1 {
+	if r.Round != past.round+1 {
 		return fmt.Errorf("session %q: got round %d after %d, want them in order", shortened(r.SessionID), r.Round,
-			at.round)
+			past.round)
 	}
-	r.ContextTokens = at.tokens
+	r.ContextTokens = past.tokens
 	r.Accumulates = true
-	r.first = &at.first
-	at.round = r.Round
-	at.tokens = r.PromptTokens() + r.OutputTokens
+	r.first = &past.first
+	past.round = r.Round
+	past.tokens = r.PromptTokens() + r.OutputTokens // after ContextTokens is set, on which PromptTokens depends
 	return nil
 }
 
