@@ -28,9 +28,9 @@ type passRecord struct {
 	Engine  string // engine core, rank or producer that ran the pass
 	Process string // that wrote the line; "" where the line does not name it
 
-	HitRate  trace.Opt[float64] // of the prefix cache, in place of a pass
+	HitRate  trace.Opt[float64] // of the prefix cache, 0..1, in place of a pass
 	Drafts   DraftCounts        // of some ten seconds, in place of a pass
-	BeforeUs trace.Opt[float64] // time of the pass before this one
+	BeforeUs trace.Opt[float64] // time of the pass before this one (TensorRT-LLM)
 
 	// Of SGLang, to find decodes that were logged for several passes (followSGLang).
 	TokensPerS     float64 // throughput since the decode before
@@ -58,9 +58,13 @@ type passDecoder struct {
 	names *files.Interner // one copy of each engine's name
 }
 
-// newPassDecoder returns the part of a decoder that the decoders of passes have in common.
+// newPassDecoder returns the part of a decoder that the decoders of passes have in common. LineDecoder
+// sets the number of the line in each record, in the field that the function returns.
 func newPassDecoder() passDecoder {
-	return passDecoder{func(r *passRecord) *int64 { return &r.Line }, files.NewInterner()}
+	return passDecoder{
+		LineDecoder: func(r *passRecord) *int64 { return &r.Line },
+		names:       files.NewInterner(),
+	}
 }
 
 // passTraceDecoder makes the decoder of a worker.
@@ -95,8 +99,9 @@ func passTraceOf(in *source.Input, how source.Options) *source.Format[passTraceD
 // headBytes is how much of a file its form is recognised by.
 const headBytes = 1 << 15
 
-// completePass adds to a pass what the next line of its engine states about it: TensorRT-LLM logs
-// the device time of a pass in the next line, and SGLang may log one decode of several.
+// completePass adds what only two consecutive lines of an engine show: TensorRT-LLM logs the device time
+// of a pass (last) in the next line, and whether SGLang logged one decode (next) for several follows
+// from the one before.
 func completePass(last, next *passRecord) {
 	if next.BeforeUs.OK && next.Index == last.Index+1 {
 		last.ElapsedUs = next.BeforeUs.V

@@ -26,7 +26,8 @@ import (
 // FPMSchema names Dynamo's trace. An envelope of another schema is a fault of its line.
 const FPMSchema = "dynamo.fpm.trace.v1"
 
-// sniffFPM reports whether a file has forward-pass metrics, by its first line.
+// sniffFPM reports whether a file has forward-pass metrics: its first line is a list that can be read as
+// a pass, or its beginning has the schema or two keys that only passes have.
 func sniffFPM(head []byte) bool {
 	switch {
 	case bytes.HasPrefix(head, []byte("[")):
@@ -63,7 +64,7 @@ func (d *fpmDecoder) Line(line []byte, out *passLines) *source.Error {
 		return r.Err
 	}
 	r.it.Form = trace.IterationFPM
-	if !r.hasCounter {
+	if !r.hasCounter { // the number of the message is the best that there is; without it, Lives counts
 		r.it.Index = r.sequence
 	}
 	out.Rows = append(out.Rows, passRecord{Iteration: r.it, Engine: d.names.Get([]byte(r.engine()))})
@@ -74,17 +75,18 @@ func (d *fpmDecoder) Line(line []byte, out *passLines) *source.Error {
 type fpmReader struct {
 	source.Cursor
 	it       trace.Iteration
-	schema   string
-	producer string
-	worker   string
-	version  trace.Opt[int64]
-	rank     int64
-	sequence int64 // of the message; the index of a pass without a counter
+	schema   string           // of the envelope; FPMSchema for a pass alone
+	producer string           // producer_id of the envelope
+	worker   string           // worker_id of the pass
+	version  trace.Opt[int64] // of the pass
+	rank     int64            // dp_rank
+	sequence int64            // of the message; unnumbered without one
 
+	// What was in the line; checkRecord refuses a line that lacks one of the first three.
 	isPass       bool
 	hasScheduled bool
 	hasTime      bool
-	hasCounter   bool
+	hasCounter   bool // counter_id, which is the index of the pass
 }
 
 // fpmFields are the members of an object that are read; others are skipped.
@@ -102,7 +104,9 @@ var (
 		"sum_decode_kv_tokens", "var_decode_kv_tokens"}
 )
 
-// readPass reads a pass that is an object, or a list in the order of its struct.
+// readPass reads a pass that is an object, or a list in the order of its struct. Which of the three
+// orders it is shows in the first and the fifth element (see the top of this file), so the names of the
+// fields are chosen while the list is read.
 func (r *fpmReader) readPass() {
 	r.isPass = true
 	if r.Peek() != '[' {
@@ -114,11 +118,11 @@ func (r *fpmReader) readPass() {
 	for k := 0; r.More(']', &first); k++ {
 		isText := r.Peek() == '"'
 		switch {
-		case k == 0 && isText:
+		case k == 0 && isText: // the worker's id: SGLang before it had a version
 			names = slices.Concat(fpmOldPassStart, fpmPassRest)
-		case k == 0:
+		case k == 0: // the version
 			names = slices.Concat(fpmPassStart, fpmPassRest)
-		case k == len(fpmPassStart) && isText && names[0] == fpmPassStart[0]:
+		case k == len(fpmPassStart) && isText && names[0] == fpmPassStart[0]: // vLLM's, in place of the time
 			names = slices.Concat(fpmPassStart, []string{"timing_scope"}, fpmPassRest)
 		}
 		if k >= len(names) {
@@ -129,14 +133,15 @@ func (r *fpmReader) readPass() {
 	}
 }
 
-// readBatch reads the requests of a pass or of the queue: an object, or a list in an order.
+// readBatch reads the requests of a pass or of the queue: an object, or a list whose elements have the
+// names in order.
 func (r *fpmReader) readBatch(order []string, fields fpmFields) {
 	if r.Peek() != '[' {
 		r.readObject(fields)
 		return
 	}
 	first := r.Take('[')
-	k := 0
+	k := 0 // elements read
 	for r.More(']', &first) && k < len(order) {
 		if read := fields[order[k]]; read != nil {
 			read(r)
@@ -145,7 +150,7 @@ func (r *fpmReader) readBatch(order []string, fields fpmFields) {
 		}
 		k++
 	}
-	isClosed := first || r.B[r.I-1] == ']'
+	isClosed := first || r.B[r.I-1] == ']' // More has read the bracket, and not a further element
 	if r.Err == nil && (k < len(order) || !isClosed) {
 		r.Fail("got fewer or more than %d counts of a batch", len(order))
 	}
@@ -215,13 +220,14 @@ var fpmQueued = fpmFields{
 	"num_decode_requests":  func(r *fpmReader) { r.it.QueuedDecode = trace.Some(r.readCount()) },
 }
 
-// fpmLine is a line: an envelope, or a pass alone, which has a time.
+// fpmLine is a line: an envelope ("event"), or a pass alone, recognised by its wall_time. Both can be read
+// with one table because their keys differ.
 var fpmLine = func() fpmFields {
 	both := maps.Clone(fpmPass)
 	both["event"] = func(r *fpmReader) { r.readObject(fpmEnvelope) }
 	both["wall_time"] = func(r *fpmReader) {
 		r.isPass = true
-		r.schema = FPMSchema
+		r.schema = FPMSchema // it names none
 		r.readWallTime()
 	}
 	return both
@@ -273,9 +279,9 @@ func (r *fpmReader) readVariance() trace.Opt[float64] {
 	return trace.Some(v)
 }
 
-// checkRecord records a fault for a line that is no pass of this schema.
+// checkRecord records a fault for a line that is no pass of this schema, or whose time no pass takes.
 func (r *fpmReader) checkRecord() {
-	const mostUs = 1e12
+	const mostUs = 1e12 // eleven days: it is in another unit
 	us := r.it.ElapsedUs
 	switch {
 	case r.schema != FPMSchema && r.B[0] != '[':
@@ -289,7 +295,8 @@ func (r *fpmReader) checkRecord() {
 	}
 }
 
-// engine returns the name of the worker, or else of the producer, with its data-parallel rank.
+// engine returns the name of the worker, or else of the producer, with its data-parallel rank unless that
+// is 0, as in worker.dp1.
 func (r *fpmReader) engine() string {
 	name := r.worker
 	if name == "" {

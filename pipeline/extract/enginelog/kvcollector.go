@@ -6,18 +6,20 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
+// This file collects the KV events of a run until they can be divided among engine runs.
+
 // KVCollector keeps the KV events of a run in their order, sorted in bounded memory, and joins the
 // copies that tensor-parallel workers write of one transfer (spec#wire-kv-copies).
 type KVCollector struct {
 	names  []source.Input
 	acc    *source.Account
-	events *source.Sorter[trace.KVEvent]
-	kept   int64                    // events
-	open   map[kvTransfer]*kvCopies // transfers so far
-	copies map[int64]*kvCopies      // by the number of the event that was kept
+	events *source.Sorter[trace.KVEvent] // by their number, which is their order
+	kept   int64                         // number of events so far, without copies
+	open   map[kvTransfer]*kvCopies      // transfers so far
+	copies map[int64]*kvCopies           // the same, by the number of the event that was kept
 }
 
-// kvTransfer is the values that the copies of one transfer share.
+// kvTransfer is the values that the copies of one transfer share. They do not share success.
 type kvTransfer struct {
 	kind, request, src, dst string
 	id, blocks, step        int64
@@ -25,8 +27,8 @@ type kvTransfer struct {
 
 // kvCopies are the copies of one transfer.
 type kvCopies struct {
-	n         int64
-	isSuccess bool // of all
+	n         int64 // number of them
+	isSuccess bool  // all of them succeeded
 }
 
 // NewKVCollector returns a collector for the events of files with these names.
@@ -95,7 +97,8 @@ func (k *KVCollector) addEvent(ev *trace.KVEvent, file string) error {
 	return k.events.Put(number, ev)
 }
 
-// Write writes the events that mine accepts into their table.
+// Write writes the events that mine accepts, those of one engine run, into their table. Transfers have the
+// number of their copies, and succeeded if all copies did, which is known only after the last event.
 func (k *KVCollector) Write(w *table.Writer[trace.KVEvent], mine func(*trace.KVEvent) bool) error {
 	return k.events.Rows(func(number int64, ev *trace.KVEvent) error {
 		if c := k.copies[number]; c != nil {

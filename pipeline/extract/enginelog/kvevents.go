@@ -27,7 +27,10 @@ type kvDecoder struct {
 
 // NewKVDecoder returns a decoder of lines of KV cache events.
 func NewKVDecoder() source.Decoder[*kvEvents] {
-	return &kvDecoder{func(e *trace.KVEvent) *int64 { return &e.Line }, files.NewInterner()}
+	return &kvDecoder{
+		LineDecoder: func(e *trace.KVEvent) *int64 { return &e.Line },
+		names:       files.NewInterner(),
+	}
 }
 
 // Line reads the events of one line into out. It returns the first fault.
@@ -56,6 +59,7 @@ func (r *kvReader) readLine() {
 	from := len(r.out.Rows)
 	var wallS float64
 	var rank trace.Opt[int64]
+	// [wall seconds, events, data_parallel_rank, scheduler_step]; the events have steps of their own.
 	for i, first := 0, true; r.More(']', &first); i++ {
 		switch i {
 		case 0:
@@ -224,7 +228,9 @@ const (
 // setter is a field that is not read.
 type kvSetter func(ev *trace.KVEvent, f kvField) bool
 
-// kvEventFields are the fields of each event behind its tag, in order (spec#wire-kv-lines).
+// kvEventFields are the fields of each event behind its tag, in order (spec#wire-kv-lines). nil is a field
+// that is not read: of BlockStored the token ids, the LoRA id and the LoRA name; of CacheEviction the
+// reason; of remote transfers the connector and both ranks.
 var kvEventFields = map[string][]kvSetter{
 	kindStored:                {setHashes, setParent, nil, setBlockSize, nil, setMedium, nil},
 	kindRemoved:               {setHashes, setMedium},
@@ -245,7 +251,7 @@ func setKVFields(ev *trace.KVEvent, fields []kvField) bool {
 	if !isKnown || len(setters) > 0 && len(fields) == 0 {
 		return false
 	}
-	ev.Copies = 1
+	ev.Copies = 1 // KVCollector counts more
 	for i, f := range fields {
 		if i >= len(setters) || setters[i] == nil || f.kind == kvNull {
 			continue

@@ -140,23 +140,24 @@ func HasPass(line []byte) bool {
 	return false
 }
 
-// mostShown is how much of a torn line a message shows.
+// mostShown is how much of a torn line a message shows, bytes.
 const mostShown = 120
 
-// journalBytes is how journald writes a text with escape sequences.
+// journalBytes is how journald writes a text with escape sequences: as a list of its bytes, in which no
+// mark can be found before they are decoded.
 var journalBytes = []byte(`"MESSAGE":[`)
 
 // Line reads the records of one line into out and returns nil. A line without a record counts as
-// other.
+// other. Most lines of a log have none, so a mark is searched for before anything else is done.
 func (d *logDecoder) Line(line []byte, out *passLines) *source.Error {
 	rows := len(out.Rows)
 	bad := len(out.Bad)
 	switch {
 	case formOf(line) != nil || bytes.Contains(line, journalBytes):
-		text, inner := unwrap(line)
+		text, jsonStamp := unwrap(line)
 		text = d.withoutColours(text)
 		if f := formOf(text); f != nil {
-			d.readRecords(f, text, lineStamp(line).finer(inner), out)
+			d.readRecords(f, text, lineStamp(line).finer(jsonStamp), out)
 		}
 	case bytes.Contains(line, elapsedMark):
 		// The beginning of the line is lost, and with it the mark.
@@ -191,7 +192,8 @@ func (d *logDecoder) withoutColours(text []byte) []byte {
 	return d.plain
 }
 
-// readRecords reads the records of a line.
+// readRecords reads the records of a line, all of one form. outer is the stamp that a collector or logger
+// gave the line.
 func (d *logDecoder) readRecords(f *lineForm, text []byte, outer stamp, out *passLines) {
 	if f.isJSON {
 		for _, object := range jsonObjects(text) {
@@ -201,15 +203,15 @@ func (d *logDecoder) readRecords(f *lineForm, text []byte, outer stamp, out *pas
 	}
 	for from := 0; from < len(text); {
 		// A record ends where the next mark begins.
-		at := from + bytes.Index(text[from:], f.mark)
+		mark := from + bytes.Index(text[from:], f.mark)
 		to := len(text)
-		if next := bytes.Index(text[at+len(f.mark):], f.mark); next >= 0 {
-			to = at + len(f.mark) + next
+		if next := bytes.Index(text[mark+len(f.mark):], f.mark); next >= 0 {
+			to = mark + len(f.mark) + next
 		}
 		if f.isMarkFirst {
-			d.readRecord(f, text[:at], text[at:to], outer, out)
-		} else {
-			d.readRecord(f, text[from:at], text[from:to], outer, out)
+			d.readRecord(f, text[:mark], text[mark:to], outer, out)
+		} else { // figures may come before the mark
+			d.readRecord(f, text[from:mark], text[from:to], outer, out)
 		}
 		from = to
 	}
@@ -232,7 +234,7 @@ func (d *logDecoder) readRecord(f *lineForm, before, text []byte, outer stamp, o
 	if f.stamp != nil {
 		outer.finer(f.stamp(before, text)).set(&r.Iteration)
 	}
-	if f.form != trace.IterationLog && !isStatistics {
+	if f.form != trace.IterationLog && !isStatistics { // vLLM's engine core keeps its bare number
 		engine = append([]byte(f.form+" "), engine...)
 	}
 	r.Engine = d.names.Get(engine)
@@ -241,9 +243,9 @@ func (d *logDecoder) readRecord(f *lineForm, before, text []byte, outer stamp, o
 }
 
 // parse sets the figures of a record in r. problem is the name of the one that is wrong; "" if none
-// is. isRecord is false for another text with the same mark.
+// is. isRecord is false for another text with the same mark, in which no figure is found.
 func (f *lineForm) parse(text []byte, r *passRecord) (problem string, isRecord bool) {
-	behindMark := text[min(len(text), len(f.mark)):]
+	behindMark := text[min(len(text), len(f.mark)):] // of forms with isMarkFirst
 	switch f.form {
 	case trace.IterationLog:
 		r.Dummy = bytes.Contains(text, []byte(" (dummy)"))
@@ -313,7 +315,8 @@ func (l *lineField) parse(figure []byte) (v float64, isKnown, ok bool) {
 	return v, true, true
 }
 
-// figureLength returns how many bytes of a text may belong to the number it begins with.
+// figureLength returns how many bytes of a text may belong to the number it begins with: digits, points,
+// signs and exponents. Whether they are a number is decided by ParseFloat.
 func figureLength(text []byte) int {
 	n := 0
 	for n < len(text) && (text[n]-'0' <= 9 || bytes.IndexByte([]byte(".-+eE"), text[n]) >= 0) {
@@ -331,7 +334,7 @@ func behindLabel(text []byte, label string) ([]byte, bool) {
 			return nil, false
 		}
 		at := from + i
-		isWord := label[0] != ' ' && label[0] != ')'
+		isWord := label[0] != ' ' && label[0] != ')' // others cannot be the end of a longer word
 		before := bytes.TrimRight(text[:at], " ")
 		if !isWord || len(before) == 0 || bytes.IndexByte([]byte(",.{[]"), before[len(before)-1]) >= 0 {
 			return text[at+len(label):], true

@@ -37,9 +37,9 @@ type Lives struct {
 	format table.Format
 
 	names  []source.Input     // of the files that are being read
-	open   map[string][]*Life // by engine, the last written to at the end
-	passes map[string]int64   // number of passes by engine
-	lives  []*Life
+	open   map[string][]*Life // by form and engine: lives that a pass may continue, the last written to at the end
+	passes map[string]int64   // number of passes so far, by form and engine
+	lives  []*Life            // all of them, in the order in which they began until Close sorts them
 }
 
 // HitRate is the hit rate of an engine's prefix cache as its log states it: hits per queried
@@ -49,10 +49,10 @@ type HitRate struct {
 	Frac   float64
 }
 
-// Life is one uninterrupted count of passes of one engine.
+// Life is one uninterrupted count of passes of one engine: from one start of it to its end.
 type Life struct {
-	Engine string
-	Rows   int64
+	Engine string // engine core, rank or producer
+	Rows   int64  // passes
 	Dir    string // of its table
 
 	Missing  int64        // passes that are not in the log, between the first and the last
@@ -62,10 +62,10 @@ type Life struct {
 	Backwards int64        // passes stamped more than a second before the one before
 	FirstBack source.Place // the first of them
 
-	last     passRecord // not yet written: the next may complete it
+	last     passRecord // not yet written: the next may complete it (completePass)
 	out      *table.Writer[trace.Iteration]
-	process  string // that wrote its lines
-	lastPass int64  // number of its last pass among the engine's passes
+	process  string // that wrote its first line
+	lastPass int64  // value of Lives.passes at its last pass
 }
 
 // NewLives returns a collector of lives (the passes of one engine run each) that writes tables
@@ -104,7 +104,8 @@ func (c *Lives) Passes(ctx context.Context, in []source.Input, how source.Option
 	return nil
 }
 
-// addBatch adds the passes of one batch of lines.
+// addBatch adds the passes of one batch of lines. Torn lines count as dropped records; lines with
+// statistics, and copies that other ranks wrote, are no records.
 func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 	in := &c.names[p.Batch.File]
 	p.Account(c.acc, in.Name)
@@ -160,7 +161,7 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 func (c *Lives) findLife(key string, r *passRecord) *Life {
 	score := func(l *Life) int {
 		points := 0
-		if r.Index == l.last.Index+1 {
+		if r.Index == l.last.Index+1 { // counts for more than the process
 			points += 2
 		}
 		if r.Process == l.process {
@@ -172,7 +173,7 @@ func (c *Lives) findLife(key string, r *passRecord) *Life {
 	for i, l := range c.open[key] {
 		isLast := i == len(c.open[key])-1
 		isCurrent := c.passes[key]-l.lastPass < leastRestart
-		if (isLast || isCurrent) && (best == nil || score(l) >= score(best)) {
+		if (isLast || isCurrent) && (best == nil || score(l) >= score(best)) { // of equal ones the later
 			best = l
 		}
 	}
@@ -197,9 +198,10 @@ const (
 	mostHitRates = 1 << 20 // a server logs one in ten seconds
 )
 
-// addPass adds a pass to the life that it continues, or to a new one if life is nil.
+// addPass adds a pass to life (the result of findLife for key), or to a new life if that is nil or if the
+// pass does not continue it. A pass that repeats an earlier one, or is impossible, is dropped.
 func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
-	if r.Index == unnumbered {
+	if r.Index == unnumbered { // the engine does not number its passes, so the lines are counted
 		r.Index = 0
 		if life != nil {
 			r.Index = life.last.Index + 1
@@ -218,27 +220,29 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 		switch { // another process, or an index that starts again, begins a new life
 		case isOtherProcess && r.Index != life.last.Index+1:
 			life = nil
-		case r.Index > life.last.Index:
+		case r.Index > life.last.Index: // the next pass, or a later one if passes are missing
 		case isRestart(&life.last.Iteration, &r.Iteration):
 			life = nil
-		default:
+		default: // the same pass once more, or one that came late
 			c.acc.Drop(source.CodeDuplicate, 1, at, "iteration %d of engine %s after %d", r.Index, r.Engine,
 				life.last.Index)
 			return nil
 		}
 	}
-	if life != nil {
+	switch {
+	case life != nil:
 		completePass(&life.last, r)
-	} else if len(c.lives) >= mostLives {
+	case len(c.lives) >= mostLives:
 		c.acc.Drop(source.CodeBadRecord, 1, at, "iteration %d of engine %s: got more than %d engines and restarts in one run",
 			r.Index, r.Engine, mostLives)
 		return nil
-	} else {
+	default:
 		var err error
 		if life, err = c.newLife(r); err != nil {
 			return err
 		}
 	}
+	// The life moves to the end of the list, as the last written to.
 	c.open[key] = append(slices.DeleteFunc(c.open[key], func(l *Life) bool { return l == life }), life)
 	c.passes[key]++
 	life.lastPass = c.passes[key]
@@ -255,8 +259,9 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 	return nil
 }
 
-// checkPass returns a description of what is impossible about the next pass of a life; "" if
-// nothing is.
+// checkPass returns a description of what is impossible about a pass; "" if nothing is: its values, its
+// time, and, after another pass of its life (nil: there is none), a time longer than that between the
+// stamps of both.
 func checkPass(life *Life, r *passRecord) string {
 	if why := iterationRanges.Check(&r.Iteration); why != "" {
 		return why
@@ -269,7 +274,7 @@ func checkPass(life *Life, r *passRecord) string {
 		return ""
 	}
 	sinceUs := float64(r.StampNs.V-life.last.StampNs.V)/1000 + stampSlackUs
-	if r.ElapsedUs > max(sinceUs, stampSlackUs) {
+	if r.ElapsedUs > max(sinceUs, stampSlackUs) { // stamps may run backwards
 		return fmt.Sprintf("elapsed: got %.6g s, want at most %.6g s, which is a minute more than since the one before",
 			r.ElapsedUs/1e6, sinceUs/1e6)
 	}
@@ -278,7 +283,8 @@ func checkPass(life *Life, r *passRecord) string {
 
 // isRestart reports whether a pass whose index does not follow that of the last pass is the first
 // pass of a restarted engine, as opposed to a repeated or late record. A restart takes seconds, and
-// a copy has the stamp of the original.
+// a copy has the stamp of the original. Without stamps the index decides: a restarted engine counts from
+// 0, and a late record is not far behind.
 func isRestart(last, next *trace.Iteration) bool {
 	if last.StampNs.OK && next.StampNs.OK && last.StampWall == next.StampWall {
 		return next.StampNs.V >= last.StampNs.V+1e9
@@ -302,12 +308,13 @@ func (c *Lives) newLife(r *passRecord) (*Life, error) {
 	return life, nil
 }
 
-// append writes the pass before and stores this one as the last, because the next record may complete
-// it.
+// append writes the pass before and stores this one (at a place) as the last, because the next record may
+// complete it. It counts stamps that run backwards and passes that are missing.
 func (l *Life) append(r *passRecord, at source.Place) error {
 	if l.Rows > 0 {
-		lateNs := l.last.StampNs.V - r.StampNs.V
-		if r.StampNs.OK && l.last.StampNs.OK && lateNs > r.StampStepNs.V+1e9 {
+		// By more than a second, beyond the resolution of the stamp: lines of several threads may be exchanged.
+		backNs := l.last.StampNs.V - r.StampNs.V
+		if r.StampNs.OK && l.last.StampNs.OK && backNs > r.StampStepNs.V+1e9 {
 			if l.Backwards == 0 {
 				l.FirstBack = at
 			}
@@ -331,7 +338,7 @@ func (l *Life) append(r *passRecord, at source.Place) error {
 // Close writes the last passes, closes the tables and returns the lives, in the order of engine,
 // then time.
 func (c *Lives) Close() ([]*Life, error) {
-	stat.SortStable(c.lives, func(a, b *Life) int {
+	stat.SortStable(c.lives, func(a, b *Life) int { // by length first, so that engine 10 comes after engine 9
 		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
 	})
 	for _, l := range c.lives {

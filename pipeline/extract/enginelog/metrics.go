@@ -46,8 +46,8 @@ type Series struct{ Engine, Model string }
 
 // Snapshot is one answer of vLLM's /metrics: its histograms by series.
 type Snapshot struct {
-	Name string
-	AtNs int64 // wall clock: when it was asked for, by the text itself, else what the caller knows
+	Name string // of the file, for errors
+	AtNs int64  // wall clock: when it was asked for, by the text itself, else what the caller knows
 	// IsStamped is set if the text states AtNs. Otherwise it is the time of a file, which may be that of a copy.
 	IsStamped bool
 	Engines   map[Series]map[Measure]*Histogram
@@ -63,7 +63,7 @@ type Histogram struct {
 	buckets    []bucket
 }
 
-// bucket counts the n observations of at most le.
+// bucket counts the n observations of at most le, all smaller ones included, as Prometheus does.
 type bucket struct{ le, n float64 }
 
 // IsMetrics reports whether a text is an answer of /metrics of vLLM or SGLang.
@@ -118,7 +118,7 @@ func ReadSnapshot(data []byte, name string, atNs int64) (*Snapshot, error) {
 		s.AtNs = statedNs
 		s.IsStamped = true
 	}
-	number := strings.Count(header, "\n")
+	number := strings.Count(header, "\n") // of the line
 	for line := range strings.Lines(string(text)) {
 		number++
 		if !strings.HasPrefix(line, "vllm:") {
@@ -237,9 +237,9 @@ func (s *Snapshot) Histogram(of Series, m Measure) *Histogram {
 // is NaN without observations.
 func (h *Histogram) MedianSince(before *Histogram) float64 {
 	observations := h.Count - before.Count
-	lower := 0.0
+	lower := 0.0 // bound of the bucket
 	for i, b := range h.buckets {
-		counted := b.n
+		counted := b.n // observations since then of at most b.le
 		if i < len(before.buckets) && before.buckets[i].le == b.le {
 			counted -= before.buckets[i].n
 		}
@@ -263,8 +263,8 @@ type Counters struct {
 	Hits      int64 // prompt tokens found in the prefix cache
 	Drafted   int64 // tokens
 	Accepted  int64 // drafted tokens
-	Preempted int64
-	IsSGLang  bool // the size of its pages is not in run.yaml
+	Preempted int64 // preemptions of requests
+	IsSGLang  bool  // the size of its pages is not in run.yaml
 }
 
 // mostMetricsBytes bounds an answer of /metrics.
@@ -281,8 +281,9 @@ var counterNames = map[string]func(c *Counters) *int64{
 	"sglang:cached_tokens":                 func(c *Counters) *int64 { return &c.Hits },
 }
 
-// addTo adds a sample to the counter that it belongs to, and notes which counters were there. It returns false for a
-// value that is no count.
+// addTo adds a sample v of the metric name (without _total) to the counter that it belongs to, if any, and notes in
+// seen which fields of c had a sample. Several samples, of engines or models, add up. It returns false for a value that
+// is no count.
 func (c *Counters) addTo(name string, v float64, seen map[*int64]bool) bool {
 	counter := counterNames[name]
 	if counter == nil {

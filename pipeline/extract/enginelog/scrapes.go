@@ -17,10 +17,10 @@ import (
 
 // scrapeLine is one answer of one server.
 type scrapeLine struct {
-	Endpoint string                    `json:"endpoint_url"`
-	AtNs     int64                     `json:"timestamp_ns"`
+	Endpoint string                    `json:"endpoint_url"` // the server
+	AtNs     int64                     `json:"timestamp_ns"` // wall clock
 	Phase    string                    `json:"benchmark_phase"`
-	Metrics  map[string][]scrapeSample `json:"metrics"`
+	Metrics  map[string][]scrapeSample `json:"metrics"` // by name, a sample for each set of labels
 }
 
 // scrapeSample is a value of a counter or gauge, or a histogram with its cumulative buckets.
@@ -49,9 +49,9 @@ type scrapePair struct{ first, last scrapeLine }
 // readScrapes returns the first and last answer of each server and phase, in the order in which they begin.
 func readScrapes(data []byte, name string) ([]scrapePair, error) {
 	type key struct{ endpoint, phase string }
-	places := map[key]int{}
+	places := map[key]int{} // index in pairs
 	var pairs []scrapePair
-	number := int64(0)
+	number := int64(0) // of the line
 	for text := range bytes.Lines(data) {
 		number++
 		if len(bytes.TrimSpace(text)) == 0 {
@@ -62,11 +62,11 @@ func readScrapes(data []byte, name string) ([]scrapePair, error) {
 			return nil, &trace.SyntaxError{File: name, Line: number, Code: source.CodeUnknownFile,
 				Msg: fmt.Sprintf("got no answer of /metrics (%v), want timestamp_ns and metrics", err)}
 		}
-		at := key{line.Endpoint, line.Phase}
-		k, ok := places[at]
+		group := key{line.Endpoint, line.Phase}
+		k, ok := places[group]
 		if !ok {
-			places[at] = len(pairs)
-			pairs = append(pairs, scrapePair{line, line})
+			places[group] = len(pairs)
+			pairs = append(pairs, scrapePair{first: line, last: line})
 			continue
 		}
 		if line.AtNs > pairs[k].last.AtNs {
@@ -118,13 +118,14 @@ func (l *scrapeLine) snapshot(name string) *Snapshot {
 	return s
 }
 
-// countersOfScrapes returns what all servers had counted when the export begins, and when it ends.
+// countersOfScrapes returns what all servers together had counted when the export begins, and when it ends;
+// none if those of the prefix cache are missing, or if one has a value that is not a count.
 func countersOfScrapes(data []byte, name string) []Counters {
 	pairs, err := readScrapes(data, name)
 	if err != nil || len(pairs) == 0 {
 		return nil
 	}
-	first := map[string]*scrapeLine{}
+	first := map[string]*scrapeLine{} // by endpoint, over all phases
 	last := map[string]*scrapeLine{}
 	for i := range pairs {
 		p := &pairs[i]

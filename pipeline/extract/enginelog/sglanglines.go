@@ -14,10 +14,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// SGLang's log lines of a batch. The set and the order of the figures vary by version, so they
-// are found by name.
-//
-// Source: sgl-project/sglang metrics_reporter.py and scheduler_metrics_mixin.py.
+// sglangPrefill is the line of a batch of prompts, which counts as one without decodes; sglangDecode is
+// that of a batch of decodes.
 var (
 	sglangPrefill = lineForm{
 		form:        trace.IterationSGLang,
@@ -128,10 +126,12 @@ type decodePace struct {
 // leastDecodes are enough for their throughputs to decide.
 const leastDecodes = 5
 
-// addDecode adds a decode whose passes yield tokensPerReq tokens for each of reqs requests.
+// addDecode adds a decode whose passes yield tokensPerReq tokens for each of reqs requests. Its throughput
+// times the time since the decode before is the number of tokens in between: of one pass, or of at least
+// two, so the border is at one and a half. A throughput that is the same as before may not be a new one.
 func (p *decodePace) addDecode(r *passRecord, tokensPerReq, reqs float64) {
-	const msAtMost = 1e9 // ns: a stamp in whole seconds is too coarse
-	if p.LastNs > 0 && r.StampStepNs.V < msAtMost && r.TokensPerS != p.LastPerS {
+	const tooCoarseNs = 1e9 // resolution of a stamp in whole seconds
+	if p.LastNs > 0 && r.StampStepNs.V < tooCoarseNs && r.TokensPerS != p.LastPerS {
 		p.Decodes++
 		tokens := r.TokensPerS * float64(r.StampNs.V-p.LastNs) / 1e9
 		if tokens > 1.5*tokensPerReq*reqs {
@@ -146,23 +146,24 @@ func (p *decodePace) addDecode(r *passRecord, tokensPerReq, reqs float64) {
 func (p *decodePace) isSampled() bool { return p.Decodes >= leastDecodes && 2*p.SeveralFor > p.Decodes }
 
 // followSGLang decides whether next, which follows last in SGLang's log, was logged for several
-// passes. Most throughputs show it (decodePace), or the KV tokens: if no request ended since the
-// decode before, they may grow by what one pass adds and by the prompts in between, and not by more.
+// passes, and sets its Sampled. Most throughputs show it (decodePace), or the KV tokens: if no request
+// ended since the decode before, they may grow by what one pass adds and by the prompts in between, and
+// not by more. Running, HeldTokens and Pace carry what is known of the running requests from line to line.
 func followSGLang(last, next *passRecord) {
-	if next.GenerationReqs == 0 {
+	if next.GenerationReqs == 0 { // a prefill, whose requests decode next
 		next.Running = last.Running + next.ContextReqs
 		next.HeldTokens = last.HeldTokens + next.ContextTokens + next.ContextKVTokens.V
 		next.Pace = last.Pace
 		return
 	}
 	reqs := float64(next.GenerationReqs)
-	tokensPerReq := max(1, next.AcceptedTokens)
+	tokensPerReq := max(1, next.AcceptedTokens) // of one pass
 	next.Pace = last.Pace
 	next.Pace.addDecode(next, tokensPerReq, reqs)
 	next.Sampled = next.Pace.isSampled()
 	if last.Running == next.GenerationReqs { // no request ended
-		grown := float64(next.DecodeKVTokens.V-last.HeldTokens) / reqs
-		isGap := last.ContextReqs == 0 && next.Index > last.Index+1
+		grown := float64(next.DecodeKVTokens.V-last.HeldTokens) / reqs // tokens of a request
+		isGap := last.ContextReqs == 0 && next.Index > last.Index+1    // numbered batches are missing between two decodes
 		next.Sampled = next.Sampled || grown >= 2*tokensPerReq || isGap
 	}
 	next.Running = next.GenerationReqs

@@ -44,7 +44,7 @@ func (s stamp) finer(o stamp) stamp {
 func lineStamp(line []byte) stamp {
 	line = bytes.TrimLeft(line, " \t\ufeff")
 	first, _, _ := bytes.Cut(line, []byte(" "))
-	best := parseStamp(bytes.Trim(first, "[]()<>\"'"))
+	best := parseStamp(bytes.Trim(first, "[]()<>\"'")) // a whole number too
 	for at := 0; at < len(line); at++ {
 		isStart := at == 0 || !isWordByte(line[at-1])
 		if !isStart || line[at]-'0' > 9 && !hasMonth(line[at:]) {
@@ -60,14 +60,15 @@ func isWordByte(b byte) bool {
 	return b-'0' <= 9 || b|0x20 >= 'a' && b|0x20 <= 'z' || b == '.' || b == '-' || b == '_' || b == '#'
 }
 
-// stampAt reads a stamp at the beginning of a text, whatever follows it.
+// stampAt reads a stamp at the beginning of a text, whatever follows it; none for a text that begins with
+// no stamp.
 func stampAt(text []byte) stamp {
 	switch {
 	case hasMonth(text):
 		return syslogStamp(text)
-	case digits(text) == 4:
+	case digits(text) == 4: // a year
 		return datedStamp(text)
-	case digits(text) == 10 && len(text) > 10 && text[10] == '.':
+	case digits(text) == 10 && len(text) > 10 && text[10] == '.': // seconds since 1970 have ten digits until 2286
 		n := len("1761955200.") + digits(text[len("1761955200."):])
 		if n < len(text) && isWordByte(text[n]) {
 			return stamp{}
@@ -86,11 +87,11 @@ func datedStamp(text []byte) stamp {
 	if text[4] == '/' { // as Go's logger writes dates
 		text = append(bytes.ReplaceAll(text[:10], []byte("/"), []byte("-")), text[10:]...)
 	}
-	end := len(layout)
+	end := len(layout) // of the stamp: behind the seconds, then their fraction, then the zone
 	if end+1 < len(text) && (text[end] == '.' || text[end] == ',') && text[end+1]-'0' <= 9 {
 		end += 1 + digits(text[end+1:])
 	}
-	for _, zone := range []string{"Z", "+00:00", "+0000"} {
+	for _, zone := range []string{"Z", "+00:00", "+0000"} { // forms: + is either sign, 0 any digit
 		isZone := len(text) >= end+len(zone)
 		for i := 0; isZone && i < len(zone); i++ {
 			b := text[end+i]
@@ -219,13 +220,13 @@ func parseEpoch(text []byte) stamp {
 	n := len(whole)
 	zeros := 0 // that make the unit nanoseconds
 	switch n {
-	case 10:
+	case 10: // seconds
 		zeros = 9
-	case 13:
+	case 13: // ms
 		zeros = 6
-	case 16:
+	case 16: // us
 		zeros = 3
-	case 19:
+	case 19: // ns
 	default: // of no time since 1971
 		return stamp{}
 	}

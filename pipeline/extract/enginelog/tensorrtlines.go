@@ -7,9 +7,11 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// TensorRT-LLM's line of a pass (print_iter_log, a Python dictionary behind named figures) and
-// its iteration statistics, JSON of get_stats or /metrics (of its InflightBatchingStats, since
-// PR 13199).
+// This file has the forms of TensorRT-LLM's log lines.
+
+// tensorrtLine is its line of a pass (print_iter_log, a Python dictionary behind named figures), and
+// tensorrtStatistics its iteration statistics, JSON of get_stats or /metrics (of its
+// InflightBatchingStats, since PR 13199).
 //
 // Source: NVIDIA/TensorRT-LLM py_executor.py.
 var (

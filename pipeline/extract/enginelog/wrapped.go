@@ -28,7 +28,7 @@ func unwrap(line []byte) (text []byte, written stamp) {
 	for key := range c.Members {
 		switch name := string(key); {
 		case slices.Contains(textMembers, name):
-			if message := readMessage(&c); formOf(message) != nil {
+			if message := readMessage(&c); formOf(message) != nil { // an object may have several of them
 				text = message
 			}
 		case slices.Contains(stampMembers, name):
