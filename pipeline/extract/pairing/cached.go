@@ -27,7 +27,7 @@ func (g *Pairing) Fill() {
 		g.boundLastPrompt(c)
 		all[k] = c.promptBounds()
 	}
-	g.widenBounds(all)
+	g.widenBounds(all) // needs those of all chains
 	for k := range g.chains {
 		c := &g.chains[k]
 		g.setIterations(c)
@@ -48,7 +48,7 @@ func (g *Pairing) Fill() {
 			}
 		}
 	}
-	g.splitHits()
+	g.splitHits() // guesses from exact values, so these must be set
 }
 
 // setIterations sets Iteration of each request of a chain: the index of the pass that ended its
@@ -57,7 +57,7 @@ func (g *Pairing) setIterations(c *chain) {
 	next := 0
 	for n, pass := range c.passes {
 		promptPass := &g.log.promptPasses[pass]
-		ends := int(promptPass.contextReqs)
+		ends := int(promptPass.contextReqs) // number of prompts that end in the pass
 		if n < len(c.passes)-1 {
 			ends--
 		}
@@ -92,8 +92,9 @@ func (g *Pairing) boundLastPrompt(c *chain) {
 func (c *chain) promptBounds() []bounds {
 	most := c.mostCached()
 	var out []bounds
-	for _, q := range c.prompts {
-		out = append(out, bounds{max(0, c.hits-(most-q.mostCached)), min(q.mostCached, c.hits)})
+	for _, p := range c.prompts {
+		othersMost := most - p.mostCached
+		out = append(out, bounds{lo: max(0, c.hits-othersMost), hi: min(p.mostCached, c.hits)})
 	}
 	return out
 }
@@ -126,12 +127,10 @@ func (g *Pairing) widenBounds(all [][]bounds) {
 			lastPass := &g.log.promptPasses[later.passes[len(later.passes)-1]]
 			nearNs := max(closeNs, int64(closeShare*1e3*lastPass.elapsedUs))
 			if b.prompt.firstNs-a.prompt.firstNs >= nearNs {
-				break
+				break // and so are all behind b
 			}
-			if !a.prompt.isFirst || !b.prompt.isFirst { // paired in the order of their sends
-				continue
-			}
-			if a.chain != b.chain {
+			hasChunks := a.prompt.isFirst && b.prompt.isFirst // otherwise they were paired in the order of their sends
+			if hasChunks && a.chain != b.chain {
 				g.widenExchanged(&g.chains[a.chain], &g.chains[b.chain], a.prompt, b.prompt, a.bounds, b.bounds)
 			}
 		}
@@ -142,6 +141,7 @@ func (g *Pairing) widenBounds(all [][]bounds) {
 // those that they would have then. It changes nothing if the hits of either chain rule the exchange
 // out.
 func (g *Pairing) widenExchanged(chainA, chainB *chain, a, b *prompt, boundsA, boundsB *bounds) {
+	// The hits of chainA grow by the tokens that b is longer, and must stay whole blocks.
 	longer := b.tokens - a.tokens
 	if g.rules.Block > 0 && longer%g.rules.Block != 0 {
 		return
@@ -161,19 +161,20 @@ func (g *Pairing) widenExchanged(chainA, chainB *chain, a, b *prompt, boundsA, b
 // longer is the tokens of in less those of out, by which the chain's hits grow. The result is false
 // if the chain's prompts could not have so many hits.
 func (c *chain) boundsWith(in, out *prompt, longer int64) (bounds, bool) {
-	rest := c.mostCached() - out.mostCached
+	othersMost := c.mostCached() - out.mostCached // that the chain's other prompts can have
 	hits := c.hits + longer
-	return bounds{max(0, hits-rest), min(in.mostCached, hits)}, hits >= 0 && hits <= rest+in.mostCached
+	isPossible := hits >= 0 && hits <= othersMost+in.mostCached
+	return bounds{lo: max(0, hits-othersMost), hi: min(in.mostCached, hits)}, isPossible
 }
 
 // splitHits gives each request whose cached tokens are still unknown a guess, so that the guesses
 // of a chain add up to its hits.
 func (g *Pairing) splitHits() {
-	common := g.commonestHits()
+	common := g.commonestHits() // by phase
 	turns := g.turns()
 	for k := range g.chains {
 		c := &g.chains[k]
-		left := c.hits
+		left := c.hits // of the prompts whose cached tokens are not known
 		var guesses []*guess
 		for _, q := range c.prompts {
 			r := &g.rows[q.row]
@@ -200,29 +201,32 @@ type guess struct {
 
 // guessHits guesses the cached tokens of a request within its bounds. It assumes that the cache had
 // the previous turn of the conversation, or else the prefix that the request's group shares, or
-// else the number of tokens that most requests of the phase had.
+// else the number of tokens that most requests of the phase had (common, by phase), or else the middle of
+// the bounds. tokens is the length of the prompt. turns has the index of the request of each turn.
 func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[turn]int,
 	common map[string]int64) *guess {
-	o := &guess{row: r, source: trace.CachedBound}
-	lastTurn, hasTurn := turns[turn{r.Session.V, r.Turn.V - 1}]
+	out := &guess{row: r, source: trace.CachedBound}
+	lastTurn, hasTurn := turns[turn{session: r.Session.V, number: r.Turn.V - 1}]
 	commonest, hasCommon := common[r.Phase.V]
 	switch {
 	case r.Session.OK && r.Turn.OK && hasTurn:
 		before := &g.rows[lastTurn]
-		o.source = trace.CachedSession
-		o.tokens = g.rules.wholeBlocks(min(tokens-1, before.PromptTokens.V+before.OutputTokens.V-1))
+		out.source = trace.CachedSession
+		// The KV of the last output token is not computed before the next turn, and the last token of this
+		// prompt always is.
+		out.tokens = g.rules.wholeBlocks(min(tokens-1, before.PromptTokens.V+before.OutputTokens.V-1))
 	case r.PrefixGroup.OK && r.PrefixTokens.OK || r.SharesNothing():
-		o.source = trace.CachedGroup
-		o.tokens = g.rules.wholeBlocks(min(tokens-1, r.PrefixTokens.V))
+		out.source = trace.CachedGroup
+		out.tokens = g.rules.wholeBlocks(min(tokens-1, r.PrefixTokens.V))
 	case hasCommon && commonest <= r.CachedMax.V:
-		o.tokens = commonest
+		out.tokens = commonest
 	case hasCommon:
-		o.tokens = r.CachedMin.V // the common prefix was not in the cache yet
+		out.tokens = r.CachedMin.V // the common prefix was not in the cache yet
 	default:
-		o.tokens = g.rules.wholeBlocks((r.CachedMin.V + r.CachedMax.V) / 2)
+		out.tokens = g.rules.wholeBlocks((r.CachedMin.V + r.CachedMax.V) / 2)
 	}
-	o.tokens = min(r.CachedMax.V, max(r.CachedMin.V, o.tokens))
-	return o
+	out.tokens = min(r.CachedMax.V, max(r.CachedMin.V, out.tokens))
+	return out
 }
 
 // adjustGuesses changes guesses within their bounds until they add up to sum. Guesses with the
@@ -230,9 +234,13 @@ func (g *Pairing) guessHits(r *trace.ObservedRequest, tokens int64, turns map[tu
 // because they had to fill the cache for the others; if it is too small, those sent last are raised
 // first.
 func adjustGuesses(guesses []*guess, sum int64) {
-	strength := map[string]int{trace.CachedCounter: -1, trace.CachedBound: 0, trace.CachedGroup: 1,
-		trace.CachedSession: 2}
-	missing := sum
+	strength := map[string]int{
+		trace.CachedCounter: 0,
+		trace.CachedBound:   1,
+		trace.CachedGroup:   2,
+		trace.CachedSession: 3,
+	}
+	missing := sum // less the guesses; negative if these are too large
 	for _, o := range guesses {
 		missing -= o.tokens
 	}

@@ -53,7 +53,7 @@ type node struct {
 type edge struct {
 	from            *node
 	engine          int32
-	passes, prompts int32 // number that the chain takes
+	passes, prompts int32 // number of prompt passes and of prompts that the chain takes
 }
 
 // chainsOf returns the prompts of a period, in the order of their first chunks, divided into chains
@@ -62,7 +62,7 @@ type edge struct {
 // prompts finds all ways. The result is one of them, in which chains that other ways do not have
 // are marked uncertain. It returns false if there is no way, or if the search becomes too large.
 func (p *passLog) chainsOf(prompts []prompt, from, to int) ([]chain, bool) {
-	byEngine := make([][]int, len(p.engines)) // by engine
+	byEngine := make([][]int, len(p.engines)) // the prompt passes of each engine, as indexes of p.promptPasses
 	for i := from; i < to; i++ {
 		e := p.promptPasses[i].engine
 		byEngine[e] = append(byEngine[e], i)
@@ -100,7 +100,7 @@ func (p *passLog) chainsOf(prompts []prompt, from, to int) ([]chain, bool) {
 	for e := range byEngine {
 		all[e] = int32(len(byEngine[e]))
 	}
-	last := layers[n][all]
+	last := layers[n][all] // all prompts and all passes are in chains
 	if last == nil {
 		return nil, false
 	}
@@ -115,18 +115,18 @@ func sortedKeys(layer map[passesDone]*node) []passesDone {
 	return keys
 }
 
-// nextChains calls use with every chain that can follow a state in which the first k prompts are in
+// nextChains calls use with every chain that can follow a state (at) in which the first k prompts are in
 // chains. For each engine a chain starts at the engine's next prompt pass, and it may go on with
-// further passes as long as its last prompt may have been cut.
+// further passes as long as its last prompt may have been cut. byEngine has the engines' prompt passes.
 func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int, use func(edge)) {
 	for e := range byEngine {
 		first := int(at.done[e])
-		taken := 0         // number of prompts in the chain
-		tokens := int64(0) // of these prompts
-		least := int64(0)  // tokens known to be from the cache
-		most := int64(0)   // tokens that can be from the cache
-		computed := int64(0)
-		counted := int64(0) // hits that SGLang logged
+		taken := 0           // number of prompts in the chain
+		tokens := int64(0)   // of these prompts
+		least := int64(0)    // tokens known to be from the cache
+		most := int64(0)     // tokens that can be from the cache
+		computed := int64(0) // prompt tokens of its passes
+		counted := int64(0)  // hits that SGLang logged for them
 		for i := first; i < len(byEngine[e]); i++ {
 			promptPass := &p.promptPasses[byEngine[e][i]]
 			more := int(promptPass.contextReqs)
@@ -147,10 +147,12 @@ func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int
 			hits := tokens - computed
 			isWhole := hits%max(1, p.rules.Block) == 0
 			isCounted := promptPass.hits < 0 || hits == counted
-			if hits >= least && hits <= most && isWhole && isCounted &&
-				(i > first || p.requestsLeave(prompts[k:k+taken], promptPass)) {
+			isPossible := hits >= least && hits <= most && isWhole && isCounted
+			// Only of a chain of one pass is it known in which pass its prompts ended, and when they should leave.
+			if isPossible && (i > first || p.requestsLeave(prompts[k:k+taken], promptPass)) {
 				use(edge{from: at, engine: int32(e), passes: int32(i + 1 - first), prompts: int32(taken)})
 			}
+			// The last prompt may go on in the next pass, if tokens of it are left.
 			mayGoOn := promptPass.isFull && computed < tokens+longerPrompt(prompts[k+taken-1:])
 			if !mayGoOn {
 				break
@@ -159,24 +161,25 @@ func (p *passLog) nextChains(prompts []prompt, byEngine [][]int, at *node, k int
 	}
 }
 
-// requestsLeave reports whether requests left the pass's engine when the prompts that ended in pass
-// l should have finished. A request makes one token a pass, so it leaves outputTokens-1 passes
-// after l. Where a pass may yield another number of tokens nothing can be decided, and the result is
-// true. It is also true for a log of one engine, which does not count the requests that leave.
-func (p *passLog) requestsLeave(prompts []prompt, l *promptPass) bool {
-	leaving := p.engines[l.engine].leaving
+// requestsLeave reports whether requests left the engine of a pass when the prompts that ended in that
+// pass should have finished. A request makes one token a pass, so it leaves outputTokens-1 passes
+// later. Where a pass may yield another number of tokens nothing can be decided, and the result is
+// true. It is also true for a log of one engine, which does not count the requests that leave: there it
+// need not be found out which engine served a request.
+func (p *passLog) requestsLeave(prompts []prompt, pass *promptPass) bool {
+	leaving := p.engines[pass.engine].leaving
 	isRecomputing := p.generationTokens > p.generationReqs // some pass computed a preempted request again
 	if len(leaving) == 0 || p.rules.Speculative || isRecomputing {
 		return true
 	}
 	for _, q := range prompts {
-		at := l.place + int(q.outputTokens) - 1
-		if at >= len(leaving) {
+		last := pass.place + int(q.outputTokens) - 1 // the pass that makes its last token
+		if last >= len(leaving) {
 			return false
 		}
 		// An engine that schedules ahead runs one more pass for an answer that stopped.
-		isLate := (p.isAsync || p.rules.Ahead) && at+1 < len(leaving) && leaving[at+1] > 0
-		if leaving[at] < 1 && !isLate {
+		isLate := (p.isAsync || p.rules.Ahead) && last+1 < len(leaving) && leaving[last+1] > 0
+		if leaving[last] < 1 && !isLate {
 			return false
 		}
 	}
@@ -187,7 +190,7 @@ func (p *passLog) requestsLeave(prompts []prompt, l *promptPass) bool {
 // the prompts that may end next in the order of their first chunks. Chunks of prompts that end in
 // one pass may arrive in any order, so the cut one may be any of the first few.
 func longerPrompt(next []prompt) int64 {
-	const together = 8
+	const together = 8 // prompts whose chunks are assumed to be of one pass
 	most := int64(0)
 	for _, q := range next[:min(len(next), together)] {
 		most = max(most, q.tokens-next[0].tokens)

@@ -72,7 +72,8 @@ func (g *Pairing) inOrder() []int {
 	return out
 }
 
-// mostShifts limits the search of placesOf for the number of requests before the first answer.
+// mostShifts limits the search of placesOf for the number of requests before the first answer: each of
+// them is compared with every answer.
 const mostShifts = 100_000
 
 // placesOf returns for each answer how many of the requests, in order, it has counted: those whose
@@ -80,7 +81,7 @@ const mostShifts = 100_000
 // have counted other prompts before the first request; that number is the one on which most answers
 // agree.
 func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
-	best := make([]int, len(answers))
+	best := make([]int, len(answers)) // 0: before all requests, if no assumption fits any answer
 	if len(answers) == 0 {
 		return best
 	}
@@ -96,7 +97,7 @@ func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
 	// Assume that the first answer was read after the first 0, 1, 2, ... requests; the assumption with
 	// which most answers agree is used.
 	for _, before := range sums[:min(len(sums), mostShifts)] {
-		shift := answers[0].Queries - before
+		shift := answers[0].Queries - before // prompt tokens of others that the server had counted
 		places := make([]int, len(answers))
 		fitting := 0
 		for k, answer := range answers {
@@ -119,8 +120,8 @@ func (g *Pairing) placesOf(answers []enginelog.Counters, order []int) []int {
 	return best
 }
 
-// compareGroup compares the hits of rows, the requests between the answers a and b, with the
-// difference of the counters. If they agree, the requests with unknown hits share what the server
+// compareGroup compares the hits of rows, the requests (by index) between the answers a and b of /metrics,
+// with the difference of the counters. If they agree, the requests with unknown hits share what the server
 // counted beyond the known ones, and it returns "". If not, it returns a description of the
 // difference and makes the cached tokens of rows unknown, except those that the server returned
 // with its answers.
@@ -186,28 +187,29 @@ func (g *Pairing) shareCounted(rows []int, want int64) (found, most int64, ok bo
 		return found, most, false
 	}
 	stated := g.statedHits(unknown, rest)
-	for k, o := range guesses { // adjustGuesses then makes the sum right
+	for k, guess := range guesses {
 		if stated != nil {
-			o.tokens = stated[k]
-			o.source = trace.CachedGroup
+			guess.tokens = stated[k]
+			guess.source = trace.CachedGroup
 			continue
 		}
-		o.tokens = g.rules.wholeBlocks(int64(float64(rest) * float64(o.row.CachedMax.V) / float64(max(1, most))))
+		share := float64(guess.row.CachedMax.V) / float64(max(1, most))
+		guess.tokens = g.rules.wholeBlocks(int64(float64(rest) * share))
 	}
-	adjustGuesses(guesses, rest)
-	for _, o := range guesses {
-		o.row.CachedTokens = trace.Some(o.tokens)
-		o.row.CachedSource = trace.Some(o.source)
+	adjustGuesses(guesses, rest) // rounding to blocks has left some of the sum
+	for _, guess := range guesses {
+		guess.row.CachedTokens = trace.Some(guess.tokens)
+		guess.row.CachedSource = trace.Some(guess.source)
 		if rest == 0 {
-			o.row.CachedMax = o.row.CachedMin
+			guess.row.CachedMax = guess.row.CachedMin // both 0: nothing was cached
 		}
 	}
 	return found, most, true
 }
 
-// statedHits returns the cached tokens of each of rows, in the order of the server, if each is the
-// prefix that the client's file states and the first prompt of a prefix finds none. It returns nil if
-// the file does not state it of all of them, or if the sum is not the counted one to within
+// statedHits returns the cached tokens of each of rows (requests by index, in the order of the server), if
+// each is the prefix that the client's file states and the first prompt of a prefix finds none. It returns
+// nil if the file does not state it of all of them, or if the sum is not the counted one to within
 // [trace.MostGuessed] of the prompts.
 func (g *Pairing) statedHits(rows []int, counted int64) []int64 {
 	var hits []int64
@@ -217,7 +219,8 @@ func (g *Pairing) statedHits(rows []int, counted int64) []int64 {
 			seen[r.PrefixGroup.V] = true
 		}
 	}
-	sum, prompts := int64(0), int64(0)
+	sum := int64(0)
+	prompts := int64(0) // tokens
 	for _, i := range rows {
 		r := &g.rows[i]
 		prompts += r.PromptTokens.V
@@ -280,7 +283,7 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 	outcome := "are taken for all of these prompts"
 	if !isZero && (len(order) > rateRequests || !isOneEngine) {
 		outcome = "are each of the last 1000 requests of one engine, and not used"
-	} else if _, _, ok := g.shareCounted(order, hits); !ok {
+	} else if _, _, ok := g.shareCounted(order, hits); !ok { // sets the requests' cached tokens if it can
 		outcome = "are more than these prompts can have found, and not used"
 	}
 	return []trace.Finding{trace.Findingf(clients.CodeClientFile,
@@ -292,8 +295,8 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 // Check; "" if nothing. In each pass the generation tokens beyond the number of decodes are drafts,
 // and a stream has one chunk for each pass.
 func (g *Pairing) Drafts(answers []enginelog.Counters) string {
-	passes := 0.0
-	tokens := 0.0
+	passes := 0.0 // of the clients' answers, behind the first token
+	tokens := 0.0 // that these passes made
 	for i := range g.rows {
 		if r := &g.rows[i]; r.Chunks.V > 1 && r.OutputTokens.V > 1 {
 			passes += float64(r.Chunks.V - 1)

@@ -14,35 +14,37 @@ import (
 
 // Limits of the alignment.
 const (
-	mostLooseStates = 4 << 20 // prompts times passes
-	mostForeign     = 2       // prompts of other clients in one chain
-	looseShare      = 0.30    // exceptions for each prompt, at most
-	fewExceptions   = 0.05    // exceptions for each prompt up to which chance plays no part
-	leastLoose      = 2       // exceptions that are always allowed
-	exceptionBits   = 5.0     // information that an exception takes from the proof: it is chosen among several
-	maxCost         = math.MaxInt32 / 2
+	mostLooseStates = 4 << 20           // prompts times passes
+	mostForeign     = 2                 // prompts of other clients in one chain
+	looseShare      = 0.30              // exceptions for each prompt, at most
+	fewExceptions   = 0.05              // exceptions for each prompt up to which chance plays no part
+	leastLoose      = 2                 // exceptions that are always allowed
+	exceptionBits   = 5.0               // information that an exception takes from the proof: it is chosen among several
+	maxCost         = math.MaxInt32 / 2 // of a state from which there is no way to the end
 )
 
 // looseState is a state of the alignment: some passes and some prompts are done.
 type looseState struct {
 	cost   int32  // fewest exceptions from here to the end
 	onward uint32 // number of ways with that cost, modulo waysPrime
-	before uint32 // number of ways with the fewest exceptions from the start to here
+	before uint32 // number of ways with the fewest exceptions from the start to here, modulo waysPrime
 	from   int32  // fewest exceptions from the start to here
 }
 
-// looseMove is a step of the alignment.
+// looseMove is a step of the alignment: some passes with the prompts that end in them, or one prompt
+// without a pass.
 type looseMove struct {
-	passes, prompts int
-	cost            int32
-	hits            int64
-	isChain         bool // all prompts of the passes are those of the client
+	passes, prompts int   // number of each that it takes
+	cost            int32 // exceptions: prompts of the client without a pass, or prompts of others
+	hits            int64 // tokens of the prompts that the passes did not compute
+	isChain         bool  // all prompts of the passes are those of the client
 }
 
 // movesFrom calls use with the moves from the state in which the first i passes and the first j
 // prompts are done: skip a prompt, or pair a chain of passes with the prompts that end in it, of
-// which up to mostForeign belong to other clients. Only chains without an exception are kept in the
-// end.
+// which up to mostForeign belong to other clients. If the offset of the clocks is known, a chain whose
+// last pass was at another time than its last prompt's first chunk is no move. Only chains without an
+// exception are kept in the end.
 func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs trace.Opt[int64], use func(looseMove)) {
 	if j < len(prompts) { // a prompt that the log does not show
 		cost := int32(1)
@@ -56,19 +58,19 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs t
 	computed := int64(0) // prompt tokens of its passes
 	counted := int64(0)  // their hits, -1 if the log does not count them as SGLang's does
 	for k := i; k < len(passes); k++ {
-		l := &p.promptPasses[passes[k]]
-		ends += int(l.contextReqs)
+		pass := &p.promptPasses[passes[k]]
+		ends += int(pass.contextReqs)
 		if k > i {
-			ends--
+			ends-- // one of them continues the prompt that was cut
 		}
-		computed += l.contextTokens
-		if counted < 0 || l.hits < 0 {
+		computed += pass.contextTokens
+		if counted < 0 || pass.hits < 0 {
 			counted = -1
 		} else {
-			counted += l.hits
+			counted += pass.hits
 		}
-		for foreign := 0; foreign <= min(mostForeign, ends); foreign++ {
-			n := ends - foreign
+		for foreign := 0; foreign <= min(mostForeign, ends); foreign++ { // prompts of other clients
+			n := ends - foreign // prompts of the client
 			if j+n > len(prompts) {
 				continue
 			}
@@ -76,11 +78,11 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs t
 			tokens := int64(0)
 			least := int64(0)
 			most := int64(0)
-			for q := range prompts[j : j+n] {
-				c := &prompts[j+q]
-				tokens += c.tokens
-				least += c.cached.V
-				most += c.cached.Or(c.mostCached)
+			for at := j; at < j+n; at++ {
+				q := &prompts[at]
+				tokens += q.tokens
+				least += q.cached.V
+				most += q.cached.Or(q.mostCached)
 			}
 			hits := tokens - computed
 			if n > 0 && offsetNs.OK && !p.agrees(prompts[j+n-1], passes[k], offsetNs.V) {
@@ -97,7 +99,7 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs t
 				use(move)
 			}
 		}
-		if !l.isFull || ends > len(prompts)-j+mostForeign {
+		if !pass.isFull || ends > len(prompts)-j+mostForeign {
 			return
 		}
 	}
@@ -116,7 +118,7 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int, offsetNs trace.Op
 		return nil, 0, false
 	}
 	states := make([]looseState, (len(passes)+1)*width)
-	at := func(i, j int) *looseState { return &states[i*width+j] }
+	at := func(i, j int) *looseState { return &states[i*width+j] } // i passes and j prompts are done
 	// Backwards: the fewest exceptions from every state to the end, and the number of ways with so few.
 	for i := len(passes); i >= 0; i-- {
 		for j := len(prompts); j >= 0; j-- {
@@ -191,13 +193,13 @@ func areMany(exceptions, prompts int) bool {
 // asynchronous scheduling a pass counts the prompts of the pass before once more, but not those that end with
 // their first token, so that next to an exception the tokens of a chain may agree by chance.
 func dropBesideExceptions(chains []chain, prompts []prompt) []chain {
-	isPaired := map[int]bool{}
+	isPaired := map[int]bool{} // by request (prompt.row)
 	for _, c := range chains {
 		for _, q := range c.prompts {
 			isPaired[q.row] = true
 		}
 	}
-	place := map[int]int{}
+	place := map[int]int{} // in prompts, by request
 	for i, q := range prompts {
 		place[q.row] = i
 	}
@@ -224,9 +226,11 @@ func (p *passLog) isProven(chains []chain, exceptions int) bool {
 	return bitsOfChain*float64(len(chains))-exceptionBits*float64(exceptions) >= leastBits
 }
 
-// looseMatches pairs what lies between the matches found.
+// looseMatches pairs what lies between the matches found, before the first and behind the last: the
+// periods and the stretches that no match has. It returns the number of exceptions in all of them.
 func (m *matcher) looseMatches(found []match) (out []match, exceptions int) {
 	for i := 0; i <= len(found); i++ {
+		// Stretches [from, to) and periods [first, last) lie between match i-1 and match i.
 		from := 0
 		to := len(m.stretches)
 		first := 0
@@ -262,15 +266,19 @@ func (m *matcher) alignBetween(found []match, first, last, from, to int) ([]chai
 	}
 	var best []chain
 	fewest := math.MaxInt
-	var before []prompt
-	for order := range 2 {
+	var before []prompt // in the order that was tried before
+	for _, isBySend := range []bool{false, true} {
 		var prompts []prompt
 		for k := first; k < last; k++ {
-			q := &m.periods[k]
-			if q.isUnusable || len(q.orders) == 0 {
+			period := &m.periods[k]
+			if period.isUnusable || len(period.orders) == 0 {
 				return nil, 0
 			}
-			prompts = append(prompts, q.withFailed(q.orders[order*(len(q.orders)-1)])...)
+			order := period.orders[0] // of first chunks
+			if isBySend {
+				order = period.orders[len(period.orders)-1]
+			}
+			prompts = append(prompts, period.withFailed(order)...)
 		}
 		if slices.EqualFunc(prompts, before, hasSameRow) {
 			break
@@ -293,28 +301,29 @@ func (m *matcher) alignBetween(found []match, first, last, from, to int) ([]chai
 // that were at another time than the prompt, by the common offset of the clocks. It returns the second alignment
 // if that has as many chains.
 func (m *matcher) alignWithClocks(found []match, prompts []prompt, from, to int) ([]chain, int, bool) {
-	chains, n, ok := m.log.alignLoosely(prompts, from, to, trace.Opt[int64]{})
+	chains, exceptions, ok := m.log.alignLoosely(prompts, from, to, trace.Opt[int64]{})
 	if !ok {
 		return nil, 0, false
 	}
 	if certainPrompts([]match{{chains: chains}}) == len(prompts) {
-		return chains, n, true
+		return chains, exceptions, true
 	}
 	offsetNs := m.commonOffset(append(found, match{chains: chains}))
-	timed, k, ok := m.log.alignLoosely(prompts, from, to, trace.Some(offsetNs))
+	timed, timedExceptions, ok := m.log.alignLoosely(prompts, from, to, trace.Some(offsetNs))
 	if ok && len(timed) >= len(chains) {
-		return timed, k, true
+		return timed, timedExceptions, true
 	}
-	return chains, n, true
+	return chains, exceptions, true
 }
 
 // chainsOfBoth returns the chains of a that b has too: the same passes and requests.
 func chainsOfBoth(a, b []chain) []chain {
 	var out []chain
 	for _, c := range a {
-		if slices.ContainsFunc(b, func(d chain) bool {
-			return slices.Equal(c.passes, d.passes) && slices.EqualFunc(c.prompts, d.prompts, hasSameRow)
-		}) {
+		isSame := func(other chain) bool {
+			return slices.Equal(c.passes, other.passes) && slices.EqualFunc(c.prompts, other.prompts, hasSameRow)
+		}
+		if slices.ContainsFunc(b, isSame) {
 			out = append(out, c)
 		}
 	}

@@ -21,10 +21,10 @@ type match struct {
 	chains   []chain
 }
 
-// Limits of search, and its score.
+// Limits of search, whose memory is their product, and its score.
 const (
-	mostPeriods   = 2000
-	mostStretches = 2000
+	mostPeriods   = 2000    // that one search looks at
+	mostStretches = 2000    // the same
 	pairedScore   = 1 << 20 // one more paired request outweighs this many skipped periods and stretches
 )
 
@@ -37,7 +37,7 @@ func (m *matcher) findMatches() []match {
 	at := 0 // the next stretch
 	for period < len(m.periods) {
 		if chains, end := m.fit(period, at, at); end >= 0 {
-			out = append(out, match{period, at, end, chains})
+			out = append(out, match{period: period, from: at, to: end, chains: chains})
 			period++
 			at = end
 			continue
@@ -49,10 +49,11 @@ func (m *matcher) findMatches() []match {
 		}
 		for _, step := range path {
 			chains, end := m.fit(step.period, step.stretch, step.stretch)
-			out = append(out, match{step.period, step.stretch, end, chains})
+			out = append(out, match{period: step.period, from: step.stretch, to: end, chains: chains})
 			period = step.period + 1
 			at = end
 		}
+		// The search has seen all periods, so those behind the last one that it paired fit nothing.
 		if period-first < mostPeriods/2 && first+mostPeriods >= len(m.periods) {
 			return out
 		}
@@ -63,9 +64,10 @@ func (m *matcher) findMatches() []match {
 // pathStep is a period and the first stretch that it takes.
 type pathStep struct{ period, stretch int }
 
-// search returns which of the next periods and stretches to pair and which to skip, by dynamic
-// programming from their ends. It pairs as many requests as possible and then skips as little as
-// possible, not counting stretches that are broken and periods whose passes may be lost.
+// search returns which of the periods from firstPeriod on are paired and with which stretches from
+// firstStretch on; the others are skipped. By dynamic programming from their ends it pairs as many
+// requests as possible and then skips as little as possible, not counting stretches that are broken and
+// periods whose passes may be lost.
 func (m *matcher) search(firstPeriod, firstStretch int) []pathStep {
 	periods := m.periods[firstPeriod:min(len(m.periods), firstPeriod+mostPeriods)]
 	lastStretch := min(len(m.stretches), firstStretch+mostStretches)
@@ -75,8 +77,8 @@ func (m *matcher) search(firstPeriod, firstStretch int) []pathStep {
 	)
 	width := lastStretch - firstStretch + 1
 	scores := make([]int64, (len(periods)+1)*width)
-	choices := make([]int32, (len(periods)+1)*width) // skipPeriod, skipStretch, or where the match ends
-	at := func(j, k int) int { return j*width + k - firstStretch }
+	choices := make([]int32, (len(periods)+1)*width)               // skipPeriod, skipStretch, or where the match ends
+	at := func(j, k int) int { return j*width + k - firstStretch } // the next period is j, the next stretch k
 	for j := len(periods); j >= 0; j-- {
 		for k := lastStretch; k >= firstStretch; k-- {
 			best := int64(math.MinInt64)
@@ -131,8 +133,8 @@ func (m *matcher) search(firstPeriod, firstStretch int) []pathStep {
 }
 
 // fit finds the fewest stretches that begin with from, include the stretch beyond, and have as many
-// prompts and tokens as a period, and pairs them. It returns the chains and the stretch after the
-// last one, or -1 if no number of stretches fits.
+// prompts and tokens as a period, and pairs them: beyond is from, or a later one that must be among them.
+// It returns the chains and the stretch after the last one, or -1 if no number of stretches fits.
 func (m *matcher) fit(period, from, beyond int) ([]chain, int) {
 	return m.fitWithin(period, from, beyond, len(m.stretches))
 }
@@ -152,9 +154,10 @@ func (m *matcher) fitWithin(period, from, beyond, last int) ([]chain, int) {
 	if p.isAsync || p.rules.Ahead {
 		spare = n // one more token of each request is scheduled before the engine sees that it stopped
 	}
-	prompts := int64(0)
-	generation := int64(0)
-	full := int64(0)
+	// Sums over the stretches from from to e.
+	prompts := int64(0)    // a prompt that was cut counts in each of its passes
+	generation := int64(0) // tokens
+	full := int64(0)       // passes that may have cut a prompt
 	for e := from; e < last; e++ {
 		s := &m.stretches[e]
 		if s.isBroken {

@@ -61,16 +61,17 @@ type Pairing struct {
 	rows    []trace.ObservedRequest
 	rules   Rules
 	log     *passLog
-	chains  []chain
+	chains  []chain          // those that are certain
 	chainOf []int32          // for each row its index in chains; -1 for none
-	deltas  map[string]int64 // by phase, the hits that the server's counters gained over it
+	deltas  map[string]int64 // by phase, the hits that the server's counters gained over it (Check)
 }
 
 // mostEngines is the largest number of engines of one log that are paired. With more, there are too
 // many ways to divide the requests among them.
 const mostEngines = 8
 
-// exceptionPairs is the number of paired requests that an exception counts against.
+// exceptionPairs is the number of paired requests that an exception outweighs where two pairings are
+// compared: one with many exceptions may pair more by chance.
 const exceptionPairs = 2
 
 // Pair finds the passes of the prompts of rows, the requests of the clients. read calls its
@@ -97,7 +98,9 @@ func Pair(rows []trace.ObservedRequest, rules Rules, engines int,
 	return best, nil
 }
 
-// pairRows returns the requests paired with the passes of a log, with the chains that are certain.
+// pairRows returns the requests paired with the passes of a log, with the chains that are certain. It
+// matches whole busy periods first, then aligns what lies between these with exceptions, and if some
+// requests are left, it also aligns everything at once and uses the better of both.
 func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 	g := &Pairing{
 		rows:    rows,
@@ -107,17 +110,17 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 	}
 	m := &matcher{log: log, periods: periodsOf(rows, &log.rules), stretches: log.stretches()}
 	found := m.findMatches()
-	loose, exceptions := m.looseMatches(found)
+	loose, exceptions := m.looseMatches(found) // before onlyMatches, which changes found
 	matches := m.onlyMatches(found)
 	if len(loose) > 0 {
 		g.Exceptions = exceptions
 		matches = append(matches, loose...)
 	}
 	// An alignment of all requests at once does not depend on where the busy periods were cut.
-	if n := certainPrompts(matches); n < m.usablePrompts() && len(m.stretches) > 0 {
+	if certain := certainPrompts(matches); certain < m.answeredPrompts() && len(m.stretches) > 0 {
 		chains, exceptions := m.alignBetween(nil, 0, len(m.periods), 0, len(m.stretches))
 		whole := []match{{chains: chains}}
-		if certainPrompts(whole)-exceptionPairs*exceptions > n-exceptionPairs*g.Exceptions {
+		if certainPrompts(whole)-exceptionPairs*exceptions > certain-exceptionPairs*g.Exceptions {
 			g.Exceptions = exceptions
 			matches = whole
 		}
@@ -142,13 +145,13 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 // certainPrompts returns the number of answered requests in the chains that are certain.
 func certainPrompts(matches []match) int {
 	n := 0
-	for _, x := range matches {
-		for _, c := range x.chains {
+	for _, match := range matches {
+		for _, c := range match.chains {
 			if c.isUncertain {
 				continue
 			}
-			for _, q := range c.prompts {
-				if !q.isFailed {
+			for _, p := range c.prompts {
+				if !p.isFailed {
 					n++
 				}
 			}
@@ -157,8 +160,8 @@ func certainPrompts(matches []match) int {
 	return n
 }
 
-// usablePrompts returns the number of answered requests of all periods.
-func (m *matcher) usablePrompts() int {
+// answeredPrompts returns the number of answered requests of all periods.
+func (m *matcher) answeredPrompts() int {
 	n := 0
 	for i := range m.periods {
 		n += len(m.periods[i].prompts)
@@ -166,12 +169,13 @@ func (m *matcher) usablePrompts() int {
 	return n
 }
 
-// Account returns the sums of the cached tokens of the requests of each phase, phases in the order
-// of time. engine 0 means all requests; otherwise, counted from 1, for those of one engine.
+// Account returns the sums of the cached tokens of the requests of each phase, in the order in which the
+// phases first occur in the requests. engine 0 means all requests; otherwise they are those of one engine,
+// counted from 1. The server's counters are of all engines, so only the sums of all have them.
 func (g *Pairing) Account(engine int64) []result.CachedTokens {
 	var out []result.CachedTokens
 	phases := map[string]int{} // index of out
-	seen := map[int32]bool{}   // chains
+	seen := map[int32]bool{}   // chains that were counted
 	for i := range g.rows {
 		r := &g.rows[i]
 		hasChunks := r.FirstChunkNs.OK || r.LastChunkNs.OK
@@ -188,23 +192,23 @@ func (g *Pairing) Account(engine int64) []result.CachedTokens {
 				CounterTokens: trace.Opt[int64]{V: delta, OK: isKnown && engine == 0},
 			})
 		}
-		a := &out[k]
-		a.Requests++
-		a.PromptTokens += r.PromptTokens.V
-		a.HitTokens += r.CachedTokens.V
+		sums := &out[k]
+		sums.Requests++
+		sums.PromptTokens += r.PromptTokens.V
+		sums.HitTokens += r.CachedTokens.V
 		if c := g.chainOf[i]; c >= 0 && !seen[c] {
 			seen[c] = true
-			a.Chains++
+			sums.Chains++
 		}
 		switch {
 		case !r.CachedTokens.OK:
-			a.Unpaired++
+			sums.Unpaired++
 		case r.CachedSource.V == trace.CachedUsage:
-			a.Usage++
+			sums.Usage++
 		case r.CachedSource.V == trace.CachedExact || r.CachedMin.V == r.CachedMax.V:
-			a.Exact++
-		default:
-			a.Bounded++
+			sums.Exact++
+		default: // a guess within bounds
+			sums.Bounded++
 		}
 	}
 	return out

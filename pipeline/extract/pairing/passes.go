@@ -14,11 +14,12 @@ type passLog struct {
 	rules        Rules
 	isAsync      bool // the log counts a request as a prompt until its first token has come back
 	engines      []engineState
-	promptPasses []promptPass
-	numPasses    int64 // read so far, prompt passes and others
-	isTorn       bool  // an engine was already generating tokens when the log began
+	promptPasses []promptPass // of all engines, in the order of the log
+	numPasses    int64        // read so far, prompt passes and others
+	isTorn       bool         // an engine was already generating tokens when the log began
 
-	generationReqs, generationTokens int64 // of all passes
+	// Sums over all passes. More tokens than requests are drafts, or tokens that were computed again.
+	generationReqs, generationTokens int64
 }
 
 // promptPass is a pass that computes prompts. generation and hasGapBehind include the decode-only
@@ -48,8 +49,8 @@ type promptPass struct {
 // engineState is what later passes of an engine need of its passes so far.
 type engineState struct {
 	hasPass        bool
-	index          int64
-	order          int64
+	index          int64 // the engine's own number of its last pass
+	order          int64 // number of that pass among all passes of the log
 	prefills       int64 // prompts that ended in the last pass and may decode in the next one
 	lastPromptPass int   // index of its latest promptPass; -1 for none
 
@@ -67,7 +68,8 @@ func newPassLog(rules Rules, engines int, isAsync bool) *passLog {
 	return p
 }
 
-// addPass adds the next pass of an engine.
+// addPass adds the next pass of an engine. With isAsync, requests that the log still counts as prompts
+// although they decode are counted as decodes first.
 func (p *passLog) addPass(engine int, it *trace.Iteration) {
 	e := &p.engines[engine]
 	counts := reconstruct.Counts{
@@ -87,12 +89,13 @@ func (p *passLog) addPass(engine int, it *trace.Iteration) {
 	p.generationReqs += counts.Decodes
 	p.generationTokens += counts.DecodeTokens
 	if len(p.engines) > 1 {
+		// The requests of a pass that do not decode in the next one have left.
 		if n := len(e.leaving); n > 0 {
 			e.leaving[n-1] -= counts.Decodes
 		}
 		e.leaving = append(e.leaving, counts.Prefills+counts.Decodes)
 	}
-	isLost := it.Index > 0
+	isLost := it.Index > 0 // passes just before this one are missing; an engine counts from 0
 	if e.hasPass {
 		isLost = it.Index != e.index+1
 	}
@@ -122,12 +125,12 @@ func (p *passLog) addPass(engine int, it *trace.Iteration) {
 			stampStepNs:   it.StampStepNs.Or(1e9),
 			elapsedUs:     it.ElapsedUs,
 		})
-	case e.lastPromptPass < 0:
+	case e.lastPromptPass < 0: // decodes whose prompts were computed before the log began
 		p.isTorn = p.isTorn || counts.DecodeTokens > 0
 	default:
-		l := &p.promptPasses[e.lastPromptPass]
-		l.generation += counts.DecodeTokens
-		l.hasGapBehind = l.hasGapBehind || isLost
+		last := &p.promptPasses[e.lastPromptPass]
+		last.generation += counts.DecodeTokens
+		last.hasGapBehind = last.hasGapBehind || isLost
 	}
 	e.prefills = counts.Prefills
 	if isFull {

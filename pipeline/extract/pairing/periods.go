@@ -27,7 +27,7 @@ type prompt struct {
 // period is a time in which some request was open at its client at every moment.
 type period struct {
 	prompts    []prompt   // in order of their first chunks
-	orders     [][]prompt // the orders in which the prompts may have ended
+	orders     [][]prompt // the orders in which the prompts may have ended: of first chunks first, of sends last
 	generation int64      // output tokens, without the first token of each request
 	isUnusable bool       // it has requests whose tokens in the engine are not known
 	hasFailed  bool       // it has failed requests, which may or may not have run
@@ -51,16 +51,17 @@ func isTimeless(rows []trace.ObservedRequest) bool {
 func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 	type request struct {
 		row             int
-		fromNs, untilNs int64
+		fromNs, untilNs int64 // it was open at the client
 	}
 	var all []request
 	for i := range rows {
 		r := &rows[i]
-		from := r.SentNs()
-		if from == 0 {
-			from = r.FirstChunkNs.V
+		fromNs := r.SentNs()
+		if fromNs == 0 { // unknown
+			fromNs = r.FirstChunkNs.V
 		}
-		all = append(all, request{i, from, max(from, r.FirstChunkNs.V, r.LastChunkNs.V, r.EndNs.V)})
+		untilNs := max(fromNs, r.FirstChunkNs.V, r.LastChunkNs.V, r.EndNs.V)
+		all = append(all, request{row: i, fromNs: fromNs, untilNs: untilNs})
 	}
 	stat.SortStable(all, func(a, b request) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	hasNoStamps := isTimeless(rows)
@@ -80,8 +81,8 @@ func periodsOf(rows []trace.ObservedRequest, rules *Rules) []period {
 }
 
 // addRequest adds a request to the period. A failed request without a chunk may never have run, so
-// only the period is marked. A request of unknown lengths, or with several answers, makes it
-// unusable.
+// it is not among the prompts. A request of unknown lengths, without any chunk (unless no request has a
+// stamp: hasNoStamps), or with several answers makes the period unusable.
 func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules, hasNoStamps bool) {
 	isFailure := r.Success.OK && !r.Success.V
 	switch {
@@ -110,7 +111,7 @@ func (p *period) addRequest(r *trace.ObservedRequest, row int, rules *Rules, has
 	p.generation += r.OutputTokens.V - 1
 }
 
-// nextRank returns the rank of the next request.
+// nextRank returns the rank of the next request: requests are added in the order in which they were sent.
 func (p *period) nextRank() int { return len(p.prompts) + len(p.failed) }
 
 // withFailed returns prompts in one of the period's orders together with the failed ones, each before the
@@ -131,23 +132,24 @@ func (p *period) withFailed(order []prompt) []prompt {
 // close together late, so a second order has these prompts as they were sent.
 func (p *period) orderPrompts() {
 	stat.SortStable(p.prompts, func(a, b prompt) int { return cmp.Compare(a.firstNs, b.firstNs) })
-	bySend := slices.Clone(p.prompts)
-	isOther := false
-	for from, to := 0, 0; from < len(bySend); from = to {
-		for to = from + 1; to < len(bySend) && bySend[to].firstNs-bySend[to-1].firstNs < closeNs; to++ {
-			isOther = isOther || bySend[to].rank < bySend[to-1].rank
+	byRank := func(a, b prompt) int { return a.rank - b.rank }
+	closeBySend := slices.Clone(p.prompts) // only chunks that came close together are in the order of sends
+	isOther := false                       // closeBySend is another order
+	for from, to := 0, 0; from < len(closeBySend); from = to {
+		for to = from + 1; to < len(closeBySend) && closeBySend[to].firstNs-closeBySend[to-1].firstNs < closeNs; to++ {
+			isOther = isOther || closeBySend[to].rank < closeBySend[to-1].rank
 		}
-		stat.SortStable(bySend[from:to], func(a, b prompt) int { return a.rank - b.rank })
+		stat.SortStable(closeBySend[from:to], byRank)
 	}
 	p.orders = [][]prompt{p.prompts}
 	if isOther {
-		p.orders = append(p.orders, bySend)
+		p.orders = append(p.orders, closeBySend)
 	}
 	// Engines take requests in the order in which they came. The first chunks of answers whose reasoning is
 	// not shown come in another one.
-	all := slices.Clone(p.prompts)
-	stat.SortStable(all, func(a, b prompt) int { return a.rank - b.rank })
-	if !slices.EqualFunc(all, p.prompts, func(a, b prompt) bool { return a.rank == b.rank }) {
-		p.orders = append(p.orders, all)
+	allBySend := slices.Clone(p.prompts)
+	stat.SortStable(allBySend, byRank)
+	if !slices.EqualFunc(allBySend, p.prompts, func(a, b prompt) bool { return a.rank == b.rank }) {
+		p.orders = append(p.orders, allBySend)
 	}
 }

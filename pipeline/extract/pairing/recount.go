@@ -28,10 +28,11 @@ const (
 )
 
 // Recount finds the server's lengths of the prompts of rows, which replace those of the client. It returns nil if
-// the client's lengths pair, or no other lengths do; problem describes what was found.
+// the client's lengths pair (pairedNow requests do), or no other lengths do; finding describes what was found. It is
+// done for one engine only, because with several any lengths would soon fit some passes.
 func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow int,
 	read func(add func(engine int, it *trace.Iteration)) error) (lengths []int64, finding string, err error) {
-	countable := 0
+	countable := 0 // requests that should pair
 	hasNoStamps := isTimeless(rows)
 	for i := range rows {
 		r := &rows[i]
@@ -43,7 +44,7 @@ func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow i
 	if engines != 1 || countable == 0 || float64(pairedNow) >= recountShare*float64(countable) {
 		return nil, "", nil
 	}
-	var logs []*passLog
+	var logs []*passLog // read in both ways, as in Pair
 	for _, isAsync := range []bool{false, true} {
 		log := newPassLog(rules, engines, isAsync)
 		if err := read(log.addPass); err != nil {
@@ -79,7 +80,7 @@ func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow i
 	}
 	// Otherwise divide the tokens of each pass among its prompts.
 	for _, log := range logs {
-		trial, sum, counted := log.proportional(rows)
+		trial, computed, counted := log.proportional(rows)
 		if trial == nil {
 			continue
 		}
@@ -93,8 +94,8 @@ func Recount(rows []trace.ObservedRequest, rules Rules, engines int, pairedNow i
 			lengths = append(lengths, trial[i].PromptTokens.V)
 		}
 		finding = fmt.Sprintf("the log computed %d tokens of %d prompts for which the client counted %d, %.3g times as many and by another factor "+
-			"in each (another tokeniser): the server's count is used, divided in proportion among prompts of one pass", sum, g.Paired, counted,
-			float64(sum)/float64(max(1, counted)))
+			"in each (another tokeniser): the server's count is used, divided in proportion among prompts of one pass", computed, g.Paired, counted,
+			float64(computed)/float64(max(1, counted)))
 	}
 	return lengths, finding, nil
 }
@@ -119,7 +120,8 @@ func causeOf(difference int64) string {
 }
 
 // constants returns the commonest differences, in tokens, between passes that ran one whole prompt
-// and the prompts that the client states, the most frequent first.
+// and the prompts that the client states, the most frequent first. Every such pass is compared with every
+// prompt; if all prompts are longer by one constant, that difference occurs most often.
 func (p *passLog) constants(rows []trace.ObservedRequest) []int64 {
 	var passes, prompts []int64
 	for i := range p.promptPasses {
@@ -133,8 +135,8 @@ func (p *passLog) constants(rows []trace.ObservedRequest) []int64 {
 			prompts = append(prompts, rows[i].PromptTokens.V)
 		}
 	}
-	every := max(1, int(math.Ceil(float64(len(passes))*float64(len(prompts))/mostPairs)))
-	votes := map[int64]int{}
+	every := max(1, int(math.Ceil(float64(len(passes))*float64(len(prompts))/mostPairs))) // one pass of so many is compared
+	votes := map[int64]int{}                                                              // by difference
 	for i := 0; i < len(passes); i += every {
 		for _, prompt := range prompts {
 			if difference := passes[i] - prompt; difference != 0 && difference <= mostLonger && difference >= -mostShorter {
@@ -155,6 +157,7 @@ func (p *passLog) constants(rows []trace.ObservedRequest) []int64 {
 // proportional gives the prompts of rows the tokens of the passes that have as many prompts, in the order of sends.
 // It returns nil if the numbers of prompts do not allow it, the passes computed no more than the client counted
 // (then tokens may have come from the prefix cache), or the tokens of passes do not follow those of their prompts.
+// computed and counted are the tokens of all prompts by the log and by the client.
 func (p *passLog) proportional(rows []trace.ObservedRequest) (out []trace.ObservedRequest, computed, counted int64) {
 	var prompts []prompt
 	for _, q := range periodsOf(rows, &p.rules) {
@@ -177,35 +180,36 @@ func (p *passLog) proportional(rows []trace.ObservedRequest) (out []trace.Observ
 	if chains == nil {
 		return nil, 0, 0
 	}
-	var deviations, spread []float64
+	var deviations []float64 // of each chain from the common ratio, as the logarithm of a factor
+	var lengths []float64    // mean prompt of each chain, as the client counted it
 	out = slices.Clone(rows)
 	for _, c := range chains {
-		sum := int64(0)
-		tokens := int64(0)
+		byClient := int64(0) // tokens of the chain's prompts
+		byLog := int64(0)
 		for _, pass := range c.passes {
-			tokens += p.promptPasses[pass].contextTokens
+			byLog += p.promptPasses[pass].contextTokens
 		}
 		for _, q := range c.prompts {
-			sum += q.tokens
+			byClient += q.tokens
 		}
-		deviations = append(deviations, math.Abs(math.Log(float64(tokens)/(ratio*float64(sum)))))
-		spread = append(spread, float64(sum)/float64(len(c.prompts)))
-		left := tokens
+		deviations = append(deviations, math.Abs(math.Log(float64(byLog)/(ratio*float64(byClient)))))
+		lengths = append(lengths, float64(byClient)/float64(len(c.prompts)))
+		left := byLog
 		for k, q := range c.prompts {
-			share := left
+			share := left // the last prompt gets what rounding has left
 			if k < len(c.prompts)-1 {
-				share = max(1, int64(math.Round(float64(tokens)*float64(q.tokens)/float64(sum))))
+				share = max(1, int64(math.Round(float64(byLog)*float64(q.tokens)/float64(byClient))))
 			}
 			left -= share
 			out[q.row].PromptTokens = trace.Some(max(1, share))
 		}
 	}
 	slices.Sort(deviations)
-	slices.Sort(spread)
+	slices.Sort(lengths)
 	// Prompts of very different lengths whose passes follow them closely are the same prompts. Where all lengths are
-	// alike, any order fits.
+	// alike, any order fits: then passes with fewer tokens than the client counted may be of other prompts.
 	isFollowed := deviations[len(deviations)*3/4] < math.Log(mostInflation)
-	isVaried := spread[len(spread)*3/4] > mostInflation*mostInflation*spread[len(spread)/4]
+	isVaried := lengths[len(lengths)*3/4] > mostInflation*mostInflation*lengths[len(lengths)/4]
 	if !isFollowed || !isVaried && ratio < 1 {
 		return nil, 0, 0
 	}
@@ -220,9 +224,10 @@ func (p *passLog) alignByNumber(prompts []prompt, ratio float64) []chain {
 	if (passes+1)*width > mostLooseStates {
 		return nil
 	}
-	cost := make([]float32, (passes+1)*width)
-	next := make([]int32, (passes+1)*width) // the state that follows
-	sums := make([]int64, width)
+	// A state is i*width+j: the first i passes and the first j prompts are done.
+	cost := make([]float32, (passes+1)*width) // least sum of deviations from the state to the end
+	next := make([]int32, (passes+1)*width)   // the state that follows on that way
+	sums := make([]int64, width)              // tokens of the first j prompts
 	for j := range prompts {
 		sums[j+1] = sums[j] + prompts[j].tokens
 	}
@@ -240,22 +245,22 @@ func (p *passLog) alignByNumber(prompts []prompt, ratio float64) []chain {
 			}
 			ends := 0
 			computed := int64(0)
-			for k := i; k < passes; k++ {
-				l := &p.promptPasses[k]
-				ends += int(l.contextReqs)
+			for k := i; k < passes; k++ { // a chain of the passes i to k
+				pass := &p.promptPasses[k]
+				ends += int(pass.contextReqs)
 				if k > i {
-					ends--
+					ends-- // one of them continues the prompt that was cut
 				}
-				computed += l.contextTokens
+				computed += pass.contextTokens
 				if ends > 0 && j+ends <= len(prompts) {
 					to := (k+1)*width + j + ends
-					off := float32(math.Abs(math.Log(float64(computed) / (ratio * float64(sums[j+ends]-sums[j])))))
-					if c := cost[to] + off; c < cost[at] {
+					deviation := float32(math.Abs(math.Log(float64(computed) / (ratio * float64(sums[j+ends]-sums[j])))))
+					if c := cost[to] + deviation; c < cost[at] {
 						cost[at] = c
 						next[at] = int32(to)
 					}
 				}
-				if !l.isFull || ends > len(prompts)-j {
+				if !pass.isFull || ends > len(prompts)-j {
 					break
 				}
 			}
@@ -266,9 +271,11 @@ func (p *passLog) alignByNumber(prompts []prompt, ratio float64) []chain {
 	}
 	var out []chain
 	for at := 0; at != passes*width+len(prompts); at = int(next[at]) {
-		i, j := at/width, at%width
-		toPass, toPrompt := int(next[at])/width, int(next[at])%width
-		if toPass == i {
+		i := at / width
+		j := at % width
+		toPass := int(next[at]) / width
+		toPrompt := int(next[at]) % width
+		if toPass == i { // the prompt was skipped
 			continue
 		}
 		c := chain{prompts: prompts[j:toPrompt]}

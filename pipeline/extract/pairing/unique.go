@@ -16,14 +16,15 @@ import (
 // the pass produced, after the clocks' common offset and beyond the resolution of the stamp.
 const clockSlackNs = 300_000_000
 
-// offsetRange returns the range in which the log's clock less the clients' clock must be if the last
+// offsetRange returns the range, ns, in which the log's clock less the clients' clock must be if the last
 // pass of a chain produced the first chunk of its last prompt. ok is false for a pass without a
-// stamp.
+// stamp, and for a prompt without a first chunk. A stamp is rounded down, so the offset may be larger by its
+// resolution.
 func (p *passLog) offsetRange(c *chain) (lo, hi int64, ok bool) {
-	l := &p.promptPasses[c.passes[len(c.passes)-1]]
+	pass := &p.promptPasses[c.passes[len(c.passes)-1]]
 	last := &c.prompts[len(c.prompts)-1]
-	d := l.stampNs.V - last.firstNs
-	return d - clockSlackNs, d + l.stampStepNs + clockSlackNs, l.stampNs.OK && last.isFirst
+	offsetNs := pass.stampNs.V - last.firstNs
+	return offsetNs - clockSlackNs, offsetNs + pass.stampStepNs + clockSlackNs, pass.stampNs.OK && last.isFirst
 }
 
 // agrees reports whether a pass can have produced the first chunk of a prompt, given the log's clock less the
@@ -36,9 +37,9 @@ func (p *passLog) agrees(q prompt, pass int, offsetNs int64) bool {
 // commonOffset returns the log's clock less the clients' clock that is in the ranges of most
 // chains, ns.
 func (m *matcher) commonOffset(found []match) int64 {
-	type edge struct {
-		ns   int64
-		step int
+	type edge struct { // begin or end of a chain's range
+		ns     int64
+		change int // of the number of ranges: +1 or -1
 	}
 	var edges []edge
 	for _, match := range found {
@@ -48,12 +49,14 @@ func (m *matcher) commonOffset(found []match) int64 {
 			}
 		}
 	}
-	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(b.step, a.step)) })
-	allowed := 0
+	stat.SortStable(edges, func(a, b edge) int { // begins before ends at the same offset
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(b.change, a.change))
+	})
+	allowed := 0 // ranges that have the offset of the edge
 	most := 0
 	best := int64(0)
 	for _, e := range edges {
-		allowed += e.step
+		allowed += e.change
 		if allowed > most {
 			most = allowed
 			best = e.ns
@@ -232,9 +235,9 @@ func (m *matcher) fitEnd(period, from, beyond int) int {
 	return end
 }
 
-// markShifted marks match i if its period also fits stretches nearer to limit. The skipped
-// stretches end there. Then the next match in the direction may shift too, to the stretches that
-// match i would free.
+// markShifted marks match i if its period also fits stretches that lie towards skipped ones, up to limit,
+// where the skipped stretches end. Then the next match in the direction (1: later matches, whose stretches
+// may be earlier; -1: earlier ones) may shift too, to the stretches that match i would free, and so on.
 func (m *matcher) markShifted(found []match, isOpen []bool, i, direction, limit int) {
 	for ; i >= 0 && i < len(found); i += direction {
 		x := &found[i]
@@ -275,9 +278,9 @@ func (m *matcher) earliestEnd(x *match, limit int) int {
 	return -1
 }
 
-// markExchanged marks match i if a period up to skipped places further on in the other direction
-// also fits its stretches. Then the same is true of the next match in the direction, whose period
-// may be another one too.
+// markExchanged marks match i if a period up to skipped places further on in the other direction, towards
+// the skipped periods, also fits its stretches. Then the same may be true of the next match in the
+// direction (1: later, -1: earlier), and so on.
 func (m *matcher) markExchanged(found []match, isOpen []bool, i, direction, skipped int) {
 	for ; i >= 0 && i < len(found); i += direction {
 		fits := false
