@@ -81,7 +81,7 @@ const (
 	noSlot = numSlots
 )
 
-// attrType is the type of an attribute's value.
+// attrType is the type of an attribute's value: the one that a slot wants, or the one that a dump has.
 type attrType uint8
 
 const (
@@ -227,7 +227,7 @@ func (a *attrs) store(s slot, got attrType, num int64, text []byte) {
 	}
 	a.num[s] = num
 	a.text[s] = text
-	a.wrong |= a.set & (1 << s)
+	a.wrong |= a.set & (1 << s) // the slot had a value
 	a.set |= 1 << s
 }
 

@@ -17,14 +17,14 @@ import (
 
 // builder makes spans from what the JSON reader and the protobuf reader read. Each worker has one.
 type builder struct {
-	ev       attrs // attributes of the event being read
-	sp       attrs // attributes of the span being read
-	interned map[string]string
-	cur      *Span
-	rows     *StepRows // rows of the span being read; unused ones are kept for the next span
+	ev       attrs             // attributes of the event being read
+	sp       attrs             // attributes of the span being read
+	interned map[string]string // each text by itself: see intern
+	cur      *Span             // the span being read
+	rows     *StepRows         // rows of that span; unused ones are kept for the next span
 	journey  []trace.JourneyEvent
 
-	lastEvent EventName // of the schema, that was looked up last
+	lastEvent EventName // the event of the schema that was looked up last
 
 	// Where coreID looks first for the request of a snapshot:
 	stepFrom int // index in rows at which the snapshots of the latest step begin, and those of the step before end
@@ -125,7 +125,7 @@ func (b *builder) eventOf(name []byte) (EventName, bool) {
 	return e, ok
 }
 
-// drop records that an event of the span was dropped.
+// drop records that an event of the span was dropped. Consecutive drops for one reason are one Fault.
 func (b *builder) drop(e EventName, why string) {
 	msg := e.String() + ": " + why
 	if n := len(b.cur.Faults); n > 0 && b.cur.Faults[n-1].event == e && b.cur.Faults[n-1].Msg == msg {
@@ -162,8 +162,8 @@ func (b *builder) addEvent(e EventName, wallNs int64) {
 	}
 }
 
-// requireSlots reports whether the event has all slots of the mask want and no broken attribute. If
-// not, it drops the event.
+// requireSlots reports whether the event has all slots of the mask want (bit s for slot s) and no broken
+// attribute. If not, it drops the event.
 func (b *builder) requireSlots(e EventName, want uint64) bool {
 	if b.ev.set&want == want && b.ev.wrong == 0 && b.ev.bad == "" {
 		return true
@@ -282,10 +282,10 @@ func (a *attrs) contradiction(e EventName) string {
 	case e != StepSummary && !a.has(journeyTs) && !a.has(journeyTsNs):
 		return "attribute " + attrKeys[journeyTs].key + " is missing"
 	}
-	for _, p := range countPairs {
-		if a.has(p[0]) && a.has(p[1]) && n[p[0]] > n[p[1]] {
-			return fmt.Sprintf("%s: got %d, want at most %s, %d", attrKeys[p[0]].key, n[p[0]], attrKeys[p[1]].key,
-				n[p[1]])
+	for _, pair := range countPairs {
+		part, whole := pair[0], pair[1]
+		if a.has(part) && a.has(whole) && n[part] > n[whole] {
+			return fmt.Sprintf("%s: got %d, want at most %s, %d", attrKeys[part].key, n[part], attrKeys[whole].key, n[whole])
 		}
 	}
 	return ""
@@ -352,7 +352,8 @@ func (s *Span) includeStep(id int64) {
 	s.LastStep = max(s.LastStep, id)
 }
 
-// fewSnaps is the number of snapshots up to which room for them doubles when it is full.
+// fewSnaps is the number of snapshots up to which room for them doubles when it is full; append would
+// grow it by less.
 const fewSnaps = 1 << 14
 
 // addSnapshot adds a REQUEST_SNAPSHOT event as a row of the snapshots table.

@@ -9,6 +9,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
+// This file reads OTLP/JSON in any legal form; quick.go reads the form that exporters write.
+
 // jsonReader reads OTLP/JSON in one pass over its bytes, without building a tree. It accepts what
 // collectors and older writers write (spec#wire-json): snake_case names, unquoted integers, enum
 // names, null, keys in any order. Fields that no table needs are skipped.
@@ -96,8 +98,9 @@ func keyBit(key []byte) uint32 {
 	return 0
 }
 
-// noteKey adds a key to those seen in an object. It sets bad where the key was seen before, because
-// JSON does not define which of two equal keys counts.
+// noteKey adds a key to those seen in an object, as the bit of keyBit. It sets bad to a description where
+// the key was seen before, because JSON does not define which of two equal keys counts. Keys that are not
+// read have no bit and may repeat.
 func noteKey(seen *uint32, key []byte, bad *string) {
 	bit := keyBit(key)
 	if *seen&bit != 0 {
@@ -205,7 +208,7 @@ func (r *jsonReader) identify(id *identity) {
 			v, _ := r.Str()
 			key = string(v)
 		case string(k) == "value" && r.Peek() == '{':
-			value, has = r.firstText()
+			value, has = r.textOfValue()
 		default:
 			r.Skip(0)
 		}
@@ -215,9 +218,9 @@ func (r *jsonReader) identify(id *identity) {
 	}
 }
 
-// firstText reads an AnyValue and returns its text, or the digits of its integer. has is false for
+// textOfValue reads an AnyValue and returns its text, or the digits of its integer. has is false for
 // other types.
-func (r *jsonReader) firstText() (out []byte, has bool) {
+func (r *jsonReader) textOfValue() (out []byte, has bool) {
 	for k := range r.Members {
 		if r.Peek() == 'n' {
 			r.Word("null")
@@ -292,7 +295,8 @@ func (r *jsonReader) scope() string {
 	return name
 }
 
-// span reads one span and adds it to the batch.
+// span reads one span and adds it to the batch. Keys may come in any order, so the span gets its class
+// only at its end (endSpan).
 func (r *jsonReader) span(scope string) {
 	start := r.I
 	r.beginSpan()
@@ -379,9 +383,9 @@ func (r *jsonReader) spanEvent() {
 // anyEvent reads one event in any legal form.
 func (r *jsonReader) anyEvent() {
 	var name []byte
-	var wall int64
-	named := false
-	attrsAt := -1 // offset of attributes that came before the name
+	var wallNs int64
+	isNamed := false // the name was read
+	attrsAt := -1    // offset of attributes that came before the name
 	r.ev.reset(noSlot)
 	var seen uint32
 	for k := range r.Members {
@@ -392,17 +396,17 @@ func (r *jsonReader) anyEvent() {
 		}
 		switch string(k) {
 		case "timeUnixNano", "time_unix_nano":
-			wall = r.stamp()
+			wallNs = r.stamp()
 		case "name":
 			if v, ok := r.Str(); ok {
 				name = v
-				named = true
+				isNamed = true
 				if e, ok := r.eventOf(name); ok {
 					r.ev.next = firstSlot[e]
 				}
 			}
 		case "attributes":
-			if named {
+			if isNamed {
 				r.attributes(&r.ev)
 				continue
 			}
@@ -419,7 +423,7 @@ func (r *jsonReader) anyEvent() {
 		r.I = end
 	}
 	if r.Err == nil {
-		r.addNamedEvent(name, wall)
+		r.addNamedEvent(name, wallNs)
 		r.refuseOverBudget()
 	}
 }

@@ -213,13 +213,12 @@ const (
 	msgList
 )
 
-// fieldType is what a field of a message must be: its wire type, the kind of the message in it, and
-// the length of an id, which may be empty too.
+// fieldType is what a field of a message must be.
 type fieldType struct {
-	known  bool
-	wire   uint8
-	inner  msgKind
-	length uint8
+	known  bool    // OTLP has the field
+	wire   uint8   // wire type
+	inner  msgKind // kind of the message in it; 0 for none
+	length uint8   // bytes of an id, which may be empty too; 0 for any length
 }
 
 var (
@@ -284,7 +283,7 @@ const (
 // checkMessage returns an error unless the wire format of a message, the types of the fields that
 // OTLP has, and the nesting are right: a hostile message could exhaust the stack, from which a Go
 // program cannot recover. base is the offset of the message in the dump's message, for errors;
-// depth is the number of messages around it.
+// depth is the number of messages around it. Fields that OTLP does not have are only measured.
 func checkMessage(kind msgKind, data []byte, base, depth int) *source.Error {
 	if depth > source.MaxDepth {
 		return &source.Error{At: base, Msg: fmt.Sprintf("got values nested deeper than %d", source.MaxDepth)}
@@ -297,20 +296,19 @@ func checkMessage(kind msgKind, data []byte, base, depth int) *source.Error {
 		if n <= 0 {
 			return fault("got no whole varint of at most 10 bytes")
 		}
-		value := at + n // offset of what comes after the tag, or after the length
-		size := uint64(0)
-		switch tag & 7 {
+		value := at + n   // offset of what comes after the tag, or after the length
+		size := uint64(0) // bytes of the value
+		switch tag & 7 {  // the wire type; the bits above it are the number of the field
 		case wireVarint:
-			_, k := binary.Uvarint(data[value:])
-			n, size = k, uint64(max(k, 0))
+			_, n = binary.Uvarint(data[value:])
+			size = uint64(max(n, 0))
 		case wireFixed64:
 			size = 8
 		case wireFixed32:
 			size = 4
 		case wireBytes:
-			length, k := binary.Uvarint(data[value:])
-			value += max(k, 0)
-			n, size = k, length
+			size, n = binary.Uvarint(data[value:])
+			value += max(n, 0)
 		default:
 			return fault("got the wire type %d, want 0, 1, 2 or 5", tag&7)
 		}
@@ -345,9 +343,9 @@ func checkMessage(kind msgKind, data []byte, base, depth int) *source.Error {
 
 // protoField is a field of a message: a number, or bytes.
 type protoField struct {
-	number int32
-	num    uint64
-	data   []byte
+	number int32  // of the field in the schema
+	num    uint64 // value of a varint or fixed field
+	data   []byte // value of a field of bytes: a text, an id or a message
 }
 
 // protoFields returns an iterator over the fields of a message that checkMessage has accepted.
@@ -361,9 +359,11 @@ func protoFields(data []byte) iter.Seq[protoField] {
 			case wireVarint:
 				f.num, n = binary.Uvarint(data)
 			case wireFixed64:
-				f.num, n = binary.LittleEndian.Uint64(data), 8
+				f.num = binary.LittleEndian.Uint64(data)
+				n = 8
 			case wireFixed32:
-				f.num, n = uint64(binary.LittleEndian.Uint32(data)), 4
+				f.num = uint64(binary.LittleEndian.Uint32(data))
+				n = 4
 			case wireBytes:
 				length, k := binary.Uvarint(data)
 				n = k + int(length)

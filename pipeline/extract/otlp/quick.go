@@ -7,6 +7,8 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
+// This file reads the usual form of events and attributes without parsing.
+//
 // Nearly all of a dump is attributes of span events, and exporters write them in one form,
 //
 //	[{"key":"K","value":{"intValue":"N"}},...]

@@ -118,8 +118,8 @@ type Span struct {
 	MaxTokens, N       trace.Opt[int64]
 	Stock              StockTimes
 	Sequence           trace.Opt[int64] // number of a step span in its engine, from 1
-	FirstStep          int64            // lowest step id of the span, or step_range_start
-	LastStep           int64
+	FirstStep          int64            // lowest step id of the span's events, or step_range_start if that is lower
+	LastStep           int64            // highest step id of the span's events
 	API                []APIEvent
 	Journey            []trace.JourneyEvent
 	Rows               *StepRows        // of a step span; the collector frees them

@@ -6,8 +6,9 @@ import (
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
-// An OTLP document may be inside another one (spec#wire-wrapped): in an array, or in an answer of
-// Tempo, {"batches":[...]} or {"trace":{...}}. batches is an older name of resourceSpans.
+// This file finds OTLP documents inside of other ones (spec#wire-wrapped): in an array, or in an answer
+// of Tempo, {"batches":[...]} or {"trace":{...}}. batches is an older name of resourceSpans.
+
 var (
 	tempoBatches = []byte(`batches`)
 	tempoTrace   = []byte(`trace`)
@@ -48,7 +49,7 @@ func eachDocument(text []byte, use func(document []byte, at int) *source.Error) 
 			})
 		case bytes.Equal(key, tempoBatches):
 			renamed := bytes.Join([][]byte{spansStart, value, {'}'}}, nil)
-			return use(renamed, valueAt-len(spansStart))
+			return use(renamed, valueAt-len(spansStart)) // offsets of errors stay those in text
 		}
 	}
 	return use(text, 0)
