@@ -20,15 +20,15 @@ const maxExamples = 3
 
 // Account counts the records of one run folder (spec#wire-losses).
 type Account struct {
-	Read, Kept int64
-	Dropped    map[trace.Code]int64
+	Read, Kept int64                // records; Read is Kept and the sum of Dropped at the end
+	Dropped    map[trace.Code]int64 // records by reason
 	examples   map[trace.Code][]result.Example
 	scopes     map[scopeKey]int64
-	Bytes      int64 // decompressed
-	BadBytes   int64 // of them unreadable
-	Lines      int64
-	Truncated  int64
-	Duplicates int64
+	Bytes      int64                // decompressed
+	BadBytes   int64                // of them unreadable
+	Lines      int64                // lines or messages
+	Truncated  int64                // of them unreadable
+	Duplicates int64                // spans that came twice
 	LostEvents int64                // span events that the producer dropped before writing
 	BadText    []string             // places at which invalid Unicode was replaced
 	Reject     func(Rejected) error // called with every drop; may be nil
@@ -99,7 +99,8 @@ func (a *Account) Keep(n int64) { a.Kept += n }
 // Scope counts n events of a name in a scope of spans. With an empty name it counts spans.
 func (a *Account) Scope(scope, event string, n int64) { a.scopes[scopeKey{scope, event}] += n }
 
-// Records returns the account as written to extract.json.
+// Records returns the account as written to extract.json. BadFrac, the unreadable share, is the larger of
+// that of the bytes and that of the records: a file cut in half may be one lost record.
 func (a *Account) Records() result.Records {
 	r := result.Records{Read: a.Read, Kept: a.Kept, Dropped: map[string]int64{}}
 	bad := int64(0)

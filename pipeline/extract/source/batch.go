@@ -6,6 +6,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file has the batch, the unit in which workers read and parse an input, and its faults.
+
 // blockBytes is the number of bytes that are read at once, and the size from which a batch is
 // complete.
 const blockBytes = 1 << 20
@@ -16,16 +18,16 @@ type batch struct {
 	File    int32 // place of the file among the inputs
 	form    form
 	data    []byte
-	skipped int64   // lines since the previous batch that are in no batch
-	ends    []int   // offset in data of the end of each message (formProto, formFramed)
-	offset  int64   // of data in the decompressed stream
-	faults  []fault // places that the reader could not read
-	lost    int64   // lines or messages that are not in data, only in faults
-	maxLine int64   // limit of the bytes of a line
-	passed  int64   // bytes of a line that was too long and is not in data
-	read    int64   // bytes of the file consumed so far
-	link    hashLink
-	isLong  bool // it has more than longBytes, and no other such batch may be read before it is done
+	skipped int64    // lines since the previous batch that are in no batch
+	ends    []int    // offset in data of the end of each message (formProto, formFramed)
+	offset  int64    // of data in the decompressed stream
+	faults  []fault  // places that the reader could not read
+	lost    int64    // lines or messages that are not in data, only in faults
+	maxLine int64    // limit of the bytes of a line
+	passed  int64    // bytes of a line that was too long and is not in data
+	read    int64    // bytes of the file consumed so far
+	link    hashLink // this batch's share in hashing the file
+	isLong  bool     // it has more than longBytes, and no other such batch may be read before it is done
 }
 
 // longBytes is the size from which a line or message counts as long. Only one long batch at a time
@@ -58,7 +60,8 @@ func (b *batch) orNil() *batch {
 
 // lose adds the fault of a message that could not be read.
 func (b *batch) lose(f fault) {
-	f.line, f.byMessage = int64(len(b.ends))+1, true
+	f.line = int64(len(b.ends)) + 1
+	f.byMessage = true
 	b.faults = append(b.faults, f)
 	b.lost++
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file has the JSON reader of all decoders.
+
 // Cursor walks one JSON text in place: no tree is built, and only strings with escapes are copied.
 // After the first fault every method reports false, and Err has the byte of the fault.
 //
@@ -223,7 +225,8 @@ func (c *Cursor) escape() bool {
 				return true
 			}
 		}
-		c.Surrogate, r = true, utf8.RuneError
+		c.Surrogate = true
+		r = utf8.RuneError
 	}
 	c.scratch = utf8.AppendRune(c.scratch, r)
 	return true

@@ -6,9 +6,10 @@ import (
 	"io"
 )
 
-// The SHA-256 of a file must be computed over its bytes in order. So that hashing does not delay
-// reading, each worker hashes the bytes of its batch after it has let the next worker read. The work
-// of one batch is a hashLink, which waits for the link of the batch before.
+// This file hashes the files while they are read. The SHA-256 of a file must be computed over its bytes
+// in order. So that hashing does not delay reading, each worker hashes the bytes of its batch after it has
+// let the next worker read. The work of one batch is a hashLink, which waits for the link of the batch
+// before.
 
 // hashChain collects the work of the next link.
 type hashChain struct {
@@ -25,8 +26,9 @@ type hashPiece struct {
 
 // hashLink is the share of one batch in the hashes of its files.
 type hashLink struct {
-	pieces       []hashPiece
-	before, done chan struct{}
+	pieces []hashPiece
+	before chan struct{} // closed when the link before is done; nil for the first
+	done   chan struct{} // closed when this link is done
 }
 
 // addBytes makes the next link hash bytes of src. They must not change before the link has
@@ -52,8 +54,9 @@ func (c *hashChain) endSource(src *Source, in *Input) {
 
 // next returns the link with the work collected so far.
 func (c *hashChain) next() hashLink {
-	l := hashLink{c.pieces, c.last, make(chan struct{})}
-	c.pieces, c.last = nil, l.done
+	l := hashLink{pieces: c.pieces, before: c.last, done: make(chan struct{})}
+	c.pieces = nil
+	c.last = l.done
 	return l
 }
 
@@ -88,20 +91,22 @@ func (s *Source) sumLater() {
 	if s.packed {
 		return
 	}
-	s.sum, s.raw.sum = sha256.New(), nil
-	if s.bom {
+	s.sum = sha256.New()
+	s.raw.sum = nil
+	if s.bom { // it was skipped before the first batch
 		s.sum.Write(utf8BOM)
 	}
 }
 
-// Digest reads the rest of the file and returns its size and SHA-256.
+// Digest reads the rest of the file and returns its size and SHA-256. If that reading fails, they are of
+// what could be read.
 func (s *Source) Digest() (int64, string) {
 	sum := s.raw.sum
 	if s.sum != nil {
 		sum = s.sum
 		io.Copy(sum, s.R)
 	} else {
-		io.Copy(io.Discard, s.raw)
+		io.Copy(io.Discard, s.raw) // raw hashes what it reads
 	}
 	return s.raw.n, hex.EncodeToString(sum.Sum(nil))
 }

@@ -11,7 +11,7 @@ import (
 type interruptible struct {
 	ctx   context.Context
 	r     io.Reader
-	block []byte
+	block []byte // what was read from r last
 	rest  []byte // part of block that Read has not returned yet
 	err   error  // Read returns it after rest
 }

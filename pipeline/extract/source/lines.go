@@ -1,5 +1,7 @@
 package source
 
+// This file has what all decoders of plain lines share.
+
 // Lines is the records in one batch of lines, for decoders that make rows of one type. Its methods
 // are those that Stream requires of records.
 type Lines[T any] struct {

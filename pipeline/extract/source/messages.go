@@ -28,7 +28,8 @@ type messages struct {
 type lengthPrefix [4]byte
 
 // next returns the next batch, after it has decompressed framed messages. A lost message ends the
-// batch, so that the messages of a batch have consecutive numbers.
+// batch, so that the messages of a batch have consecutive numbers. With an error, io.EOF included, it is
+// the last batch. Its data is in buf, which may be replaced by a larger one.
 func (r *messages) next(buf *[]byte) (*batch, error) {
 	b := &batch{form: formProto, data: (*buf)[:0]}
 	defer func() { *buf = b.data[:0] }()
@@ -83,7 +84,7 @@ func (r *messages) cutFault(have, want int64) *fault {
 // message returns dst with the next message, of want bytes, appended. It allocates memory as bytes
 // arrive, because a damaged length may be huge.
 func (r *messages) message(dst []byte, want int64) ([]byte, error) {
-	if want > r.src.Limits.MaxLine {
+	if want > r.src.Limits.MaxLine { // skipped; the next message can be read
 		have, err := io.CopyN(io.Discard, r.src.R, want)
 		if err == io.EOF {
 			return dst, r.cutFault(have, want)
@@ -94,13 +95,13 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 		return dst, &fault{code: CodeOverLimit, bytes: want + 4,
 			msg: fmt.Sprintf("message of %d bytes, want at most %d (--max-line)", want, r.src.Limits.MaxLine)}
 	}
-	if have := len(dst); want <= smallMessage && r.src.form == formProto {
-		dst = slices.Grow(dst, int(want))[:have+int(want)]
-		n, err := io.ReadFull(r.src.R, dst[have:])
+	if before := len(dst); want <= smallMessage && r.src.form == formProto {
+		dst = slices.Grow(dst, int(want))[:before+int(want)]
+		n, err := io.ReadFull(r.src.R, dst[before:])
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			return dst[:have], r.cutFault(int64(n), want)
+			return dst[:before], r.cutFault(int64(n), want)
 		}
-		return dst[:have+n], err
+		return dst[:before+n], err
 	}
 	// A long or compressed message is read piece by piece, so that a damaged length takes no memory.
 	if want > longBytes {
@@ -123,9 +124,10 @@ func (r *messages) message(dst []byte, want int64) ([]byte, error) {
 	return r.unframe(dst, buf.Bytes())
 }
 
-// unframe returns dst with the content of one zstd frame appended.
+// unframe returns dst with the content of one zstd frame appended. A frame that is broken or expands too
+// much is a fault of this message alone.
 func (r *messages) unframe(dst, frame []byte) ([]byte, error) {
-	lost := int64(len(frame)) + 4
+	lost := int64(len(frame)) + 4 // bytes of the message, with its length
 	if r.dec == nil {
 		d, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
 		if err != nil {

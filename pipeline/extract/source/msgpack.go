@@ -13,14 +13,14 @@ import (
 	"strconv"
 )
 
-// vLLM's KV-event socket sends batches in MessagePack
+// This file reads recordings of vLLM's KV-event socket, which sends batches in MessagePack
 // (https://github.com/msgpack/msgpack/blob/master/spec.md). A batch is an array of two to four values,
 // the first of which is a time. A recording has its batches one after another, or each after its
 // length in four bytes (big-endian). packLines converts such a recording to the JSON lines in which
 // these batches are also recorded: message n becomes line n.
 
-// isMessagePack reports whether a recording begins with a batch in MessagePack. framed is set if
-// each batch follows its length.
+// isMessagePack reports whether a recording begins with a batch in MessagePack: an array of two to four
+// values (0x92 to 0x94), then a double (0xcb). framed is set if each batch follows its length.
 func isMessagePack(head []byte) (isPack, framed bool) {
 	isBatch := func(b []byte) bool { return len(b) >= 2 && b[0] >= 0x92 && b[0] <= 0x94 && b[1] == 0xcb }
 	if isBatch(head) {
@@ -29,6 +29,7 @@ func isMessagePack(head []byte) (isPack, framed bool) {
 	return len(head) >= 6 && isBatch(head[4:]), true
 }
 
+// maxPackDepth is the deepest nesting of values that is read; batches nest four deep.
 const maxPackDepth = 16
 
 // packLines is a reader that converts MessagePack messages to lines of JSON.
@@ -100,23 +101,24 @@ func (p *packLines) value(depth int) error {
 		return fmt.Errorf("got values nested deeper than %d", maxPackDepth)
 	case int64(len(p.line)) > 4*p.limit: // the line will be dropped as too long; here only memory is bounded
 		return fmt.Errorf("got a message of more than %d bytes (--max-line)", p.limit)
-	case t <= 0x7f || t >= 0xe0:
+	// The first byte is the type, as the specification calls it here; that of small values has the value too.
+	case t <= 0x7f || t >= 0xe0: // fixint, positive and negative
 		p.line = strconv.AppendInt(p.line, int64(int8(t)), 10)
-	case t <= 0x8f:
+	case t <= 0x8f: // fixmap
 		return p.list(uint64(t&15), depth, true)
-	case t <= 0x9f:
+	case t <= 0x9f: // fixarray
 		return p.list(uint64(t&15), depth, false)
-	case t <= 0xbf:
+	case t <= 0xbf: // fixstr
 		return p.text(uint64(t&31), false)
-	case t == 0xc0:
+	case t == 0xc0: // nil
 		p.line = append(p.line, "null"...)
-	case t == 0xc2 || t == 0xc3:
+	case t == 0xc2 || t == 0xc3: // false, true
 		p.line = strconv.AppendBool(p.line, t == 0xc3)
-	case t == 0xca || t == 0xcb:
+	case t == 0xca || t == 0xcb: // float 32, float 64
 		return p.float(t)
-	case t >= 0xcc && t <= 0xd3:
+	case t >= 0xcc && t <= 0xd3: // uint 8 to uint 64, int 8 to int 64
 		return p.integer(t)
-	default:
+	default: // bin, str, array and map with a length; others are not read
 		return p.sized(t, depth)
 	}
 	return nil
@@ -139,11 +141,11 @@ func (p *packLines) float(t byte) error {
 
 // integer converts an integer of type byte t.
 func (p *packLines) integer(t byte) error {
-	width := 1 << ((t - 0xcc) & 3)
+	width := 1 << ((t - 0xcc) & 3) // bytes
 	v, err := p.uint(width)
-	if t < 0xd0 {
+	if t < 0xd0 { // unsigned
 		p.line = strconv.AppendUint(p.line, v, 10)
-	} else {
+	} else { // extend the sign
 		shift := 64 - 8*width
 		p.line = strconv.AppendInt(p.line, int64(v<<shift)>>shift, 10)
 	}
@@ -236,7 +238,7 @@ func (p *packLines) list(n uint64, depth int, isMap bool) error {
 // key converts the key of a pair, which must be a text in JSON, and appends a colon.
 func (p *packLines) key() error {
 	from := len(p.line)
-	if err := p.value(maxPackDepth); err != nil {
+	if err := p.value(maxPackDepth); err != nil { // at this depth a list or map is refused
 		return err
 	}
 	if p.line[from] != '"' {

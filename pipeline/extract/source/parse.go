@@ -9,6 +9,8 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 )
 
+// This file decodes batches on the workers.
+
 // records is what a decoder finds in one batch. Before each message Mark is called, and after it
 // either Undo, which removes its records if the message is broken, or Keep, which sets their line.
 type records interface {
@@ -36,8 +38,8 @@ type Parsed[R records] struct {
 	Records R
 	form    form // framing of the batch
 	faults  []fault
-	lines   int64
-	bytes   int64
+	lines   int64 // lines or messages that were decoded, whether broken or not
+	bytes   int64 // of them
 	numbers int64 // lines or messages of the file, including those that were lost
 	err     error `packed:"-"` // why a stored batch cannot be read
 }
@@ -59,7 +61,7 @@ func parse[R records](b *batch, d Decoder[R]) *Parsed[R] {
 		out.err = files.NewCodec[Parsed[R]]().Decode(b.data, out, files.NewInterner())
 		b.data = nil
 		return out
-	case b.passed > 0:
+	case b.passed > 0: // a line that was too long, whose fault the reader has noted
 		out.lines = 1
 		out.bytes = b.passed
 	case b.form == formLines:
@@ -146,7 +148,7 @@ func (p *Parsed[R]) decode(data []byte, line, offset int64, read func([]byte, R)
 		return
 	}
 	p.Records.Undo()
-	if len(bytes.Trim(data, "\x00")) == 0 {
+	if len(bytes.Trim(data, "\x00")) == 0 { // as a file system leaves behind a crash
 		p.faults = append(p.faults, fault{
 			code:   CodeNulPadding,
 			line:   line,
@@ -176,8 +178,8 @@ func (p *Parsed[R]) decode(data []byte, line, offset int64, read func([]byte, R)
 	p.faults = append(p.faults, f)
 }
 
-// Account adds the lines, bytes and faults of the batch to a, but not its records. name is the name
-// of the file.
+// Account adds the lines, bytes and faults of the batch to a, but not its records, which the collector of
+// the decoder's rows counts. name is the name of the file.
 func (p *Parsed[R]) Account(a *Account, name string) {
 	a.Lines += p.lines
 	a.Bytes += p.bytes
@@ -185,7 +187,7 @@ func (p *Parsed[R]) Account(a *Account, name string) {
 		n := 1 + f.more
 		a.Read += n
 		a.BadBytes += f.bytes * n
-		if p.bytes == 0 || p.form == formProto {
+		if p.bytes == 0 || p.form == formProto { // p.bytes does not have them
 			a.Bytes += f.bytes * n
 		}
 		if f.code == CodeUnreadable {

@@ -10,6 +10,8 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 )
 
+// This file cuts large files into parts that several processes decode, and reads one part.
+
 // Part is a piece of a file: the lines that start in [From, To), or the messages between these
 // offsets. A file of lines may be cut anywhere, and each line belongs to exactly one part. Messages
 // may only be cut between messages.
@@ -35,7 +37,7 @@ func Cut(in []Input, every int64) ([][]Part, error) {
 	out := make([][]Part, len(in))
 	continues := false // the last line of the previous file may continue in this one
 	for i := range in {
-		startsInside := continues
+		startsInside := continues // this file may begin with the end of a line
 		parts, endsLine, err := cutFile(&in[i], every)
 		if err != nil {
 			return nil, err
@@ -54,7 +56,7 @@ func cutFile(in *Input, every int64) (parts []Part, endsLine bool, err error) {
 	if st, err := os.Stat(in.Path); err != nil || !st.Mode().IsRegular() || st.Size() == 0 {
 		return nil, false, nil // the error is reported when the file is read
 	}
-	src, err := Open(in, nil, Limits{MaxLine: longBytes, MaxExpansion: 1})
+	src, err := Open(in, nil, Limits{MaxLine: longBytes, MaxExpansion: 1}) // only its form is looked at
 	if src == nil {
 		return nil, false, nil
 	}
@@ -87,7 +89,7 @@ func cutFile(in *Input, every int64) (parts []Part, endsLine bool, err error) {
 // cutLines returns the parts of a file of lines.
 func cutLines(size, every int64) (out []Part) {
 	for at := int64(0); at < size; at += every {
-		out = append(out, Part{partOfLines, at, min(at+every, size)})
+		out = append(out, Part{Form: partOfLines, From: at, To: min(at+every, size)})
 	}
 	return out
 }
@@ -112,12 +114,12 @@ func cutMessages(f io.ReaderAt, framing form, size, every int64) (out []Part, er
 		}
 		at = next
 		if at-from >= every {
-			out = append(out, Part{name, from, at})
+			out = append(out, Part{Form: name, From: from, To: at})
 			from = at
 		}
 	}
 	if from < size {
-		out = append(out, Part{name, from, size})
+		out = append(out, Part{Form: name, From: from, To: size})
 	}
 	return out, nil
 }
@@ -155,7 +157,7 @@ type partReader struct {
 	f     io.ReaderAt
 	part  Part
 	at    int64 // offset in the file at which it continues to read
-	ended bool
+	ended bool  // the last line of the part was returned, or no line begins in it
 }
 
 // begin finds the first line of the part.

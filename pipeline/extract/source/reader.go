@@ -11,6 +11,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file cuts the inputs of a run into batches.
+
 // reader cuts the inputs of one run into batches, in order. If a file cannot be read to its end,
 // that is a fault of the file, and the next file is read.
 type reader struct {
@@ -96,6 +98,7 @@ func (r *reader) openInput() error {
 	syntax := AsSyntax(err)
 	isText := err == nil || syntax != nil && syntax.Code == CodeNotOTLP
 	startsInside := r.carry != nil // a line of the previous file may continue in this one
+	// The beginning of such a file may have no known form, and logs never have one.
 	if isText && (startsInside || r.anyText && src.form != formEmpty) {
 		src.form = formLines
 		err = nil
@@ -149,7 +152,7 @@ func (r *reader) broken(err error) *batch {
 }
 
 // gap returns a batch with the fault of a broken place after which the stream continues. The line
-// or message that contains the place is lost as well.
+// or message that contains the place is lost as well, and counts as one line or message of the file.
 func (r *reader) gap(g *gap) *batch {
 	b := r.faultBatch(fault{code: CodeUnreadable, line: 1, offset: g.at, bytes: max(1, g.Lost), msg: g.Error()})
 	b.lost = 1
@@ -177,7 +180,7 @@ func (r *reader) cutBatch(buf *[]byte) (*batch, error) {
 		return r.whole(buf)
 	case formStored:
 		return r.stored(buf)
-	case formRaw:
+	case formRaw: // decoded like a stream of one message
 		b, err := r.whole(buf)
 		if b != nil && b.data != nil {
 			b.form = formProto
@@ -188,7 +191,9 @@ func (r *reader) cutBatch(buf *[]byte) (*batch, error) {
 	return r.framed.next(buf)
 }
 
-// lines returns the next batch of whole lines.
+// lines returns the next batch of whole lines: at least one block, up to the last newline in it. What
+// follows that newline is kept in r.rest for the next batch, or, at the end of a file whose last line may
+// continue in the next file, in r.carry.
 func (r *reader) lines(buf *[]byte) (*batch, error) {
 	if r.fresh {
 		r.fresh = false
@@ -209,8 +214,6 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 			}
 			data = append(make([]byte, 0, cap(data)+cap(data)/2+2*blockBytes), data...)
 		}
-		// Read a block behind what is there, and end the batch at the last newline in it. What follows the
-		// newline begins the next batch.
 		n, err := io.ReadFull(r.src.R, data[have:have+blockBytes])
 		data = data[:have+n]
 		r.sums.addBytes(r.src, data[have:])
@@ -285,8 +288,9 @@ func (r *reader) skipLine(seen int64) (*batch, error) {
 	}
 }
 
-// joinCarried decides what the unfinished last line of the previous file is, and returns a batch
-// with it: it may be whole and lack only its newline, continue in this file, or be cut.
+// joinCarried decides what the unfinished last line of the previous file (r.carry) is, and returns or
+// queues a batch with it: it may be whole and lack only its newline, continue in this file, or be cut. A
+// batch of a cut line is decoded too, and gets its fault there.
 func (r *reader) joinCarried() (*batch, error) {
 	tail := r.carry
 	if tail == nil {
@@ -325,7 +329,7 @@ func (r *reader) joinCarried() (*batch, error) {
 	}
 }
 
-// tail returns a batch of a line that began in the previous file.
+// tail returns a batch of a line that began in the previous file, to which push adds the number of this one.
 func (r *reader) tail(data []byte) *batch { return &batch{File: -1, form: formLines, data: data} }
 
 // wholeJSON reports whether text is one or more complete JSON values.

@@ -7,6 +7,8 @@ import (
 	"os"
 )
 
+// This file keeps rows on disk that are read again one by one.
+
 // rowFileBuffer is the number of bytes that a row file keeps in memory before it writes them, and that
 // it reads at once.
 const rowFileBuffer = 1 << 18
@@ -61,11 +63,13 @@ func (s *RowFile) Get(at int64) ([]byte, error) {
 	if at >= s.end {
 		return firstRow(s.tail[at-s.end:])
 	}
+	// Look in the page; if the row is not in it, or not whole, read a page that begins with the row, twice as
+	// large each time.
 	for want := int64(rowFileBuffer); ; want *= 2 {
 		if off := at - s.base; off >= 0 && off < int64(len(s.page)) {
 			row, err := firstRow(s.page[off:])
-			isAllThereIs := off == 0 && s.base+int64(len(s.page)) == s.end
-			if err == nil || isAllThereIs {
+			isRestOfFile := off == 0 && s.base+int64(len(s.page)) == s.end
+			if err == nil || isRestOfFile {
 				return row, err
 			}
 		}

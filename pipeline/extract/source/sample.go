@@ -12,7 +12,7 @@ import (
 // sampleSize is the most values that a Sample keeps.
 const sampleSize = 4096
 
-// Sample keeps every n-th of the values that are added, with n doubled whenever the sample is full.
+// Sample keeps one of every n values that are added; n is doubled whenever the sample is full.
 type Sample struct {
 	vals  []int64
 	n     int64 // values added
@@ -61,9 +61,9 @@ const StrayNs = 24 * 3600e9
 // Stamps is the stamps of one clock: a sample of them, the smallest and the largest.
 type Stamps struct {
 	Sample
-	Lo, Hi   int64
+	Lo, Hi   int64 // the smallest and the largest
 	from, to int64 // result of bounds, valid if isKnown
-	isKnown  bool
+	isKnown  bool  // no stamp was added since bounds was called
 }
 
 // See adds a stamp.

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	ones  = 0x0101010101010101
-	highs = 0x8080808080808080
+	ones  = 0x0101010101010101 // times a byte: that byte in all eight places
+	highs = 0x8080808080808080 // the high bit of each byte
 )
 
 // special returns x with the high bit of each byte that is a quote, a backslash or a control character
@@ -47,7 +47,7 @@ func PlainText(b []byte) int {
 // Decimal returns the number of the decimal digits at the start of b, and how many they are. Both are 0
 // if there are more than 19, which may not fit.
 func Decimal(b []byte) (v uint64, n int) {
-	if len(b) < 24 {
+	if len(b) < 24 { // the three words that are read below
 		b = append(make([]byte, 0, 24), b...)[:24]
 	}
 	v, k := digits(binary.LittleEndian.Uint64(b))
@@ -60,7 +60,7 @@ func Decimal(b []byte) (v uint64, n int) {
 		return v, 8 + int(k)
 	}
 	more, k = digits(binary.LittleEndian.Uint64(b[16:]))
-	if k > 3 {
+	if k > 3 { // more than 19 digits
 		return 0, 0
 	}
 	return v*pow10int[k&15] + more, 16 + int(k)

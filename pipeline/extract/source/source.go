@@ -16,6 +16,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// This file opens an input: it finds compression and framing from the first bytes.
+
 // form is how records are separated in a decompressed stream.
 type form uint8
 
@@ -132,7 +134,8 @@ func (s *Source) Close() {
 	}
 }
 
-// unpack adds decompressors until the content is not compressed.
+// unpack adds decompressors until the content is not compressed. A log may be compressed by the exporter
+// and again by rotation, but not without end.
 func (s *Source) unpack() error {
 	for range 3 {
 		head, _ := s.peek(8)
@@ -225,6 +228,7 @@ func (s *Source) sniff() error {
 		return nil
 	}
 	text := bytes.TrimLeft(head, " \t\r\n")
+	// '[' may also be the first byte of a length; then byte 4 is the 0x0a with which an OTLP message begins.
 	switch {
 	case len(text) == 0 && len(head) < 4096:
 		s.form = formEmpty
@@ -306,6 +310,7 @@ func (s *Source) peek(n int) ([]byte, error) {
 			s.gaps = append(s.gaps, g)
 			continue
 		}
+		// Put the gap back: reading then gives the content before it, the gap, and the rest.
 		rest := s.R
 		before := make([]byte, rest.Buffered())
 		io.ReadFull(rest, before)

@@ -11,21 +11,23 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 )
 
+// This file sorts rows in bounded memory.
+
 // Spool sorts packed rows by key in bounded memory; rows with one key keep their order. Rows that
 // do not fit into memory are written to a temporary file as a sorted part, and the parts are merged
 // when the rows are read.
 type Spool struct {
 	mem       *Memory
-	data      []byte // the rows in memory
-	recs      []spoolRec
-	parts     []*os.File
-	seq       int64 // number of rows so far
-	heldBytes int   // bytes of this spool that are counted in mem
+	data      []byte     // the rows in memory
+	recs      []spoolRec // one for each of them
+	parts     []*os.File // sorted rows on disk
+	seq       int64      // number of rows so far
+	heldBytes int        // bytes of this spool that are counted in mem
 }
 
 // spoolRec is a row in memory: data[at:at+n] of the spool.
 type spoolRec struct {
-	key, seq int64
+	key, seq int64 // seq: number of the row among all that were added
 	at, n    uint32
 }
 
@@ -38,7 +40,7 @@ func compareRecs(a, b spoolRec) int {
 
 // Add adds a copy of a row.
 func (s *Spool) Add(key int64, row []byte) error {
-	s.recs = append(s.recs, spoolRec{key, s.seq, uint32(len(s.data)), uint32(len(row))})
+	s.recs = append(s.recs, spoolRec{key: key, seq: s.seq, at: uint32(len(s.data)), n: uint32(len(row))})
 	s.data = append(s.data, row...)
 	s.seq++
 	return s.mem.grown(s)
@@ -49,7 +51,7 @@ func (s *Spool) Add(key int64, row []byte) error {
 type Memory struct {
 	Dir    string // folder of temporary files
 	Limit  int    // bytes of rows in memory
-	used   int    // bytes
+	used   int    // bytes of rows in memory now
 	spools []*Spool
 	files  []*RowFile
 }

@@ -11,9 +11,10 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 )
 
-// Several processes can decode the parts of a large file. Store writes the decoded batches of one part
-// to a file. For an Input whose Stored lists these files, Stream returns the same records as for the
-// file itself, but divided into other batches. A sink must therefore not depend on where batches begin.
+// This file stores decoded batches, so that several processes can decode the parts of a large file. Store
+// writes the decoded batches of one part to a file. For an Input whose Stored lists these files, Stream
+// returns the same records as for the file itself, but divided into other batches. A sink must therefore
+// not depend on where batches begin.
 
 // Store decodes an input that is a part of a file and writes its batches to w.
 func Store[R records](ctx context.Context, in Input, o Options, fresh func() Decoder[R], w io.Writer) error {

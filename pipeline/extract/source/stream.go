@@ -6,6 +6,8 @@ import (
 	"sync"
 )
 
+// This file runs the workers.
+
 // Stream reads the inputs on several workers and calls sink with the results in input order. Workers
 // take turns at reading: the worker whose turn it is reads the next batch into its own buffer, and
 // parses it while the next worker reads. So every byte is read once, and each worker needs memory for
@@ -55,9 +57,9 @@ type turns[R records] struct {
 	mu    sync.Mutex // locked by the worker whose turn it is
 	r     *reader
 	order chan chan *Parsed[R] // results to come, in input order
-	long  chan struct{}        // full while a long batch is read, parsed, or waits for the sink
-	ended bool
-	err   error
+	long  chan struct{}        // full while a long batch (longBytes) is read, parsed, or waits for the sink
+	ended bool                 // no further batch will be read
+	err   error                // the error that ended reading
 
 	progress func(bytes int64)
 }
@@ -97,7 +99,7 @@ func (t *turns[R]) readBatch(ctx context.Context, buf *[]byte) (*batch, chan *Pa
 		return nil, nil
 	}
 	var b *batch
-	hasLongPlace := false
+	hasLongPlace := false // this worker has filled t.long
 	t.r.awaitLong = func() {
 		if hasLongPlace {
 			return
@@ -119,6 +121,7 @@ func (t *turns[R]) readBatch(ctx context.Context, buf *[]byte) (*batch, chan *Pa
 		close(t.order)
 		return nil, nil
 	}
+	// The place of the result in the order is taken before the next worker may read.
 	done := make(chan *Parsed[R], 1)
 	select {
 	case t.order <- done:
@@ -127,11 +130,12 @@ func (t *turns[R]) readBatch(ctx context.Context, buf *[]byte) (*batch, chan *Pa
 	return b, done
 }
 
-// collect passes the results to sink in input order, with line numbers counted in their files.
+// collect passes the results to sink in input order, with line numbers counted in their files if
+// isNumbered. After an error it calls cancel and reads on without sink, so that no worker waits for ever.
 func (t *turns[R]) collect(ctx context.Context, cancel func(), isNumbered bool,
 	sink func(*Parsed[R]) error) (err error) {
 	numbers := make([]int64, len(t.r.in)) // number of lines or messages so far of each file
-	last := int64(0)
+	last := int64(0)                      // bytes of the current file that were reported as progress
 	for done := range t.order {
 		result := <-done
 		if err == nil && ctx.Err() == nil {

@@ -11,6 +11,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
+// This file reads zstd streams in which a frame may be broken.
+
 // ZstdMagic is the number with which a zstd frame begins.
 var ZstdMagic = []byte{0x28, 0xb5, 0x2f, 0xfd}
 
@@ -52,13 +54,13 @@ func (c compressed) Read(p []byte) (int, error) {
 func (f *frames) noteMagic(part []byte) {
 	keep := len(ZstdMagic) - 1
 	head := part[:min(len(part), keep)]
-	seam := append(f.tail, head...)
+	seam := append(f.tail, head...) // the bytes around the border of two reads
 	if i := bytes.LastIndex(part, ZstdMagic); i >= 0 {
 		f.at = f.pos + int64(i)
 	} else if i := bytes.LastIndex(seam, ZstdMagic); i >= 0 {
 		f.at = f.pos + int64(len(head)-len(seam)+i)
 	}
-	if len(part) > keep {
+	if len(part) > keep { // the last bytes are all of this part
 		seam = part
 	}
 	f.tail = append(f.tail[:0], seam[max(0, len(seam)-keep):]...)
