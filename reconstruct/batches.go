@@ -77,7 +77,7 @@ type working struct {
 // FromJourneys reconstructs the batches of a run from its journeys (spec#journeys). lives are what
 // Lives returns.
 func FromJourneys(lives []Life, r Recording) *Batches {
-	n := r.Last - r.First + 1
+	n := r.Last - r.First + 1 // steps
 	w := &working{
 		engine:        r.Engine,
 		isAsync:       r.Engine.IsAsync(),
@@ -132,7 +132,8 @@ func (b *Batches) indices(first, last int64) (lo, hi int64) {
 	return lo, max(lo, hi)
 }
 
-// countLives fills the counts that do not depend on the sizes of chunks.
+// countLives fills the counts that do not depend on the sizes of chunks: which lives decode in each step,
+// and whose prompts run in it.
 func (b *Batches) countLives() {
 	w := b.working
 	for i := range b.lives {
@@ -190,13 +191,14 @@ func (b *Batches) countCachedTokens() {
 }
 
 // promptTokensOf returns how many prompt tokens of a request ran, from the summaries of its steps;
-// false if that is unknown. It subtracts the decodes from all scheduled tokens instead of reading
+// false if that is unknown: a step lies outside of the run, has no summary or an unknown batch, or has
+// another prompt too. It subtracts the decodes from all scheduled tokens instead of reading
 // the prefill tokens, because the summaries label first decodes as prefills under asynchronous
 // scheduling (Counts.FirstDecodes).
 func (b *Batches) promptTokensOf(l *Life) (int64, bool) {
 	w := b.working
 	lo, hi := b.indices(l.scheduled, l.firstToken)
-	if hi-lo != l.firstToken-l.scheduled+1 {
+	if hi-lo != l.firstToken-l.scheduled+1 { // indices has cut the range
 		return 0, false
 	}
 	var ran int64
@@ -209,10 +211,12 @@ func (b *Batches) promptTokensOf(l *Life) (int64, bool) {
 	return ran, true
 }
 
-// cutPrompts divides every prompt into chunks, in the order in which requests were scheduled. The
-// chunks of a prompt that does not end exactly in its FIRST_TOKEN step stay unknown.
+// cutPrompts divides every prompt into chunks, in the order in which requests were scheduled, as vLLM's
+// scheduler does (vllm/v1/core/sched/scheduler.py: schedule()). The chunks of a prompt that does not end
+// exactly in its FIRST_TOKEN step stay unknown.
 func (b *Batches) cutPrompts() {
-	var waiting, active []*Life
+	var waiting []*Life // not yet scheduled at the step, in order (Lives sorts them)
+	var active []*Life  // with tokens left to compute
 	for i := range b.lives {
 		switch l := &b.lives[i]; {
 		case l.unknown != "" || l.unknownPrompt != "":
@@ -222,7 +226,7 @@ func (b *Batches) cutPrompts() {
 			waiting = append(waiting, l)
 		}
 	}
-	// Step by step: active are the prompts with tokens left to compute. Steps without any are skipped.
+	// Step by step. Steps without an active prompt are skipped.
 	for step := int64(0); len(waiting)+len(active) > 0; step++ {
 		if len(active) == 0 {
 			step = waiting[0].scheduled
@@ -251,11 +255,12 @@ func (b *Batches) cutStep(active []*Life, step int64) []*Life {
 		n := budget.Chunk(remaining)
 		budget.Left -= n
 		l.computed = append(l.computed, computed+n)
+		endsEarly := n == remaining && step < l.firstToken
+		endsLate := n < remaining && step == l.firstToken && !l.needsSummary // an aborted prompt need not end
 		switch {
-		// No token in a step of the prompt, an end before the recorded one, or none at the recorded one.
-		case n < 1,
-			n == remaining && step < l.firstToken && !b.endsBeforeAbort(l, step),
-			n < remaining && step == l.firstToken && !l.needsSummary:
+		case n < 1, // although the prompt runs in this step
+			endsEarly && !b.endsBeforeAbort(l, step),
+			endsLate:
 			l.unknownPrompt = PrefillUnknown
 			l.computed = nil
 		case step < l.firstToken:
@@ -265,8 +270,9 @@ func (b *Batches) cutStep(active []*Life, step int64) []*Life {
 	return unfinished
 }
 
-// endsBeforeAbort reports whether a prompt ended one step before the request was aborted, without a
-// first token. Under asynchronous scheduling its first decode was then already scheduled.
+// endsBeforeAbort reports whether a prompt that ends in a step ended one step before the request was
+// aborted, without a first token. Under asynchronous scheduling its first decode was then already
+// scheduled; if so, it corrects the life and the counts: the last step ran a decode and no prompt.
 func (b *Batches) endsBeforeAbort(l *Life, step int64) bool {
 	w := b.working
 	if !l.needsSummary || !w.isAsync || step != l.firstToken-1 {

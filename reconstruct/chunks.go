@@ -15,10 +15,10 @@ import (
 const (
 	shortStepQuantile = 0.05 // of the gaps between a request's chunks: the time of a short step
 	clusterGapShare   = 0.5  // of a short step must lie between clusters
-	minClusters       = 100
+	minClusters       = 100  // too few for shares below
 	minWholeShare     = 0.95 // of the clusters must have one chunk of every running request
 	maxTokensOff      = 0.02 // by which the number of chunks may miss the number of tokens
-	maxJitterShare    = 0.1  // of the median step
+	maxJitterShare    = 0.1  // of the median step, by which chunks of one step may be apart in the median
 	stampResolutionNs = 1000 // clients write microseconds
 )
 
@@ -80,8 +80,8 @@ type chunkClusters struct {
 	chunks    []clientChunk // in order of time
 	maxGapNs  int64         // between neighbouring chunks of one cluster
 	knownNs   int64         // batches before this time are unknown: requests ran of which no times are known
-	clusters  []cluster
-	clusterOf [][]int // of each chunk of each request
+	clusters  []cluster     // in order of time
+	clusterOf [][]int       // by row, then by number of the chunk: index in clusters
 	quality   ChunkQuality
 }
 
@@ -96,25 +96,30 @@ type clientChunk struct {
 // cluster is the chunks that one step delivered.
 type cluster struct {
 	ns       int64 // of its first chunk
-	from, to int   // of the chunks
+	from, to int   // range of chunkClusters.chunks
 	isWhole  bool  // every running request has exactly one chunk in it
 	follows  bool  // some request also has a chunk in the cluster before, so the engine was not idle in between
 
-	decodes, contextTokens int64
-	prompts                []promptPart
-	budget                 Budget
-	followsHidden          bool // steps that delivered no token came before it
-	hasUnknownPrompt       bool
+	decodes          int64        // requests that got another token than their first
+	contextTokens    int64        // in the KV cache before these decodes
+	prompts          []promptPart // that the step computed
+	budget           Budget       // that is left for further prompts
+	followsHidden    bool         // steps that delivered no token came before it
+	hasUnknownPrompt bool
 }
 
-// promptPart is the chunk of one prompt that a step computed, in tokens.
-type promptPart struct{ tokens, tokensBefore, promptTokens int64 }
+// promptPart is the chunk of one prompt that a step computed.
+type promptPart struct {
+	tokens       int64 // computed in the step
+	tokensBefore int64 // in the KV cache before, those of the prefix cache included
+	promptTokens int64 // of the whole prompt
+}
 
 // listChunks lists the chunks of all answers by time and sets the largest gap within a cluster. It
 // returns false if there are no chunks.
 func (c *chunkClusters) listChunks() bool {
-	var gapsNs []float64
-	var tokens int64
+	var gapsNs []float64 // between consecutive chunks of one answer
+	var tokens int64     // of all answers
 	for i := range c.rows {
 		o := &c.rows[i] // the answer as its client saw it
 		tokens += o.OutputTokens.V
@@ -152,7 +157,8 @@ func (c *chunkClusters) cluster() {
 	latest := make([]int, len(c.rows)) // number of clusters at the request's latest chunk
 	for n, chunk := range c.chunks {
 		isFar := n == 0 || chunk.ns-c.chunks[n-1].ns > c.maxGapNs
-		if isFar || latest[chunk.row] == len(c.clusters) {
+		isSecond := latest[chunk.row] == len(c.clusters) // the request has a chunk in the current cluster
+		if isFar || isSecond {
 			c.clusters = append(c.clusters, cluster{ns: chunk.ns, from: n, budget: c.budget})
 		}
 		at := len(c.clusters) - 1
@@ -163,7 +169,8 @@ func (c *chunkClusters) cluster() {
 }
 
 // countDecodes counts the decodes of each cluster and their context tokens, and whether every
-// running request has exactly one chunk in it.
+// running request has exactly one chunk in it. A request runs from the cluster of its first chunk to that of
+// its last. It also sets the quality of the clusters.
 func (c *chunkClusters) countDecodes() {
 	changes := make([]int, len(c.clusters)+1) // of the number of running requests
 	for _, at := range c.clusterOf {
@@ -173,7 +180,8 @@ func (c *chunkClusters) countDecodes() {
 		}
 	}
 	var jitterUs, stepsUs []float64 // of chunks after the first of their cluster; between clusters that follow each other
-	running, whole := 0, 0
+	running := 0                    // requests
+	whole := 0                      // clusters with one chunk of each
 	for n := range c.clusters {
 		cl := &c.clusters[n]
 		running += changes[n]
@@ -183,7 +191,7 @@ func (c *chunkClusters) countDecodes() {
 			cl.isWhole = cl.ns > c.knownNs
 		}
 		for _, chunk := range c.chunks[cl.from:cl.to] {
-			if chunk.ns > cl.ns || size > 1 {
+			if size > 1 { // a single chunk has nothing to be apart from
 				jitterUs = append(jitterUs, float64(chunk.ns-cl.ns)/1000)
 			}
 			if chunk.number == 0 {
@@ -214,7 +222,7 @@ func (c *chunkClusters) countDecodes() {
 }
 
 // placePrompts assigns the chunks of all prompts to steps, by the time of the first token, then by
-// the send time.
+// the send time: the order in which the scheduler served them, first come, first served.
 func (c *chunkClusters) placePrompts() {
 	var ended []int // rows
 	for n := range c.clusters {
@@ -245,9 +253,14 @@ func (c *chunkClusters) placePrompt(row, last int) {
 	// Go back from the step of the first token until the steps have room for all tokens to compute.
 	need := max(1, o.PromptTokens.V-o.CachedTokens.V)
 	room := func(n int) int64 { return c.clusters[n].budget.Chunk(math.MaxInt64) }
+	// mayStartBefore: the step before the n-th was just before it, ended after the request was sent, and had
+	// room for a chunk.
+	mayStartBefore := func(n int) bool {
+		return n > 0 && c.clusters[n].follows && c.clusters[n-1].ns > o.SendNs.V && room(n-1) > 0
+	}
 	first := last
 	sum := room(last)
-	for sum < need && first > 0 && c.clusters[first].follows && c.clusters[first-1].ns > o.SendNs.V && room(first-1) > 0 {
+	for sum < need && mayStartBefore(first) {
 		first--
 		sum += room(first)
 	}
@@ -263,18 +276,19 @@ func (c *chunkClusters) placePrompt(row, last int) {
 	for n := first; n <= last; n++ {
 		cl := &c.clusters[n]
 		tokens := cl.budget.Chunk(need)
-		cl.prompts = append(cl.prompts, promptPart{tokens, done, o.PromptTokens.V})
+		cl.prompts = append(cl.prompts, promptPart{tokens: tokens, tokensBefore: done, promptTokens: o.PromptTokens.V})
 		cl.budget.Left -= tokens
 		done += tokens
 		need -= tokens
 	}
 }
 
-// iterations returns the clusters whose batch is known, as iterations of the engine.
+// iterations returns the clusters whose batch is known, as iterations of the engine. Their indexes have
+// gaps where steps are unknown.
 func (c *chunkClusters) iterations() []trace.Iteration {
 	var out []trace.Iteration
 	index := int64(0)
-	stampStepNs := max(stampResolutionNs, int64(c.quality.JitterUs[0]*1000))
+	stampStepNs := max(stampResolutionNs, int64(c.quality.JitterUs[0]*1000)) // a step is stamped to within the jitter of its chunks
 	for n := range c.clusters {
 		cl := &c.clusters[n]
 		index++

@@ -82,18 +82,18 @@ func (l *Life) computedBy(step int64) int64 {
 }
 
 // Lives returns the requests of a run as lives (the steps in which each was scheduled), in the
-// order in which they were scheduled. Requests that never ran are omitted. lastStep is the last
-// recorded step of the run.
+// order in which they were scheduled: by step, then by the stamp of SCHEDULED. Requests that never ran are
+// omitted. lastStep is the last recorded step of the run.
 func Lives(requests []trace.Request, e *vllm.Engine, lastStep int64) []Life {
 	r := lifeReader{isAsync: e.IsAsync(), prefixCaching: e.PrefixCaching, lastStep: lastStep}
 	type scheduledLife struct {
 		Life
-		ns int64
+		ns int64 // stamp of SCHEDULED; 0 without one
 	}
 	var all []scheduledLife
 	for i := range requests {
 		if l, ok := r.readLife(&requests[i]); ok {
-			all = append(all, scheduledLife{l, requests[i].ScheduledNs.Or(0)})
+			all = append(all, scheduledLife{Life: l, ns: requests[i].ScheduledNs.Or(0)})
 		}
 	}
 	stat.SortStable(all, func(a, b scheduledLife) int {
@@ -113,7 +113,8 @@ type lifeReader struct {
 	lastStep      int64 // of the run
 }
 
-// readLife returns the life of one request; false if the request never ran.
+// readLife returns the life of one request; false if the request never ran. The cases come in this order
+// because each needs values that the ones before have checked.
 func (r *lifeReader) readLife(q *trace.Request) (Life, bool) {
 	if !q.CoreID.OK {
 		return Life{}, false
@@ -129,7 +130,7 @@ func (r *lifeReader) readLife(q *trace.Request) (Life, bool) {
 		l.cached = trace.Opt[int64]{} // a damaged record
 	}
 	switch {
-	case !isPlausible(q):
+	case !isPlausible(q): // it may have run in any step
 		l.unknown = InconsistentRequest
 		l.to = r.lastStep
 		return l, true
@@ -164,7 +165,7 @@ func (r *lifeReader) unknownLife(l Life, q *trace.Request, why Reason) Life {
 	l.unknown = why
 	l.from = q.ScheduledStep.Or(q.FirstTokenStep.Or(q.QueuedStep.Or(0)))
 	l.to = max(l.from, q.FinishedStep.Or(r.lastStep))
-	if r.isAsync {
+	if r.isAsync { // a step that was scheduled before the end was known
 		l.to++
 	}
 	return l
@@ -193,7 +194,7 @@ func (r *lifeReader) withFirstToken(l Life, q *trace.Request) Life {
 	switch {
 	case !q.OutputTokens.OK || q.OutputTokens.V < 1 || l.firstToken < l.scheduled:
 		return r.unknownLife(l, q, InconsistentRequest)
-	case isAborted(q) && finished >= l.lastCounted && finished <= l.lastCounted+r.maxUncounted():
+	case isAborted(q) && finished >= l.lastCounted && finished <= l.lastCounted+r.maxUncounted(): // in flight at the abort
 		l.lastRun = finished
 	case finished != l.lastCounted:
 		return r.unknownLife(l, q, InconsistentRequest)
@@ -204,7 +205,7 @@ func (r *lifeReader) withFirstToken(l Life, q *trace.Request) Life {
 }
 
 // maxUncounted returns how many steps of a request can be scheduled but not yet counted at the
-// moment of an abort.
+// moment of an abort: the current one, and under asynchronous scheduling the next.
 func (r *lifeReader) maxUncounted() int64 {
 	if r.isAsync {
 		return 2

@@ -122,15 +122,16 @@ func (b *Batches) agreesWithSummary(k int64) bool {
 // decodes. The summary may count as many decodes as prefills of one token as there are first
 // decodes (Counts.FirstDecodes).
 func (w *working) fitsSummary(k int64, s *trace.Step, decodes int64) bool {
-	relabelled := s.NumPrefillReqs - int64(w.chunks[k])
+	relabelled := s.NumPrefillReqs - int64(w.chunks[k]) // decodes that the summary counts as prefills
 	return s.ScheduledTokens == decodes+w.promptTokens[k] &&
 		s.NumPrefillReqs+s.NumDecodeReqs == decodes+int64(w.chunks[k]) &&
 		relabelled >= 0 && relabelled <= int64(w.firstDecodes[k]) &&
 		s.PrefillTokens-w.promptTokens[k] == relabelled
 }
 
-// Reasons returns, for each step, why its batch is unknown; "" if it is known. It must not be
-// called after Release.
+// Reasons returns, for each step, why its batch is unknown; "" if it is known. A batch that its summary
+// contradicts is Contradicted, unless requests are known to be missing there: then it is Unconfirmed. It must
+// not be called after Release.
 func (b *Batches) Reasons() []Reason {
 	w := b.working
 	why := make([]Reason, b.n)
