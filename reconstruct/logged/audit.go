@@ -18,18 +18,19 @@ const (
 	timeTicks   = "ticks"   // passes between whole seconds
 )
 
+// Thresholds of the audit.
 const (
-	preciseNs     = 1_000_000 // a stamp at least this fine gives a cadence
-	precisePart   = 0.9       // of the passes
-	coarsePart    = 0.02      // of a pass: stamps no finer than this give no cadence of a single one
-	belowFloorMax = 0.1       // share of elapsed times below the floor that a synchronous engine may show
-	sumOverMax    = 1.02      // of the sum of elapsed times over the time that passed
-	overStampsMax = 3         // of that sum over the time between the stamps; asynchronous passes may double it
-	lagMargin     = 0.8       // by which the best lag must beat the second
-	lagPasses     = 20        // with prefill near, at least
-	prefillNear   = 64        // tokens
-	tickSeconds   = 300       // busy time that whole seconds need
-	idleFactor    = 3         // times the constant, and idleUs on top, is idle time
+	preciseNs     = 1_000_000 // resolution of a stamp that gives a cadence, the time between neighbouring lines
+	precisePart   = 0.9       // share of the passes that must have such a stamp
+	coarsePart    = 0.02      // share of a pass: stamps no finer than this give no cadence of a single one
+	belowFloorMax = 0.1       // share of elapsed times below reading the weights once that a synchronous engine may show
+	sumOverMax    = 1.02      // most of the sum of elapsed times over the time that passed; more: passes overlap
+	overStampsMax = 3         // most of that sum over the time between the stamps; asynchronous passes may double it
+	lagMargin     = 0.8       // the error of the best lag must be at most this times that of the second
+	lagPasses     = 20        // passes near a prefill that the comparison of lags needs
+	prefillNear   = 64        // tokens of such a prefill: fewer do not show in the time of a pass
+	tickSeconds   = 300       // s of busy time that stamps in whole seconds need
+	idleFactor    = 3         // a gap between passes of this many constants and idleUs is idle time
 	idleUs        = 5000
 )
 
@@ -44,12 +45,12 @@ const (
 // decodes of the run: (sum of last - first chunk, less the sum over passes of elapsed times
 // decodes), divided by the decodes.
 type timeAudit struct {
-	time       string
-	sync       bool    // elapsed is the time of its own pass
-	coarse     bool    // the resolution of stamps is more than coarsePart of a pass
-	constantUs float64 // between passes, not in elapsed
-	refused    *trace.Error
-	figures    trace.TimeAudit
+	time       string          // the source of step times: timeCadence, timeElapsed or timeTicks
+	sync       bool            // elapsed is the time of its own pass
+	coarse     bool            // the resolution of stamps is more than coarsePart of a pass
+	constantUs float64         // between passes, not in elapsed
+	refused    *trace.Error    // why there are no step times; nil if there are
+	figures    trace.TimeAudit // for the documents
 }
 
 // auditTimes returns the source of step times that it chose: the cadence of precise stamps; without
@@ -76,7 +77,8 @@ func (f *filler) auditTimes() timeAudit {
 	below := f.belowFloor()
 	a.constantUs = f.gapConstant(precise, second, &a.figures)
 	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
-	// The figures below contradict a synchronous engine.
+	// What contradicts a synchronous engine: elapsed belongs to an earlier line, or, if no lag shows that it
+	// does not, it is often shorter than any pass; or passes overlap.
 	looksAsync := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
 
 	// TensorRT-LLM logs the time of the device, which is the pass's own with any scheduling.
@@ -86,6 +88,7 @@ func (f *filler) auditTimes() timeAudit {
 	isVersionAssumed := len(f.dep.Assumed()) > 0
 	isAsync := !isDeviceTime && dep.IsAsync() && !(isVersionAssumed && conclusive)
 
+	// Nothing contradicts it, and something shows it.
 	a.sync = !looksAsync && !isAsync && (isDeviceTime || dep.AsyncScheduling.OK || conclusive)
 	a.coarse = precise && f.isCoarse()
 	// Precise stamps are best; those that are coarse for a single pass are worse than the elapsed time of a
@@ -95,7 +98,7 @@ func (f *filler) auditTimes() timeAudit {
 		a.time = timeCadence
 	case a.sync:
 		a.time = timeElapsed
-	case !second:
+	case !second: // no stamps either
 		a.refused = f.refusedElapsed(lag, conclusive, below, over, isAsync)
 	default:
 		a.time = timeTicks
@@ -126,7 +129,9 @@ func (f *filler) overStamps() float64 {
 	return sum / (math.Max(0, float64(hi)-float64(lo))/1000 + 1e6) // whole seconds at least
 }
 
-// refusedElapsed returns the error that states why elapsed is not the time of a pass.
+// refusedElapsed returns the error that states why elapsed is not the time of a pass: lag is the number of
+// lines by which it is late (if conclusive), below the share of values that no pass can have, over whether
+// they sum up to more than the time that passed.
 func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, isAsync bool) *trace.Error {
 	why := "nothing shows that the engine is synchronous"
 	hint := "save the log with precise stamps (docker logs --timestamps, kubectl logs " +
@@ -147,19 +152,21 @@ func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, i
 	return trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: %s", f.run.ID, why).WithHint(hint)
 }
 
-// resolution reports whether nearly all passes have precise stamps, or else stamps in seconds.
+// resolution reports whether nearly all passes have precise stamps, and whether they have stamps at all,
+// which are at least in whole seconds.
 func (f *filler) resolution() (precise, second bool) {
-	fine, any := 0, 0
+	withPrecise := 0
+	withStamp := 0
 	for i := range f.passes {
 		if it := f.passes[i].it; it.StampNs.OK {
-			any++
+			withStamp++
 			if it.StampStepNs.V <= preciseNs {
-				fine++
+				withPrecise++
 			}
 		}
 	}
-	n := float64(len(f.passes))
-	return float64(fine) >= precisePart*n, float64(any) >= precisePart*n
+	least := precisePart * float64(len(f.passes))
+	return float64(withPrecise) >= least, float64(withStamp) >= least
 }
 
 // isCoarse reports whether the resolution of the stamps is more than coarsePart of a pass.
@@ -176,10 +183,11 @@ func (f *filler) isCoarse() bool {
 	return len(cadences) > 0 && float64(step) > coarsePart*stat.Median(cadences)
 }
 
-// belowFloor returns the share of passes whose elapsed time is below the time that
+// belowFloor returns the share of passes with tokens whose elapsed time is below the time that
 // reading the weights once takes.
 func (f *filler) belowFloor() float64 {
-	below, n := 0, 0
+	below := 0
+	n := 0
 	for i := range f.passes {
 		t := f.passes[i].stepTotals()
 		if t.Prefill+t.Decode == 0 {

@@ -15,36 +15,32 @@ import (
 
 // clientRequest is one request as its client saw it, on the log's clock once aligned.
 type clientRequest struct {
-	prompt  int64 // tokens
-	output  int64 // tokens; with speculative decoding, passes
-	firstNs int64 // first chunk
-	lastNs  int64 // last chunk
-	ttftUs  float64
-	passes  int64            // decodes so far
-	each    float64          // tokens of a decode
+	prompt  int64            // tokens
+	output  int64            // tokens; with speculative decoding, passes
+	firstNs int64            // first chunk
+	lastNs  int64            // last chunk
+	ttftUs  float64          // by the client
+	passes  int64            // decodes so far, while contextsFromClients goes through the passes
+	each    float64          // tokens of a decode: 1, more with speculative decoding
 	done    int64            // prompt tokens in KV so far, those of the prefix cache included
-	ended   trace.Opt[int64] // iteration that ended its prompt, if the counts determine it (spec#counted-hits)
+	ended   trace.Opt[int64] // index of the iteration that ended its prompt, if the counts determine it (spec#counted-hits)
 	whole   bool             // the answer came in one piece, so the first token has no stamp
 }
 
 // Rules of the alignment of clients (spec#iteration-clients).
-//
-// The overhead of a request comes from requests that arrived at an idle engine. With fewer than five
-// of those it is the delay that is in most of the intervals [start of the pass before - send, start
-// of the request's own pass - send]. Asynchronous engines log while the batch runs: where first
-// chunks follow the next line more closely, that line is taken as the end of the pass.
 const (
 	voteWindowNs   = 60_000_000    // the delays of first chunks differ by at most this
 	coarseWindowNs = 2_000_000_000 // the same where stamps are whole seconds
-	mostVoters     = 3000          // passes that vote
-	leastVotes     = 5
-	voteShare      = 0.5 // of the voters must agree
+	mostVoters     = 3000          // passes that vote, which bounds the work
+	leastVotes     = 5             // voters, of which fewer prove nothing
+	voteShare      = 0.5           // of the voters must agree
 )
 
 // alignClients finds the offset from the passes' clock to that of the clients, which includes the
-// time a chunk takes to reach them. Every pass that ran one whole prompt gives a vote for each first
-// chunk of a prompt of that length: the offset with which the chunk came at the end of the pass. The
-// offset with the most votes is used if enough passes agree.
+// time a chunk takes to reach them, and shifts the passes by it. Every pass that ran one whole prompt gives a
+// vote for each first chunk of a prompt of that length: the offset with which the chunk came at the end of the
+// pass. The offset with the most votes is used if enough passes agree. Otherwise the clients' requests are not
+// used (f.requests becomes empty).
 func (f *filler) alignClients(a *timeAudit) {
 	v := &ballot{exact: map[int64][]int64{}}
 	hasStamps := false
@@ -123,7 +119,7 @@ func (f *filler) alignClients(a *timeAudit) {
 	case !isPaired:
 		v.paired = nil
 		offset, share = f.countVotes(v)
-	case share > 0: // pairs that the counts determine are certain, so any agreement is enough
+	case share > 0: // pairs that the counts determine are certain, so any agreement above chance is enough
 		share = 1
 	}
 	if share < voteShare {
@@ -153,7 +149,7 @@ func (f *filler) placeWholeAnswers() {
 			if ok {
 				o.firstNs = f.passes[first].endNs
 			}
-		default:
+		default: // the last pass whose middle is before the chunk made the last token
 			last := sort.Search(len(f.passes), func(k int) bool { return f.passes[k].middle() > o.lastNs }) - 1
 			if first := last + 1 - int(o.output); first >= 0 {
 				o.ended = trace.Some(f.passes[last].it.Index + 1 - o.output)
@@ -166,8 +162,8 @@ func (f *filler) placeWholeAnswers() {
 
 // ballot has the first chunks that passes vote for, see alignClients.
 type ballot struct {
-	exact  map[int64][]int64 // first chunks by length of the prompt, in order of time
-	paired []clientRequest   // by the iteration that ended their prompt; if any, only their passes vote
+	exact  map[int64][]int64 // stamps of first chunks (ns) by length of the prompt (tokens), in order of time
+	paired []clientRequest   // requests whose pass is known, by its index; if any, only their passes vote
 	window int64             // ns: votes within it are for the same offset
 }
 
@@ -211,8 +207,8 @@ func (v *ballot) eachVote(p *pass, lo, hi int64, use func(firstNs int64)) {
 	}
 }
 
-// countVotes returns the offset on which most votes agree, and the share of the voters by which
-// these exceed what chance would put into any window.
+// countVotes returns the offset (ns) on which most votes agree, and the number of these votes, less what
+// chance would put into any window, as a share of the voters.
 func (f *filler) countVotes(v *ballot) (offset int64, share float64) {
 	var voters []int
 	for i := range f.passes {
@@ -242,7 +238,7 @@ func (f *filler) countVotes(v *ballot) (offset int64, share float64) {
 // shiftPasses shifts the passes to the clients' clock. Where stamps are whole seconds, each busy
 // stretch is shifted by the offset of its own votes.
 func (f *filler) shiftPasses(v *ballot, offset int64) {
-	free := int64(0) // end of the stretch before
+	free := int64(0) // end of the stretch before, on the clients' clock
 	f.eachBusyStretch(func(from, to int) {
 		shift := offset
 		// The stamps of a stretch in whole seconds are off by the same part of a second, which its votes show.

@@ -29,24 +29,26 @@ func (f *filler) setEnds(a *timeAudit) {
 }
 
 // setStarts sets when each pass began: at the end of the pass before or, after idle time, at its
-// own end less elapsed and constant. It stays unknown if elapsed is not the pass's own time.
+// own end less elapsed and constant. After idle time it stays unknown if elapsed is not the pass's own time.
 func (f *filler) setStarts(a *timeAudit) {
 	for i := range f.passes {
 		p := &f.passes[i]
-		own := p.endNs - trace.Ns(p.it.ElapsedUs+p.constantUs)
+		ownNs := p.endNs - trace.Ns(p.it.ElapsedUs+p.constantUs) // start by its own time
 		isNext := i > 0 && p.next && p.hasEnd && f.passes[i-1].hasEnd
-		if isNext {
-			before := f.passes[i-1].endNs
-			p.idle = !p.follows && (!a.sync || float64(own-before)/1000 > (idleFactor-1)*p.constantUs+idleUs)
-			if p.idle {
-				own = max(own, before)
-			} else {
-				own = before
-			}
-		} else {
+		switch {
+		case !isNext: // of what came before nothing is known
 			p.idle = true
+			p.startNs = ownNs
+		default:
+			beforeNs := f.passes[i-1].endNs
+			// No request links both passes. Then the engine was idle, unless a synchronous engine began the pass
+			// soon after the one before: the constant is in ownNs already, so one less of idleFactor is asked for.
+			p.idle = !p.follows && (!a.sync || float64(ownNs-beforeNs)/1000 > (idleFactor-1)*p.constantUs+idleUs)
+			p.startNs = beforeNs
+			if p.idle {
+				p.startNs = max(ownNs, beforeNs)
+			}
 		}
-		p.startNs = own
 		p.hasStart = p.hasEnd && (a.sync || !p.idle)
 	}
 }

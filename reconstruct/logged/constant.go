@@ -9,10 +9,12 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// gapConstant returns the time between two passes that elapsed does not include, us: the median of
-// precise cadences less elapsed, or the slope over whole seconds.
+// gapConstant returns the time between two passes that elapsed does not include, us: the mean of precise
+// cadences less elapsed, or the slope over whole seconds, or else what the clients' times give; 0 if
+// nothing does. It also sets constantUs of each pass.
 func (f *filler) gapConstant(precise, second bool, out *trace.TimeAudit) float64 {
-	c, ok := 0.0, false
+	c := 0.0
+	ok := false
 	switch {
 	case precise:
 		c, ok = f.cadenceConstant(out)
@@ -29,7 +31,7 @@ func (f *filler) gapConstant(precise, second bool, out *trace.TimeAudit) float64
 }
 
 // clientTolerance is the largest relative difference between the clients' tokens and the decodes of
-// the passes.
+// the passes with which both are taken for the same requests.
 const clientTolerance = 0.02
 
 // clientConstant returns the constant (the time between two passes that elapsed times do not
@@ -40,30 +42,30 @@ func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 	// Tokens after the first of each answer and their time, us, as clients saw them; decodes and their
 	// elapsed time, us, as the log has them.
 	tokens := 0.0
-	span := 0.0
+	spanUs := 0.0
 	decodes := 0.0
-	elapsed := 0.0
+	elapsedUs := 0.0
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		if o.FirstChunkNs.OK && o.LastChunkNs.OK && o.OutputTokens.OK {
 			tokens += float64(max(0, o.OutputTokens.V-1))
-			span += float64(o.LastChunkNs.V-o.FirstChunkNs.V) / 1000
+			spanUs += float64(o.LastChunkNs.V-o.FirstChunkNs.V) / 1000
 		}
 	}
 	for i := range f.passes {
-		d := float64(f.passes[i].decodes)
-		decodes += d
-		elapsed += d * f.passes[i].it.ElapsedUs
+		n := float64(f.passes[i].decodes)
+		decodes += n
+		elapsedUs += n * f.passes[i].it.ElapsedUs
 	}
 	// Both must be of the same requests.
 	if decodes == 0 || math.Abs(tokens-decodes) > clientTolerance*decodes {
 		return 0, false
 	}
-	c := (span - elapsed) / decodes
+	c := (spanUs - elapsedUs) / decodes
 	for i := range f.passes {
 		f.passes[i].constantUs = math.Max(0, c)
 	}
-	out.SumOverWall = trace.Some(elapsed / span)
+	out.SumOverWall = trace.Some(elapsedUs / spanUs)
 	return c, true
 }
 
@@ -71,7 +73,8 @@ func (f *filler) clientConstant(out *trace.TimeAudit) (float64, bool) {
 // stamps, us; false without such passes.
 func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 	var gaps []float64
-	elapsed, wall := 0.0, 0.0
+	elapsed := 0.0 // us, sum over these passes
+	wall := 0.0    // us, sum of the cadences
 	for i := 1; i < len(f.passes); i++ {
 		a, b := f.passes[i-1].it, f.passes[i].it
 		if !f.passes[i].follows || !a.StampNs.OK || !b.StampNs.OK {

@@ -25,7 +25,8 @@ const (
 	usageSteps     = 20  // units of the usage's last digit that the mean usage must be at least
 )
 
-// fillContexts fills in the contexts of decodes from the best source that the run has.
+// fillContexts fills in the contexts of decodes from the best source that the run has. The estimate of
+// balanceContexts comes first: the sources below replace it as far as they know better.
 func (f *filler) fillContexts() {
 	f.balanceContexts()
 	switch {
@@ -121,38 +122,40 @@ func (f *filler) checkClientCounts() *trace.Error {
 // prompt and decode, and shrink by the mean context of the requests that finish.
 func (f *filler) balanceContexts() {
 	carried := 0.0 // tokens in KV of the prompt that a full budget cut
-	total, running := 0.0, 0.0
+	total := 0.0   // tokens in KV of the requests that decode
+	running := 0.0 // requests that should decode in the next pass if none finishes
 	for i := range f.passes {
 		p := &f.passes[i]
-		if !p.follows {
+		if !p.follows { // the engine was idle, or nothing is known of what came before
 			carried = 0
 			total = 0
 			running = 0
 		}
-		if d := float64(p.decodes); d < running && running > 0 {
-			total *= d / running
+		decodes := float64(p.decodes)
+		if decodes < running && running > 0 { // requests finished
+			total *= decodes / running
 		}
-		p.decodeContext = total + float64(p.decodes)
-		t := float64(p.prefillTokens)
-		n := float64(p.prefills)
-		p.causalWork = features.CausalFromTotals(t, n, p.promptVariation())
+		p.decodeContext = total + decodes // a decode attends to its own token too
+		tokens := float64(p.prefillTokens)
+		prompts := float64(p.prefills)
+		p.causalWork = features.CausalFromTotals(tokens, prompts, p.promptVariation())
 		if p.prefills > 0 && carried > 0 {
 			p.prefillContext = carried
-			p.causalWork += carried * t / n
+			p.causalWork += carried * tokens / prompts // the tokens of one prompt attend to what was computed before
 		}
-		ended := n - float64(p.cutPrompts)
+		ended := prompts - float64(p.cutPrompts)
 		switch {
-		case p.cutPrompts == 0:
-			total += t + carried
+		case p.cutPrompts == 0: // all prompts decode from here on
+			total += tokens + carried
 			carried = 0
-		case n <= 1:
-			carried += t
-		default:
-			total += t*ended/n + carried
-			carried = t / n
+		case prompts <= 1: // a chunk in the middle of one long prompt
+			carried += tokens
+		default: // the cut prompt has the same share of the tokens as each of the others
+			total += tokens*ended/prompts + carried
+			carried = tokens / prompts
 		}
-		total += float64(p.decodes)
-		running = float64(p.decodes) + ended
+		total += decodes
+		running = decodes + ended
 	}
 }
 
@@ -161,9 +164,9 @@ func (f *filler) balanceContexts() {
 func (f *filler) contextsFromTrace() {
 	for i := range f.passes {
 		p := &f.passes[i]
-		kv := float64(p.it.ContextKVTokens.Or(0))
-		moved := float64(p.decodes - p.it.GenerationReqs) // first decodes that were labelled context
-		mean := 0.0
+		kv := float64(p.it.ContextKVTokens.Or(0))         // of what the trace labels context
+		moved := float64(p.decodes - p.it.GenerationReqs) // first decodes among them (relabelFirstDecodes)
+		mean := 0.0                                       // kv of one request; it is not known which are first decodes
 		if p.it.ContextReqs > 0 {
 			mean = kv / float64(p.it.ContextReqs)
 		}
@@ -185,36 +188,39 @@ func (f *filler) contextsFromUsage() bool {
 	if err != nil || estimated {
 		return false
 	}
-	size := float64(f.dep.Engine.BlockSize)
+	size := float64(f.dep.Engine.BlockSize) // tokens
 	var (
 		decoding int     // passes with decodes
 		known    int     // of these, passes with a known usage
-		usage    float64 // sum over known
+		usage    float64 // sum over known, each 0..1
 	)
-	filled := make([]float64, len(f.passes))
+	contexts := make([]float64, len(f.passes)) // by pass; 0 where unknown
 	for i := 1; i < len(f.passes); i++ {
-		a, p := f.passes[i-1].it.KVUsage, &f.passes[i]
-		if !p.follows || !a.OK || p.decodes == 0 {
+		before := f.passes[i-1].it.KVUsage
+		p := &f.passes[i]
+		if !p.follows || !before.OK || p.decodes == 0 {
 			continue
 		}
-		filled[i] = math.Max(float64(p.decodes),
-			a.V*float64(blocks)*size-float64(p.decodes)*(size-1)/2-p.prefillContext+float64(p.decodes))
+		decodes := float64(p.decodes)
+		room := before.V * float64(blocks) * size // tokens of the blocks in use
+		empty := decodes * (size - 1) / 2
+		contexts[i] = math.Max(decodes, room-empty-p.prefillContext+decodes)
 		known++
-		usage += a.V
+		usage += before.V
 	}
 	for i := range f.passes {
 		if f.passes[i].decodes > 0 {
 			decoding++
 		}
 	}
-	const digit = 0.001
+	const digit = 0.001 // vLLM logs the usage as a percentage with one decimal
 	isCoarse := usage/float64(max(1, known)) < usageSteps*digit/2
 	if known*2 < decoding || isCoarse {
 		return false
 	}
-	for i, v := range filled {
-		if v > 0 {
-			f.passes[i].decodeContext = v
+	for i, context := range contexts {
+		if context > 0 {
+			f.passes[i].decodeContext = context
 		}
 	}
 	return true
@@ -222,26 +228,28 @@ func (f *filler) contextsFromUsage() bool {
 
 // contextsFromMean gives every decode the mean context of the balance.
 func (f *filler) contextsFromMean() {
-	context, n := 0.0, 0.0
+	context := 0.0 // tokens, sum over all decodes
+	decodes := 0.0
 	for i := range f.passes {
 		p := &f.passes[i]
 		context += p.decodeContext
-		n += float64(p.decodes)
+		decodes += float64(p.decodes)
 	}
-	f.out.MeanContext = context / math.Max(1, n)
+	f.out.MeanContext = context / math.Max(1, decodes)
 	for i := range f.passes {
 		f.passes[i].decodeContext = f.out.MeanContext * float64(f.passes[i].decodes)
 	}
 }
 
 // contextsFromClients sets the contexts from the clients' requests. A request decodes in the passes
-// whose middle lies between its first and its last chunk. It returns false if the number of
-// requests that decode so differs from the decodes of the passes.
+// whose middle lies between its first and its last chunk, or, if the pass of its prompt is known, in as many
+// passes behind that as its output has tokens. It returns false if the number of requests that decode so
+// differs from the decodes of too many passes.
 func (f *filler) contextsFromClients() bool {
-	var active []*clientRequest
-	next := 0
-	agree := 0
-	n := 0
+	var active []*clientRequest // that decode in the pass
+	next := 0                   // the first request that has not begun to decode
+	agree := 0                  // passes whose decodes are about as many
+	n := 0                      // passes with decodes
 	contexts := make([]float64, len(f.passes))
 	for i := range f.passes {
 		p := &f.passes[i]
@@ -268,7 +276,7 @@ func (f *filler) contextsFromClients() bool {
 			} else {
 				o.passes = min(o.passes+1, max(1, o.output-1))
 			}
-			sum += float64(o.prompt) + float64(o.passes)*o.each
+			sum += float64(o.prompt) + float64(o.passes)*o.each // its context in this pass
 			kept = append(kept, o)
 		}
 		active = kept
@@ -279,7 +287,7 @@ func (f *filler) contextsFromClients() bool {
 		off := math.Abs(float64(len(active)) - float64(p.decodes))
 		if off/float64(p.decodes) <= countTolerance || off <= 1 && len(active) > 0 {
 			agree++
-			contexts[i] = sum * float64(p.decodes) / float64(len(active))
+			contexts[i] = sum * float64(p.decodes) / float64(len(active)) // of as many requests as the log has
 		}
 	}
 	f.out.ClientShare = trace.Some(float64(agree) / float64(max(1, n)))
@@ -322,15 +330,15 @@ func (f *filler) setContexts(contexts []float64) {
 // fillPrompts finds the prompts that each pass ran: those whose first chunk came at its end, and
 // the next one if the token budget may have cut it.
 func (f *filler) fillPrompts() {
-	next := 0
-	d := f.findDelayLag()
-	var ended []*clientRequest
+	next := 0 // the first request whose prompt has not ended
+	delays := f.findDelayLag()
+	var ended []*clientRequest // in the pass
 	for i := range f.passes {
 		p := &f.passes[i]
 		if !p.hasEnd {
 			continue
 		}
-		until := int64(math.MaxInt64)
+		until := int64(math.MaxInt64) // a first chunk before it belongs to this pass
 		if i+1 < len(f.passes) && f.passes[i+1].hasEnd {
 			until = f.passes[i+1].middle()
 		}
@@ -342,10 +350,10 @@ func (f *filler) fillPrompts() {
 		}
 		f.fillChunks(p, ended, next)
 		if int64(len(ended)) == p.prefills {
-			d.addRequests(f.passes, i, ended)
+			delays.addRequests(f.passes, i, ended)
 		}
 	}
-	f.out.DelaysUs = d.delaysUs()
+	f.out.DelaysUs = delays.delaysUs()
 }
 
 // endsIn reports whether the prompt ended in pass p or before: by its known iteration, or else
@@ -357,34 +365,35 @@ func (o *clientRequest) endsIn(p *pass, until int64) bool {
 	return o.firstNs < until
 }
 
-// fillChunks sets the attention work of the prompts of one pass. Prompt tokens that the pass did
-// not compute count as prefix hits.
+// fillChunks sets the attention work of the prompts of one pass: of the requests whose prompts ended in it,
+// and, if the pass has one prompt more, of a chunk of the next request's. Prompt tokens that the pass did
+// not compute count as prefix hits, spread over the prompts in proportion. If the requests do not explain
+// the counts of the pass, it leaves the estimate of balanceContexts.
 func (f *filler) fillChunks(p *pass, ended []*clientRequest, next int) {
-	if int64(len(ended)) != p.prefills && int64(len(ended))+1 != p.prefills || p.prefills == 0 {
+	hasCut := int64(len(ended))+1 == p.prefills // the last prompt of the pass continues in the next one
+	if p.prefills == 0 || int64(len(ended)) != p.prefills && !hasCut {
 		return
 	}
-	left := p.prefillTokens
-	rest := int64(0)
+	left := int64(0) // tokens of the ended prompts that were not computed before this pass
 	for _, o := range ended {
-		rest += o.prompt - o.done
+		left += o.prompt - o.done
+	}
+	if hasCut && (next >= len(f.requests) || p.prefillTokens <= left) || !hasCut && p.prefillTokens > left {
+		return // more or fewer tokens than these prompts can have
 	}
 	var in features.StepInput
-	cut := int64(len(ended))+1 == p.prefills
-	if cut && (next >= len(f.requests) || left <= rest) || !cut && left > rest {
-		return
-	}
-	hits := rest - left // tokens of prefix hits, when nothing was cut
+	hits := left - p.prefillTokens // tokens of prefix hits, when nothing was cut
 	for _, o := range ended {
 		n := o.prompt - o.done
-		if !cut && rest > 0 {
-			n -= hits * n / rest
+		if !hasCut && left > 0 {
+			n -= hits * n / left
 		}
 		in.Add(features.V11, trace.Chunk{Computed: o.prompt - n, Prompt: o.prompt, New: n})
 	}
-	if cut {
+	if hasCut {
 		o := &f.requests[next]
-		n := left - rest
-		if n >= o.prompt-o.done {
+		n := p.prefillTokens - left
+		if n >= o.prompt-o.done { // it would have ended
 			return
 		}
 		in.Add(features.V11, trace.Chunk{Computed: o.done, Prompt: o.prompt, New: n})

@@ -42,7 +42,7 @@ type filler struct {
 }
 
 // fillSteps makes the steps: it audits the times, puts passes and clients on one clock, and fills
-// in contexts.
+// in contexts. Each needs what the ones before have set.
 func (f *filler) fillSteps() {
 	if f.refuseIf(f.checkRecords()) {
 		return
@@ -86,11 +86,11 @@ func (f *filler) allPasses() string {
 
 // checkRecords returns an error if the records are not single passes with known token counts.
 func (f *filler) checkRecords() *trace.Error {
-	sampled := 0
-	encoders := 0
-	contexts := int64(0) // prompts of passes with encoder inputs
-	several := 0
-	decoding := 0
+	sampled := 0         // records of a producer that leaves passes out
+	encoders := 0        // passes that also ran a multimodal encoder
+	contexts := int64(0) // prompts of these
+	several := 0         // passes with more generation tokens than requests
+	decoding := 0        // passes with generation requests
 	for i := range f.passes {
 		it := f.passes[i].it
 		if it.Sampled {

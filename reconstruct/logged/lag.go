@@ -18,18 +18,18 @@ import (
 // tokens. It is conclusive if the smallest error is clearly below the second.
 func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	const lags = 3
-	// Passes that follow without a gap, so that each lag names a batch; near counts those after a prefill.
-	var rows []int
-	near := 0
+	var rows []int // passes that follow without a gap, so that each lag names a batch
+	near := 0      // of these, passes with a prefill in one of the batches
 	for i := lags; i < len(f.passes); i++ {
-		chained, most := true, int64(0)
+		isChained := true
+		most := int64(0) // prefill tokens of one of the batches
 		for k := range lags {
 			p := &f.passes[i-k]
-			inBudget := p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens
-			chained = chained && inBudget && p.follows && !p.recompute && !p.it.Dummy && !p.hasEncoder()
+			isInBudget := p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens
+			isChained = isChained && isInBudget && p.follows && !p.recompute && !p.it.Dummy && !p.hasEncoder()
 			most = max(most, p.prefillTokens)
 		}
-		if chained {
+		if isChained {
 			rows = append(rows, i)
 			if most > prefillNear {
 				near++
@@ -39,7 +39,7 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	if near < lagPasses || len(rows) < 4*lagPasses {
 		return 0, false
 	}
-	rows = stat.Thin(rows, 20000)
+	rows = stat.Thin(rows, 20000) // enough for five coefficients
 	y := make([]float64, len(rows))
 	for k, i := range rows {
 		y[k] = f.passes[i].it.ElapsedUs
@@ -56,12 +56,13 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	return lag, errs[lag] <= lagMargin*errs[order[1]]
 }
 
-// lagError returns the mean relative error of elapsed times that are predicted from the counts of the
-// pass `lag` lines earlier, fitted on the other half of the blocks. Times below least count as
-// least.
+// lagError returns the mean relative error of elapsed times (y, us, of the passes rows) that are predicted
+// from the counts of the pass `lag` lines earlier, fitted on the other half of the blocks. Times below least
+// count as least.
 func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float64 {
-	sum, n := 0.0, 0
-	for half := range 2 {
+	sum := 0.0
+	n := 0
+	for half := range 2 { // the half that is fitted; blocks of 50 rows alternate
 		m := ridge.New(len(f.passes[0].regressors()))
 		for k, i := range rows {
 			if k/50%2 == half {
@@ -81,16 +82,18 @@ func (f *filler) lagError(rows []int, y []float64, lag int, least float64) float
 	return sum / float64(max(1, n))
 }
 
-// regressors returns the features that predict the elapsed time of a pass in elapsedLag.
+// regressors returns the features that predict the elapsed time of a pass in elapsedLag: a constant, prompt
+// tokens (linear layers), their square (attention), and requests.
 func (p *pass) regressors() []float64 {
 	t := float64(p.prefillTokens)
-	return []float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)}
+	return []float64{1, t / 1e3, t * t / 1e6, float64(p.prefills), float64(p.decodes)} // scaled to similar sizes
 }
 
-// solveNormal returns the solution of small normal equations. A regressor that never varies gets
-// the coefficient 0.
+// solveNormal returns the solution of small normal equations. A regressor that is always 0 gets the
+// coefficient 0, because a little is added to the diagonal.
 func solveNormal(g *ridge.Gram) []float64 {
-	a, b := slices.Clone(g.G), slices.Clone(g.B)
+	a := slices.Clone(g.G)
+	b := slices.Clone(g.B)
 	for r := range b {
 		a[r*g.P+r] += 1e-9*a[r*g.P+r] + 1e-30
 	}

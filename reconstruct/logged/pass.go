@@ -13,15 +13,15 @@ import (
 // pass is one logged iteration with the values found for it. Stamps are ns of one clock.
 type pass struct {
 	it       *trace.Iteration
-	next     bool // it directly follows the pass before: no record is lost in between
-	follows  bool // a request runs in it and in the pass before, so the engine was not idle in between
-	idle     bool // the engine was idle before it
-	startNs  int64
-	hasStart bool // startNs is known
-	endNs    int64
-	hasEnd   bool // endNs is known
-	tick     bool // the first pass whose stamp is in a new second
-	tickNs   int64
+	next     bool  // it directly follows the pass before: no record is lost in between
+	follows  bool  // a request runs in it and in the pass before, so the engine was not idle in between
+	idle     bool  // the engine was idle before it
+	startNs  int64 // when it began
+	hasStart bool  // startNs is known
+	endNs    int64 // when it ended
+	hasEnd   bool  // endNs is known
+	tick     bool  // the first pass whose stamp is in a new second
+	tickNs   int64 // the beginning of that second
 
 	constantUs float64 // time between this pass and the one before that elapsed does not include
 
@@ -29,11 +29,11 @@ type pass struct {
 	prefills, decodes int64
 	cutPrompts        int64 // 1 where the budget may have cut the last prompt
 	prefillTokens     int64
-	drafted           int64 // speculative tokens that the decodes verify in addition to their own
-	causalWork        float64
-	prefillContext    float64
-	decodeContext     float64
-	recompute         bool // it recomputes preempted requests, so the sums are unknown
+	drafted           int64   // speculative tokens that the decodes verify in addition to their own
+	causalWork        float64 // pairs of a prompt token and a token that it attends to (features.CausalFromTotals)
+	prefillContext    float64 // tokens in KV of the prompts before the pass, summed
+	decodeContext     float64 // tokens that the decodes attend to, summed
+	recompute         bool    // it recomputes preempted requests, so the sums are unknown
 }
 
 // passesOf returns a pass for every iteration, with its counts.
@@ -73,8 +73,8 @@ func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass
 // Limits of the rule by which relabelFirstDecodes recognises such recordings (spec#iteration-fill). It
 // relies on prompts of one token being rare.
 const (
-	labelPasses = 5   // whose prompts all end
-	labelExact  = 0.1 // of them are followed by as many context requests of one token
+	labelPasses = 5   // passes whose prompts all end, at least
+	labelExact  = 0.1 // share of them that must be followed by as many context requests of one token; new prompts hide the others
 )
 
 // relabelFirstDecodes corrects the counts of recordings that label a request as context until its
@@ -83,11 +83,12 @@ const (
 // one token, none of which is new.
 func (f *filler) relabelFirstDecodes() {
 	// Count passes in which prompts ended, and of these the ones followed by as many one-token contexts.
-	ended, exact := 0, 0
+	ended := 0
+	exact := 0
 	for i := 1; i < len(f.passes); i++ {
 		a, b := &f.passes[i-1], &f.passes[i]
 		if !b.next || a.prefills == 0 || a.cutPrompts > 0 || a.prefillTokens < 2*a.prefills {
-			continue
+			continue // a with less than two tokens a prompt may be first decodes itself
 		}
 		ended++
 		if b.prefills == a.prefills && b.prefillTokens == a.prefills {
@@ -107,7 +108,7 @@ func (f *filler) relabelFirstDecodes() {
 		b.prefills = c.Prefills
 		b.prefillTokens = c.PrefillTokens
 		b.decodes = c.Decodes
-		if b.prefills == 0 {
+		if b.prefills == 0 { // no prompt is left, so no token is one of a prompt
 			b.decodes += b.prefillTokens
 			b.prefillTokens = 0
 			b.cutPrompts = 0
@@ -152,7 +153,7 @@ func (p *pass) stepTotals() trace.StepTotals {
 		Decode:         p.decodes + p.drafted,
 		PrefillReqs:    p.prefills,
 		DecodeReqs:     p.decodes,
-		Sampled:        p.prefills + p.decodes + p.drafted - p.cutPrompts,
+		Sampled:        p.prefills + p.decodes + p.drafted - p.cutPrompts, // tokens drawn: a cut prompt yields none
 		CausalWork:     p.causalWork,
 		PrefillContext: p.prefillContext,
 		DecodeContext:  p.decodeContext,

@@ -18,11 +18,11 @@ const maxLostSteps = 1 << 20
 // and unknown ones for lost records. If times are known only between ticks, only the passes that
 // cross a second become recorded steps.
 func (f *filler) makeSteps(a *timeAudit) {
-	id := int64(0)
+	id := int64(0) // of the last step; steps count from 1
 	ticks := 0
 	every := f.tickEvery()
-	spare := int64(maxLostSteps + 8*len(f.passes))
-	add := func(t trace.StepTotals) int64 {
+	spare := int64(maxLostSteps + 8*len(f.passes)) // lost records that may still become unknown steps
+	add := func(t trace.StepTotals) int64 {        // returns the id of the step
 		f.out.Totals = append(f.out.Totals, t)
 		id++
 		return id
@@ -51,7 +51,8 @@ func (f *filler) makeSteps(a *timeAudit) {
 			}
 			if ticks++; ticks%every == 0 {
 				s := p.summary(n, f.dep.Engine.KVBlocksGPU.Or(0))
-				s.TsStartNs, s.TsEndNs = p.tickNs, p.tickNs
+				s.TsStartNs = p.tickNs
+				s.TsEndNs = p.tickNs
 				f.out.Totals[n-1].NoStart = false
 				f.run.Steps = append(f.run.Steps, s)
 			}
@@ -61,6 +62,7 @@ func (f *filler) makeSteps(a *timeAudit) {
 			f.appendStep(a, p.summary(n, f.dep.Engine.KVBlocksGPU.Or(0)))
 		}
 	}
+	// A step ends where the next begins, so an empty one follows the last pass.
 	if p := &f.passes[len(f.passes)-1]; p.hasEnd {
 		f.appendStep(a, trace.Step{ID: add(trace.StepTotals{Known: true}), TsStartNs: p.endNs})
 	}
@@ -90,7 +92,8 @@ func (f *filler) appendStep(a *timeAudit, s trace.Step) {
 	f.run.Steps = append(f.run.Steps, s)
 }
 
-// summary returns the pass in the form of a step summary.
+// summary returns the pass in the form of a step summary. blocks is the number of KV blocks of the engine, 0
+// if unknown.
 func (p *pass) summary(id, blocks int64) trace.Step {
 	it := p.it
 	s := trace.Step{
@@ -110,7 +113,7 @@ func (p *pass) summary(id, blocks int64) trace.Step {
 	if it.StampWall {
 		s.WallNs = it.StampNs.V
 	}
-	if it.Dummy {
+	if it.Dummy { // its tokens are no requests'
 		s.RunningDepth = 0
 		s.ScheduledTokens = 0
 		s.PrefillTokens = 0
@@ -127,11 +130,11 @@ const statedShare = 0.95
 // to its clients, where the log does not have the number.
 func (f *filler) countWaiting() {
 	type edge struct {
-		ns   int64
-		step int64
+		ns     int64
+		change int64 // of the waiting requests: +1 or -1
 	}
 	var edges []edge
-	stated := 0
+	stated := 0 // requests whose delay the server stated
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		at, ok := o.QueuedAtNs()
@@ -145,13 +148,15 @@ func (f *filler) countWaiting() {
 	if hasDepth || !f.out.OffsetNs.OK || float64(stated) < statedShare*float64(len(f.run.Observed)) || stated == 0 {
 		return
 	}
-	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.step, b.step)) })
+	stat.SortStable(edges, func(a, b edge) int { // ends before begins at the same time
+		return cmp.Or(cmp.Compare(a.ns, b.ns), cmp.Compare(a.change, b.change))
+	})
 	waiting := int64(0)
 	next := 0
 	for k := range f.run.Steps {
 		s := &f.run.Steps[k]
 		for ; next < len(edges) && edges[next].ns <= s.TsStartNs; next++ {
-			waiting += edges[next].step
+			waiting += edges[next].change
 		}
 		s.WaitingDepth = max(0, waiting)
 	}
@@ -164,8 +169,8 @@ const minRowPasses = 20
 // tickEvery returns the number of ticks per row, so that a row has about minRowPasses passes and an
 // error of one pass at its ends is small.
 func (f *filler) tickEvery() int {
-	last := -1
-	var apart []float64
+	last := -1          // pass with the tick before
+	var apart []float64 // passes between two ticks
 	for i := range f.passes {
 		if f.passes[i].tick {
 			if last >= 0 {

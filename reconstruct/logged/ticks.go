@@ -56,9 +56,9 @@ func (f *filler) secondsBetweenTicks() float64 {
 	return float64(total) / 1e9
 }
 
-// tickRegression estimates the time between passes that elapsed does not include: the slope of
+// tickRegression estimates the time between passes that elapsed does not include: the slope, sxy/sxx, of
 // (time of a tick - sum of elapsed up to it) over the number of passes before the tick, pooled over
-// stretches.
+// stretches. sxx and sxy are the sums of squares and of products of the deviations from a stretch's means.
 type tickRegression struct{ sxx, sxy float64 }
 
 // addStretch adds the ticks (changes of the stamp's whole second) of one busy stretch and returns
@@ -66,8 +66,9 @@ type tickRegression struct{ sxx, sxy float64 }
 // average in its middle. The time of the tick less the elapsed times up to that middle therefore
 // grows by the constant with every pass.
 func (s *tickRegression) addStretch(passes []pass) (ticks int) {
-	var at, rest []float64
-	sum := 0.0
+	var at []float64   // of each tick: the number of passes before it
+	var rest []float64 // of each tick: its time less the elapsed times before it, us
+	sum := 0.0         // of elapsed, us
 	for i := range passes {
 		p := &passes[i]
 		sum += p.it.ElapsedUs
@@ -76,10 +77,11 @@ func (s *tickRegression) addStretch(passes []pass) (ticks int) {
 			rest = append(rest, float64(p.tickNs-passes[0].it.StampNs.V)/1000-(sum-p.it.ElapsedUs/2))
 		}
 	}
-	mx, my := stat.Mean(at), stat.Mean(rest)
+	meanAt := stat.Mean(at)
+	meanRest := stat.Mean(rest)
 	for k := range at {
-		s.sxx += (at[k] - mx) * (at[k] - mx)
-		s.sxy += (at[k] - mx) * (rest[k] - my)
+		s.sxx += (at[k] - meanAt) * (at[k] - meanAt)
+		s.sxy += (at[k] - meanAt) * (rest[k] - meanRest)
 	}
 	return max(0, len(at)-1)
 }
@@ -93,7 +95,8 @@ const ticksPerBlock = 20
 func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	f.markTicks()
 	var all, block tickRegression // over the run, and over the block of stretches under way
-	from, ticks := 0, 0
+	from := 0                     // first pass of the block
+	ticks := 0                    // in the block
 	// endBlock gives the passes up to `to` the slope of their block, or of the block before without one.
 	endBlock := func(to int) {
 		if block.sxx > 0 {
@@ -119,14 +122,14 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	if all.sxx == 0 {
 		return 0, false
 	}
-	elapsed := 0.0
-	constants := 0.0
+	elapsed := 0.0   // us, sum over the passes that follow another
+	constants := 0.0 // us, the same
 	n := 0
 	for i := range f.passes {
 		if p := &f.passes[i]; p.follows {
 			elapsed += p.it.ElapsedUs
 			constants += p.constantUs
-			n += 1
+			n++
 		}
 	}
 	c = constants / float64(max(1, n))
@@ -147,21 +150,21 @@ func (f *filler) layEndToEnd() {
 	free := int64(math.MinInt64) // end of the stretch before
 	f.eachBusyStretch(func(from, to int) {
 		// Each stamp bounds the start of the stretch: the stamp less the time of the passes until then.
-		z := stretchOrigin{lo: math.Inf(-1), hi: math.Inf(1)}
+		origin := stretchOrigin{lo: math.Inf(-1), hi: math.Inf(1)}
 		sum := 0.0 // ns from the start of the stretch
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
-			cycle := (p.it.ElapsedUs + p.constantUs) * 1000
-			sum += cycle
-			z.addStamp(i, p, sum, cycle, i == from)
+			cycleNs := (p.it.ElapsedUs + p.constantUs) * 1000
+			sum += cycleNs
+			origin.addStamp(i, p, sum, cycleNs, i == from)
 		}
 		sum = 0
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
 			sum += (p.it.ElapsedUs + p.constantUs) * 1000
-			p.endNs = trace.Int(math.Trunc(sum + z.originFor(i, free)))
+			p.endNs = trace.Int(math.Trunc(sum + origin.originFor(i, free)))
 			p.hasEnd = true
-			if i > from {
+			if i > from { // the origin varies from tick to tick, but ends must not run backwards
 				p.endNs = max(p.endNs, f.passes[i-1].endNs)
 			}
 		}
@@ -178,7 +181,7 @@ func (f *filler) layEndToEnd() {
 // stretchOrigin estimates when a busy stretch began, ns. Every stamp gives bounds of it. Every tick
 // or precise stamp gives an estimate with an error of up to one pass.
 type stretchOrigin struct {
-	lo, hi float64
+	lo, hi float64   // bounds that follow from all stamps, ns
 	index  []int     // passes with a tick or a precise stamp, ascending
 	ticks  []float64 // the origin that follows from each of them, ns
 	smooth []float64 // ticks averaged over tickWindow neighbours, ns; nil until originFor needs it
@@ -241,7 +244,8 @@ func (z *stretchOrigin) originFor(i int, free int64) float64 {
 	return z.smooth[k-1]*(1-share) + z.smooth[k]*share
 }
 
-// placeBetweenTicks spaces the passes between two ticks evenly.
+// placeBetweenTicks spaces the ends of the passes between two ticks of a busy stretch evenly. Those before
+// the first and behind the last tick have no time.
 func (f *filler) placeBetweenTicks() {
 	f.markTicks()
 	f.eachBusyStretch(func(from, to int) {
@@ -252,10 +256,10 @@ func (f *filler) placeBetweenTicks() {
 				continue
 			}
 			if last >= 0 {
-				a := &f.passes[last]
+				fromNs := f.passes[last].tickNs
 				for k := last; k < i; k++ {
-					share := float64(k-last) + 0.5
-					f.passes[k].endNs = a.tickNs + int64(float64(p.tickNs-a.tickNs)*share/float64(i-last))
+					place := float64(k-last) + 0.5 // a tick lies in the middle of its pass, which ends half a pass later
+					f.passes[k].endNs = fromNs + int64(float64(p.tickNs-fromNs)*place/float64(i-last))
 					f.passes[k].hasEnd = true
 				}
 			}
