@@ -20,7 +20,7 @@ const ScopeAll = coeff.ScopeAll
 // InsufficientData begins the note of a replay gate that needs more requests or load levels.
 const InsufficientData = "insufficient data"
 
-// Notes of gates.
+// Notes of gates: why one has no result, or what its value leaves out.
 const (
 	noteInsufficient  = InsufficientData + ": chance alone reaches %.3g with %d %s, want below %g: %s"
 	noteWideInterval  = InsufficientData + ": between %s and %s %%, want within %s %%, with %d compared: %s"
@@ -170,9 +170,9 @@ func leftOutScope(l *result.Loco, configs []result.ConfigErrors) string {
 // scope all whose notes are the reasons.
 func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Gate {
 	var gates []result.Gate
-	decided := false
+	decided := false // some replay can decide
 	why := "nothing was held out of the fit"
-	undecided := ""
+	undecided := "" // the first reason of a replay that cannot
 	for i := range v.Runs {
 		run := &v.Runs[i]
 		if run.Split.Kind == result.SplitInSample || run.IsFigure() {
@@ -250,7 +250,7 @@ func (r *Rules) replayGate(g *Gate, run *result.ValidationRun, read reading) res
 	}
 	chance := read.chance
 	switch {
-	case read.estimate:
+	case read.estimate: // apply has judged it
 	case chance == nil && run.Source == result.SourcePoints:
 		out.Pass = nil
 		out.Note = noteFewLevels

@@ -1,6 +1,6 @@
 package gate
 
-// This file judges a gate whose value is an estimate with an interval, such as a mean error, and says
+// This file judges a gate whose value is an estimate with an interval, such as a mean error, and computes
 // how many more values would decide it.
 
 import (
@@ -44,7 +44,7 @@ func judgeEstimate(out *result.Gate, in reading) {
 	}
 	lo, hi := in.interval[0], in.interval[1]
 	farthest := math.Max(math.Abs(lo), math.Abs(hi))
-	nearest := 0.0
+	nearest := 0.0 // the end of the interval that is nearer to 0; 0 if the interval contains it
 	if lo > 0 || hi < 0 {
 		nearest = math.Min(math.Abs(lo), math.Abs(hi))
 	}
@@ -84,12 +84,12 @@ func (in *reading) noun() string {
 	return "requests"
 }
 
-// estimateSize returns how many values decide with probability surelyDecides, where n of them gave
-// an estimate of this size and an interval of so much either way. The interval shrinks with the
-// square root of the number, and the new estimate is somewhere around the old one, by the errors of
-// both.
+// estimateSize returns how many values decide with probability surelyDecides, where the given number of
+// them gave an estimate of this size and an interval of so much (half) either way. The interval shrinks
+// with the square root of the number, and the new estimate is somewhere around the old one, by the errors
+// of both. It is infinite if even mostToAskFor values do not decide.
 func estimateSize(given int, size, half, threshold float64) float64 {
-	const z = 1.96
+	const z = 1.96 // half a 95 % interval over the standard error
 	oldError := half / z
 	for needed := float64(given) * 1.1; needed <= mostToAskFor; needed *= 1.1 {
 		newError := oldError * math.Sqrt(float64(given)/needed)

@@ -35,12 +35,13 @@ type Gate struct {
 	Prints    Format   `json:"-"`
 	Words     `json:"-"`
 
-	// default threshold: that of the named gate times a factor
+	// If followsGate is set, the default threshold is that of the named gate times the factor.
 	followsGate   string
 	followsFactor float64
 
-	// The value functions: one value of the set, one of the fit, one for each configuration left out of
-	// the fit, one for each configuration, one of everything, one for each replayed run.
+	// The value functions, in the order of fields: one value of the set, one of the fit, one for each
+	// configuration left out of the fit, one for each configuration, one of everything, one for each
+	// replayed run. applies is false where the gate is not part of the validation.
 	ofCoefficients func(*coeff.Set) reading
 	ofFit          func(*result.Fit) reading
 	ofLeftOut      *leftOutValue
@@ -87,7 +88,7 @@ const (
 
 // reading is what a gate compares in one scope.
 type reading struct {
-	value    *float64
+	value    *float64    // nil: there is none, and missing has the reason
 	chance   *float64    // what chance alone reaches; nil: unknown
 	estimate bool        // the value is an estimate that is judged with its interval
 	interval *[2]float64 // 95 %, of the signed value of an estimate; nil: too few values for one
@@ -111,8 +112,8 @@ type leftOutValue struct {
 // (spec#held-out-replay). It is an estimate with an interval, or has what chance alone reaches: without
 // either it decides nothing.
 type replayValue struct {
-	metric func(*result.Metrics) *result.Metric
-	read   func(*result.Metric) reading
+	metric func(*result.Metrics) *result.Metric // picks TTFT, ITL or E2E
+	read   func(*result.Metric) reading         // takes the value from its comparison
 	// ofLevels is computed for load levels, whose means are neither a distribution nor requests; the others
 	// for requests.
 	ofLevels bool

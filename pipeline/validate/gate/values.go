@@ -20,9 +20,9 @@ func isUnseen(c *result.ConfigErrors) bool { return c.TestRun && !c.Seen }
 // hasSteps reports whether a configuration has steps with errors.
 func hasSteps(c *result.ConfigErrors) bool { return c.Steps != nil && c.Steps.Rows > 0 }
 
-// stepMAPE returns the MAPE of the step time of the configurations that applies picks. It is the
-// one step gate that a configuration without steps has too, without a value, so that the verdict is
-// not a pass.
+// stepMAPE returns the value function of the MAPE (mean absolute percentage error) of the step time, for
+// the configurations that applies picks. It is the one step gate that a configuration without steps has
+// too, without a value, so that the verdict is not a pass.
 func stepMAPE(applies func(*result.ConfigErrors) bool) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 		if !applies(c) {
@@ -45,7 +45,7 @@ func biasOf(e *result.Errors) reading {
 	return reading{value: absolute(e.Bias), estimate: true, rows: true, interval: e.BiasInterval, size: e.Rows, missing: noteNoRows}
 }
 
-// ofSteps returns a function with the value of every configuration that has steps.
+// ofSteps returns a value function for every configuration that has steps.
 func ofSteps(value func(*result.ConfigErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 		if !hasSteps(c) {
@@ -57,21 +57,21 @@ func ofSteps(value func(*result.ConfigErrors) reading) func(*result.ConfigErrors
 	}
 }
 
-// ofWindows returns a value of every configuration with predictions of the admission delay, decided by
-// means over windows of ten seconds.
+// ofWindows returns a value function for every configuration with predictions of the admission delay,
+// decided by means over windows of ten seconds.
 func ofWindows(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
 		if c.Alpha == nil || c.Alpha.Admission == nil {
 			return reading{}, false
 		}
 		r := value(c.Alpha.Admission)
-		r.size = max(1, c.Alpha.Admission.Windows)
+		r.size = max(1, c.Alpha.Admission.Windows) // 0 would mean that the values are not counted
 		r.windows = true
 		return r, true
 	}
 }
 
-// ofQueue returns a value of every configuration with predictions of the queue target of
+// ofQueue returns a value function for every configuration with predictions of the queue target of
 // specification 1.0.
 func ofQueue(value func(*result.TargetErrors) reading) func(*result.ConfigErrors, []result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
@@ -84,8 +84,8 @@ func ofQueue(value func(*result.TargetErrors) reading) func(*result.ConfigErrors
 	}
 }
 
-// ofWaits returns a value of every configuration with predictions of a delay that contains a wait,
-// for the requests that part picks: of the target queue where it is fitted, else of admission.
+// ofWaits returns a value function for every configuration with predictions of a delay that contains a
+// wait, for the requests that part picks: of the target queue where it is fitted, else of admission.
 func ofWaits(part func(*result.TargetErrors) *result.RegimeErrors, value func(*result.RegimeErrors) *float64) func(*result.ConfigErrors,
 	[]result.ValidationRun) (reading, bool) {
 	return func(c *result.ConfigErrors, _ []result.ValidationRun) (reading, bool) {
@@ -198,7 +198,7 @@ func pooledBias(v *result.Validation) (reading, bool) {
 			}
 		}
 	}
-	if v.Steps == nil || configs == 1 && unseen == 0 {
+	if v.Steps == nil || configs == 1 && unseen == 0 { // that of a single configuration is its own gate
 		return reading{missing: noteNoRows}, configs != 1
 	}
 	return biasOf(v.Steps), true
@@ -277,7 +277,7 @@ func impossibleSigns(set *coeff.Set) reading {
 	identified, impossible := 0, 0
 	for i := range set.Beta {
 		c := &set.Beta[i]
-		positive := slices.Contains(mustBePositive, c.Name)
+		positive := slices.Contains(mustBePositive, c.Name) // 0 is impossible too
 		if c.Identified != coeff.Within || !positive && c.Name != mayBeZero {
 			continue
 		}

@@ -1,7 +1,8 @@
 package identity
 
 // This file compares the KV cache blocks and the memory that run.yaml and the engine state with what
-// requests and steps need.
+// requests and steps need. A reading (identity.go) has what was compared, how much of it contradicts, and
+// a sentence.
 
 import (
 	"fmt"
@@ -31,7 +32,8 @@ func (f *facts) hasPlainBlocks() bool {
 	return ok && len(pool.Groups) == 1 && pool.Groups[0].Block == f.dep.Engine.BlockSize
 }
 
-// lookaheadBlocks returns how many more blocks a request may have than its tokens need.
+// lookaheadBlocks returns how many more blocks a request may have than its tokens need: those of the
+// drafts that its next step verifies, and one that its next token begins.
 func (f *facts) lookaheadBlocks() int64 {
 	return 1 + (f.lookaheadTokens()+f.dep.Engine.BlockSize-1)/max(1, f.dep.Engine.BlockSize)
 }
@@ -65,7 +67,7 @@ func usedBlocks(f *facts) reading {
 		mostBlocks = most.V/f.dep.Engine.BlockSize + f.lookaheadBlocks() + blockSlack
 	}
 	var r reading
-	note := ""
+	note := "" // what is wrong in the last step that is
 	for i := range f.run.Steps {
 		s := &f.run.Steps[i]
 		if s.BlocksTotal <= 0 {
@@ -206,6 +208,7 @@ func poolOfMemory(f *facts) reading {
 	ratio := float64(blocks) / float64(want)
 	r := reading{checked: 1, largest: ratio}
 	if math.Abs(ratio-1) <= poolTolerance {
+		// Small weights: twice their bytes may change the cache by less than the tolerance.
 		if ratio < 1-poolTolerance/2 && f.fitsWiderWeights(blocks) {
 			r.violated = 1
 			r.broken = true
@@ -253,7 +256,7 @@ func (f *facts) otherPool(blocks int64) string {
 		want, err := d.EstimateKVBlocks()
 		return err == nil && math.Abs(float64(blocks)/float64(want)-1) <= poolTolerance/3
 	}
-	scaled := func(kv, weights float64) func(*deploy.Deployment) {
+	scaled := func(kv, weights float64) func(*deploy.Deployment) { // times the bytes of the values of each
 		return func(d *deploy.Deployment) {
 			d.Model.BytesPerKV *= kv
 			d.Model.BytesPerWeight *= weights

@@ -1,7 +1,8 @@
 package identity
 
-// This file compares the times of clients and of stock spans with each other, with those of the server, and with the
-// shortest that the hardware allows.
+// This file compares the times of clients and of stock spans (those of an unmodified vLLM) with each other, with those of
+// the server, and with the shortest that the hardware allows. A reading (identity.go) has what was compared, how much of
+// it contradicts, and a sentence.
 
 import (
 	"fmt"
@@ -34,13 +35,14 @@ func clientDelays(f *facts) reading {
 			byID[q.CoreID.V] = q
 		}
 	}
-	n, ends := 0, 0
-	leastUs, leastEndUs := math.Inf(1), math.Inf(1)
+	n, ends := 0, 0                                 // requests with a time to the first token, and with one to the end
+	leastUs, leastEndUs := math.Inf(1), math.Inf(1) // the client's time less the server's, the smallest of each
 	add := func(us float64) {
 		n++
 		leastUs = math.Min(leastUs, us)
 	}
-	what, most := "than the server took", longestOfLeast
+	what := "than the server took"
+	most := longestOfLeast // s
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		if q := byID[o.CoreID.V]; o.CoreID.OK && q != nil && o.TTFTUs.OK {
@@ -60,7 +62,8 @@ func clientDelays(f *facts) reading {
 	if n < fewestDelays && f.price != nil {
 		n = 0
 		leastUs = math.Inf(1)
-		what, most = "than its prompt's kernels take on "+f.dep.Hardware.Name, longestOfPriced
+		what = "than its prompt's kernels take on " + f.dep.Hardware.Name
+		most = longestOfPriced
 		alone := 0 // requests that found the server idle and had it alone until their first token
 		for i := range f.loads {
 			l := &f.loads[i]
@@ -161,7 +164,7 @@ func clientsDiffer(f *facts) reading {
 	for i := range f.loads {
 		l := &f.loads[i]
 		key := row{prompt: l.prompt, output: l.output, ttftUs: l.ttftUs, e2eUs: l.e2eUs}
-		if isWhole(l.ttftUs/1e3) || isWhole(l.e2eUs/1e3) {
+		if isWhole(l.ttftUs/1e3) || isWhole(l.e2eUs/1e3) { // whole ms may be equal by chance
 			if isWhole(l.sentUs / 1e3) {
 				continue
 			}
@@ -199,18 +202,18 @@ func timesEqual(f *facts) reading {
 		what string
 		of   func(*clientRequest) (us, length float64)
 	}{
-		{"time to the first token", func(l *clientRequest) (us, length float64) { return l.ttftUs, l.prompt }},
-		{"time of the whole request", func(l *clientRequest) (us, length float64) { return l.e2eUs, l.output }},
+		{what: "time to the first token", of: func(l *clientRequest) (us, length float64) { return l.ttftUs, l.prompt }},
+		{what: "time of the whole request", of: func(l *clientRequest) (us, length float64) { return l.e2eUs, l.output }},
 	} {
 		type one struct{ sentUs, length float64 }
-		shared := map[int64][]one{}
+		shared := map[int64][]one{} // requests by their time, ns
 		n := 0
 		for i := range f.loads {
 			us, length := column.of(&f.loads[i])
 			if us > 0 && !isWhole(us/1e3) {
 				n++
 				key := int64(math.Round(us * 1e3))
-				shared[key] = append(shared[key], one{f.loads[i].sentUs, length})
+				shared[key] = append(shared[key], one{sentUs: f.loads[i].sentUs, length: length})
 			}
 		}
 		r.checked += n
@@ -244,13 +247,13 @@ func timesEqual(f *facts) reading {
 
 // Tolerances of gaps that were cut off.
 const (
-	fewestCutOff = 20
+	fewestCutOff = 20   // gaps of the largest value
 	mostCutOff   = 0.01 // share of the gaps
 )
 
 // gapsCutOff adds to the reading whether many gaps between chunks have the largest value of all, where gaps are measured finely.
 func (f *facts) gapsCutOff(r *reading) {
-	n, atMost, fine := 0, 0, 0
+	n, atMost, fine := 0, 0, 0 // gaps, those of the largest value so far, and those finer than 1 ms
 	mostUs := 0.0
 	for i := range f.run.Observed {
 		for _, us := range f.run.Observed[i].ChunkGapsUs {
@@ -276,8 +279,8 @@ func (f *facts) gapsCutOff(r *reading) {
 
 // Tolerances of equal step times.
 const (
-	fewestEqualSteps = 20
-	mostEqualSteps   = 0.05
+	fewestEqualSteps = 20   // steps of one time
+	mostEqualSteps   = 0.05 // share of the steps
 )
 
 // stepsEqual counts the busy steps of different batches that take one time to the ns, and returns the reading.
@@ -297,9 +300,9 @@ func stepsEqual(f *facts) reading {
 		r.checked++
 		byTime[ns] = append(byTime[ns], s.ScheduledTokens)
 	}
-	timeNs := int64(0)
+	timeNs := int64(0) // the time that most steps share; of equal numbers the shortest, whatever the order of the map
 	for ns, tokens := range byTime {
-		batches := map[int64]int{}
+		batches := map[int64]int{} // by scheduled tokens
 		for _, n := range tokens {
 			batches[n]++
 		}
@@ -365,7 +368,7 @@ func spanSums(f *facts) reading {
 		}
 		r.checked++
 		offUs := 0.0
-		// exceeds notes by how much one time is longer than another, beyond the tolerance.
+		// exceeds notes by how much time a is longer than b, beyond the tolerance.
 		exceeds := func(a, b trace.Opt[float64], statement string) {
 			over := a.V - b.V - spanSlackUs - spanSlackShare*math.Abs(b.V)
 			if a.OK && b.OK && over > offUs {
@@ -403,8 +406,11 @@ func requestFloor(f *facts) reading {
 	if f.speculates() {
 		return notChecked("steps verify drafted tokens")
 	}
-	var itl, ttft []float64
-	early, below, single := 0, 0, len(f.loads) // first tokens and gaps below those of one token alone, of so many requests
+	var itl, ttft []float64 // ratios of measured times to the floor
+	early, below := 0, 0    // first tokens, and times between tokens, below the floor of one token alone
+	single := len(f.loads)  // requests, as opposed to means of load levels
+	// add adds the times of a request or of the mean of a level. computed are the tokens of the prompt that
+	// were not cached; 0: not known.
 	add := func(space *features.Space, prompt, computed, output, itlUs, ttftUs float64) {
 		if output > 1 && itlUs > 0 {
 			context := prompt + output/2

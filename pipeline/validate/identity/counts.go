@@ -1,6 +1,7 @@
 package identity
 
-// This file compares counts of requests and tokens between the streams of a run.
+// This file compares counts of requests and tokens between the streams of a run. A reading (identity.go)
+// has what was compared, how much of it contradicts, and a sentence.
 
 import (
 	"fmt"
@@ -13,24 +14,25 @@ import (
 
 // snapshotCounts are what the snapshots of a run add up to, by step.
 type snapshotCounts struct {
-	steps     int // steps with a summary that have a snapshot
-	complete  int // with one of every running request
-	rows      int64
-	depth     int64 // running requests of those steps
-	tokens    int64 // steps whose complete snapshots add up to other tokens than the summary
-	progress  int   // snapshots of one request in adjacent snapshots of it
-	jumps     int   // of these, where computed tokens are not those before and what was scheduled
-	compared  int   // snapshots of requests with a journey
-	unlike    int   // of these, with another prompt or more computed tokens than the request had
-	blocks    int   // snapshots whose blocks were compared
-	blocksOff int
-	worstOff  float64
-	usedSteps int // steps whose used blocks were compared with those of complete snapshots
-	usedOff   int
-	worstUsed float64
+	steps     int     // steps with a summary that have a snapshot
+	complete  int     // of these, steps with a snapshot of every running request
+	rows      int64   // snapshots in those steps
+	depth     int64   // running requests of those steps
+	tokens    int64   // steps whose complete snapshots add up to other tokens than the summary
+	progress  int     // snapshots of one request in adjacent snapshots of it
+	jumps     int     // of these, where computed tokens are not those before and what was scheduled
+	compared  int     // snapshots of requests with a journey
+	unlike    int     // of these, with another prompt or more computed tokens than the request had
+	blocks    int     // snapshots whose blocks were compared with their tokens
+	blocksOff int     // of these, with other blocks
+	worstOff  float64 // by so many blocks at most
+	usedSteps int     // steps whose used blocks were compared with those of complete snapshots
+	usedOff   int     // of these, with other used blocks
+	worstUsed float64 // by so many blocks at most
 }
 
-// lastSeen is the last snapshot of a request.
+// lastSeen is the last snapshot of a request: its step, the tokens computed before the step and scheduled
+// in it, and the preemptions so far.
 type lastSeen struct {
 	step, computed, scheduled, preemptions int64
 }
@@ -38,14 +40,15 @@ type lastSeen struct {
 // countSnapshots walks the snapshots once.
 func (f *facts) countSnapshots() error {
 	counts := &f.snapshot
-	seen := map[string]*lastSeen{}
-	journeys := map[string]*trace.Request{}
+	seen := map[string]*lastSeen{}          // by core id
+	journeys := map[string]*trace.Request{} // by core id
 	for i := range f.run.Requests {
-		if snapshot := &f.run.Requests[i]; snapshot.CoreID.OK {
-			journeys[snapshot.CoreID.V] = snapshot
+		if request := &f.run.Requests[i]; request.CoreID.OK {
+			journeys[request.CoreID.V] = request
 		}
 	}
 	at := -1 // index in run.Steps of the current step
+	// Of the snapshots of that step: their number, sums of scheduled tokens and of blocks, most blocks.
 	var rows, scheduled, allocated, largest int64
 	steps := f.run.Steps
 	// finish compares the step whose snapshots were just read. Only a step with a snapshot of every
@@ -125,7 +128,7 @@ func (f *facts) countSnapshots() error {
 		case before == nil:
 			before = &lastSeen{}
 			seen[strings.Clone(snapshot.CoreID)] = before // CoreID shares the memory of a whole page of rows
-		case before.preemptions != snapshot.Preemptions:
+		case before.preemptions != snapshot.Preemptions: // its tokens are computed again
 		case snapshot.StepID == before.step: // recorded twice
 			counts.progress++
 			counts.jumps++
@@ -133,7 +136,12 @@ func (f *facts) countSnapshots() error {
 			counts.progress++
 			counts.jumps += f.jumped(before, snapshot)
 		}
-		*before = lastSeen{snapshot.StepID, snapshot.ComputedTokens, snapshot.ScheduledTokens, snapshot.Preemptions}
+		*before = lastSeen{
+			step:        snapshot.StepID,
+			computed:    snapshot.ComputedTokens,
+			scheduled:   snapshot.ScheduledTokens,
+			preemptions: snapshot.Preemptions,
+		}
 	})
 	finish()
 	return err
@@ -276,18 +284,19 @@ func journeyTokens(f *facts) reading {
 	if len(steps) > mostRebuilt {
 		return f.countedContradictions()
 	}
-	first, last := steps[0].ID, steps[len(steps)-1].ID
+	first := steps[0].ID
+	last := steps[len(steps)-1].ID
 	batches := reconstruct.FromJourneys(f.lives, reconstruct.Recording{
 		Engine:    &f.dep.Engine,
 		First:     first,
 		Last:      last,
 		Summaries: steps,
 	})
-	reasons := batches.Reasons()
+	reasons := batches.Reasons() // by step: why its batch is not known; empty: it is
 	walk := batches.Walk()
 	var members []trace.Member
 	var r reading
-	var counted, off float64
+	var counted, off float64 // tokens: that the steps count, and by which journeys differ
 	for k := range steps {
 		s := &steps[k]
 		members = walk.AppendMembers(members[:0], s.ID)

@@ -1,5 +1,9 @@
 package identity
 
+// This file takes over what the extraction found: settings of run.yaml that the server's own files (its
+// log, metrics, spans) contradict. Each function returns a reading (identity.go): what was compared, how
+// much of it contradicts, and a sentence.
+
 import (
 	"strings"
 

@@ -1,6 +1,8 @@
 package identity
 
-// This file counts once what several identities read.
+// This file counts once what several identities read: the journeys (the recorded life of a request in
+// the engine) in each step, the measured and the predicted time of batches. The prior is the time that
+// the kernel library predicts without any measurement of this server.
 
 import (
 	"math"
@@ -16,29 +18,32 @@ import (
 // facts are what several identities read, counted once.
 type facts struct {
 	Evidence
-	run   *trace.Run
-	dep   *deploy.Deployment
-	async bool
+	run   *trace.Run         // of Evidence
+	dep   *deploy.Deployment // of Evidence
+	async bool               // run.yaml states asynchronous scheduling
 
-	lives    []reconstruct.Life
-	running  []int // by index in run.Steps: journeys that run in the step
-	ending   []int // those that ended in the step before, which an asynchronous engine may still count
-	maybe    []int // those whose events do not give their steps: preempted or damaged
-	waiting  []int // journeys that are queued and not scheduled
+	lives []reconstruct.Life // from first to last step, of the journeys that show them
+
+	// Numbers of journeys by index in run.Steps; empty without journeys and step summaries.
+	running []int // that run in the step
+	ending  []int // that ended in the step before, which an asynchronous engine may still count
+	maybe   []int // whose events do not give their steps: preempted or damaged
+	waiting []int // that are queued and not scheduled
+
 	snapshot snapshotCounts
 	batches  []batchTime                    // in the order of steps
 	price    func(*library.Batch) priorTime // of a batch by the library; nil: it has no tables
-	loads    []clientRequest
+	loads    []clientRequest                // as clients or stock spans have them
 }
 
 // batchTime is a step with a known batch and the time until the next one began.
 type batchTime struct {
-	at      int // index in run.Steps
-	us      float64
-	in      *features.StepInput
-	prior   priorTime // by the library; 0: unknown
-	floorUs float64   // weights and KV cache read once, or the arithmetic, whichever is longer
-	prefill bool
+	at      int                 // index in run.Steps
+	us      float64             // from its start to that of the next step
+	in      *features.StepInput // the batch
+	prior   priorTime           // by the library; 0: unknown
+	floorUs float64             // weights and KV cache read once, or the arithmetic, whichever is longer
+	prefill bool                // it computes tokens of prompts
 }
 
 // newFacts returns the counts that the identities compare.
@@ -95,7 +100,7 @@ func (f *facts) countJourneys() {
 		uncertain := request.Preemptions.Or(0) > 0 || request.DroppedEvents > 0 || !request.ScheduledStep.OK || !request.FinishedStep.OK ||
 			request.FinishStatus.Or("") == trace.FinishAborted
 		if uncertain {
-			span(maybe, request.QueuedStep.V, end+2)
+			span(maybe, request.QueuedStep.V, end+2) // with asynchronous scheduling an end is noticed up to two steps late
 			continue
 		}
 		span(waiting, request.QueuedStep.V+1, request.ScheduledStep.V-1)
@@ -138,10 +143,11 @@ func (f *facts) timeBatches() {
 		step := &f.run.Steps[k]
 		next := &f.run.Steps[k+1]
 		rebuilt := f.Steps.At(step.ID)
-		if rebuilt == nil || !rebuilt.Known() || next.ID != step.ID+1 || rebuilt.In.ScheduledTokens == 0 || next.ScheduledTokens == 0 || k/64%stride != 0 {
+		isUnknown := rebuilt == nil || !rebuilt.Known() || next.ID != step.ID+1
+		if isUnknown || rebuilt.In.ScheduledTokens == 0 || next.ScheduledTokens == 0 || k/64%stride != 0 {
 			continue
 		}
-		if next.RunningDepth == 0 || step.RunningDepth == 0 {
+		if next.RunningDepth == 0 || step.RunningDepth == 0 { // the engine was idle in between
 			continue
 		}
 		timed := batchTime{at: k, us: float64(next.TsStartNs-step.TsStartNs) / 1e3, in: &rebuilt.In, prefill: rebuilt.In.PrefillTokens > 0}

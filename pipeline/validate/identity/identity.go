@@ -41,13 +41,13 @@ type Identity struct {
 
 // reading is what one identity found in a run.
 type reading struct {
-	checked  int
-	violated int
+	checked  int     // number of comparisons (of requests, steps, ...)
+	violated int     // of these, beyond the tolerance
 	largest  float64 // departure from the statement, in the unit of the tolerance
-	broken   bool
-	effect   string // in place of the identity's own, where the size of the departure decides
-	sentence string // of a violation
-	why      string // it could not be checked
+	broken   bool    // the identity is violated: more comparisons are than may be
+	effect   string  // in place of the identity's own, where the size of the departure decides
+	sentence string  // of a violation; set whether or not broken is
+	why      string  // it could not be checked; empty: it could
 }
 
 // notChecked returns the reading of an identity that this recording cannot check.
@@ -85,7 +85,8 @@ func Check(e Evidence) ([]result.Identity, error) {
 		out[i] = identities[i].apply(f)
 		weights[out[i].Name] = weightOf(&out[i])
 	}
-	// A contradiction is stated once, by its cause. One that fails nothing hides none that does.
+	// A contradiction is stated once, by its cause: where a cause is violated too, the identity counts as
+	// not checked. One that fails nothing (weight 1) hides none that does (2).
 	for i := range identities {
 		weight := weights[identities[i].Name]
 		for _, cause := range strings.Fields(identities[i].Causes) {
@@ -97,7 +98,8 @@ func Check(e Evidence) ([]result.Identity, error) {
 	return out, nil
 }
 
-// weightOf returns how much a violation decides: 0 without one, 1 where it is only named, 2 where it decides or leaves open.
+// weightOf returns how much the violation of an identity decides: 0 if it holds, 1 if the violation is
+// only named, 2 if it fails a verdict or leaves it open.
 func weightOf(id *result.Identity) int {
 	switch {
 	case id.Status != result.IdentityViolated:

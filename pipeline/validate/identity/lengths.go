@@ -1,7 +1,10 @@
 package identity
 
 // This file compares the lengths that a recording states for requests and passes with the steps and times that they
-// took, to find columns that are mixed up, of other rows, or not in tokens.
+// took, to find columns that are mixed up, of other rows, or not in tokens. Where a time must grow with a length, rank
+// correlations show it: the correlation of a time with its own length must not be smaller than that with another
+// column or with the lengths of neighbouring rows. A reading (identity.go) has what was compared, how much of it
+// contradicts, and a sentence.
 
 import (
 	"fmt"
@@ -87,8 +90,8 @@ func clientTokens(f *facts) reading {
 		}
 	}
 	var r reading
-	var prompts, outputs float64
-	stated := true // what prompts found in the cache
+	var prompts, outputs float64 // tokens: computed of prompts, and after the first of outputs
+	stated := true               // what prompts found in the cache
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		prompts += float64(o.PromptTokens.V - o.CachedTokens.V)
@@ -111,7 +114,8 @@ func clientTokens(f *facts) reading {
 	if r.checked > 0 {
 		return r
 	}
-	var context, generated float64
+	// No journeys: compare the sums with those of the log.
+	var context, generated float64 // tokens of prompts and of outputs in all passes
 	for i := range f.run.Iterations {
 		it := &f.run.Iterations[i]
 		if it.Sampled || it.Form == trace.IterationChunks {
@@ -148,13 +152,13 @@ func clientTokens(f *facts) reading {
 // passPrompts compares the prompt tokens of each logged pass with the only prompt that ends in it and is the only one that runs in it,
 // and returns the reading: a pass computes no more of a prompt than there is.
 func passPrompts(f *facts) reading {
-	at := map[int64]int{} // places of passes with one prompt
+	at := map[int64]int{} // by number: positions of passes with one prompt
 	for i := range f.run.Iterations {
 		if it := &f.run.Iterations[i]; it.Form == trace.IterationLog && it.ContextReqs == 1 {
 			at[it.Index] = i
 		}
 	}
-	ended := map[int64]int{}
+	ended := map[int64]int{} // prompts that end in a pass, by its number
 	for i := range f.run.Observed {
 		ended[f.run.Observed[i].Iteration.V]++
 	}
@@ -327,18 +331,19 @@ func (r *reading) goesWithOwn(times, values []float64, what string) {
 // largest difference of all calls decides whether columns are mixed up.
 func (r *reading) goesWith(times, own, other []float64, what string) {
 	times = ranks(times)
-	with, without := correlation(times, ranks(other)), correlation(times, ranks(own))
-	if with-without <= r.largest {
+	withOther := correlation(times, ranks(other))
+	withOwn := correlation(times, ranks(own))
+	if withOther-withOwn <= r.largest {
 		return
 	}
-	r.largest = with - without
+	r.largest = withOther - withOwn
 	// A difference beyond the margin and beyond chance.
 	if r.largest > math.Max(rankMargin, rankDeviations*math.Sqrt(2/float64(r.checked))) {
 		r.broken = true
 		r.violated = r.checked
 	}
-	r.sentence = fmt.Sprintf("in %d rows %s (rank correlation %.2f, with their own %.2f): columns are mixed up or of other rows", r.checked, what, with,
-		without)
+	r.sentence = fmt.Sprintf("in %d rows %s (rank correlation %.2f, with their own %.2f): columns are mixed up or of other rows", r.checked, what,
+		withOther, withOwn)
 }
 
 // ranks returns the ranks of values less their mean; equal values have their mean rank.
@@ -350,7 +355,7 @@ func ranks(values []float64) []float64 {
 		for to < len(order) && values[order[to]] == values[order[from]] {
 			to++
 		}
-		for _, i := range order[from:to] {
+		for _, i := range order[from:to] { // the mean of from to to-1, less (len-1)/2, the mean of all
 			out[i] = float64(from+to-len(order)) / 2
 		}
 		from = to

@@ -1,6 +1,7 @@
 package identity
 
-// This file compares the batches that the engine formed with the limits of its scheduler.
+// This file compares the batches that the engine formed with the limits of its scheduler. A reading
+// (identity.go) has what was compared, how much of it contradicts, and a sentence.
 
 import (
 	"cmp"
@@ -15,8 +16,8 @@ import (
 const (
 	mostUnreasoned    = 0.1  // share of the steps that leave requests waiting without a reason
 	fewestWaiting     = 10   // such steps
-	overSeqs          = 1.1  // times max_num_seqs between first and last token, by clients' clocks
-	slackSeqs         = 2    // requests more
+	overSeqs          = 1.1  // times max_num_seqs that may be between first and last token, by clients' clocks
+	slackSeqs         = 2    // requests that may be more than that
 	mostTimeOverSeqs  = 0.02 // share of the time
 	mostOfPoolClients = 0.9  // of the KV cache, above which preempted requests may be among them
 )
@@ -147,7 +148,7 @@ func waitingReason(f *facts) reading {
 	if !e.ChunkedPrefill {
 		tokens = longest
 	}
-	needed := (longest+e.BlockSize-1)/max(1, e.BlockSize) + 1
+	needed := (longest+e.BlockSize-1)/max(1, e.BlockSize) + 1 // blocks of the longest prompt and of its first token
 	var r reading
 	for i := range f.run.Steps {
 		step := &f.run.Steps[i]
@@ -155,8 +156,9 @@ func waitingReason(f *facts) reading {
 			continue
 		}
 		r.checked++
+		spare := step.BlocksTotal / 50 // for the blocks that the scheduler leaves free (its watermark)
 		hasRoom := step.RunningDepth < e.MaxNumSeqs && step.ScheduledTokens+tokens <= e.MaxNumBatchedTokens &&
-			step.BlocksFree >= needed+step.BlocksTotal/50
+			step.BlocksFree >= needed+spare
 		if hasRoom {
 			r.violated++
 			r.largest = math.Max(r.largest, float64(step.WaitingDepth))
@@ -228,10 +230,10 @@ func clientLimits(f *facts) reading {
 	if len(f.loads) == 0 || e.MaxNumSeqs <= 0 {
 		return notChecked("no requests with times of clients or stock spans")
 	}
-	type edge struct {
+	type edge struct { // a change: a request gets its first token, or its last
 		atUs        float64
-		open        float64
-		base, perUs float64 // tokens held at time t: base + perUs*t
+		open        float64 // of the requests between first and last token
+		base, perUs float64 // of the tokens held at time t: base + perUs*t
 	}
 	// A request holds its prompt's tokens from the first token on, and its output's at an even rate.
 	var edges []edge
@@ -243,7 +245,9 @@ func clientLimits(f *facts) reading {
 		}
 		perUs := l.output / (last - first)
 		base := l.prompt - perUs*first
-		edges = append(edges, edge{first, 1, base, perUs}, edge{last, -1, -base, -perUs})
+		edges = append(edges,
+			edge{atUs: first, open: 1, base: base, perUs: perUs},
+			edge{atUs: last, open: -1, base: -base, perUs: -perUs})
 	}
 	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.atUs, b.atUs), cmp.Compare(a.open, b.open)) })
 	dp := float64(max(1, f.dep.DP))
@@ -254,7 +258,7 @@ func clientLimits(f *facts) reading {
 	}
 	// Walk through the edges: how long were more requests between first and last token than run.yaml
 	// allows? Time in which the KV cache may be full does not count: preempted requests wait there.
-	var now edge
+	var now edge // sums of the changes so far
 	var busyUs, overUs, largest float64
 	for k, change := range edges {
 		if k > 0 && now.open > 0 {

@@ -1,7 +1,8 @@
 package identity
 
-// This file compares loads: Little's law (concurrency = rate * latency) and sums of times, for the
-// load levels of a benchmark and the requests of clients.
+// This file compares loads: Little's law (concurrency = rate * latency), sums of times and the times that
+// the kernel library predicts (the prior), for the load levels of a benchmark and the requests of clients.
+// A reading (identity.go) has what was compared, how much of it contradicts, and a sentence.
 
 import (
 	"cmp"
@@ -23,22 +24,22 @@ const (
 	littleTolerance = 0.15 // between a concurrency and rate times latency
 	sumTolerance    = 0.10 // between E2E and TTFT plus the time of the other tokens
 	mostOffLevels   = 0.2  // share of load levels whose E2E may be another sum
-	otherUnit       = 3.0  // times that no mean differs from the sum of others
-	wholeTolerance  = 1e-3 // between E2E and the time per token times all tokens, which are not equal
-	fewestLevels    = 3
-	mostChunks      = 64  // of a prompt whose time the library computes
-	queuedTimes     = 5   // times of its prompt that a request waits for the first token if it was queued
-	mostEarly       = 0.1 // share of load levels whose first token may come earlier than the prompt's kernels take
+	otherUnit       = 3.0  // a mean that differs more from the sum of others has another unit
+	wholeTolerance  = 1e-3 // between E2E and the time per token times all tokens, which agree only if TPOT includes the first
+	fewestLevels    = 3    // load levels, for a reading
+	mostChunks      = 64   // of a prompt whose time the library computes
+	queuedTimes     = 5    // times of its prompt that a request waits for the first token if it was queued
+	mostEarly       = 0.1  // share of load levels whose first token may come earlier than the prompt's kernels take
 )
 
 // clientRequest is one request as a client or a stock span has it.
 type clientRequest struct {
 	sentUs, ttftUs, e2eUs float64
-	prompt, output        float64
-	cached                float64
-	knowsCached           bool // cached is stated, or nothing can be cached
-	isPlanned             bool // sentUs is the planned time
-	itlUs                 float64
+	prompt, output        float64 // tokens
+	cached                float64 // tokens of the prompt; 0 if not known
+	knowsCached           bool    // cached is stated, or nothing can be cached
+	isPlanned             bool    // sentUs is the planned time
+	itlUs                 float64 // mean gap between its tokens (TPOT); 0 for one token
 	decoding              float64 // mean number of requests that decode while it does
 	isAlone               bool    // no other request was in the server between its send and its first token
 }
@@ -115,13 +116,15 @@ func findAlone(loads []clientRequest) {
 // countDecoding finds how many requests are between first and last token while each is, on the mean.
 func countDecoding(loads []clientRequest) {
 	type edge struct {
-		at   float64
-		open int
+		at   float64 // us
+		open int     // change of the number of requests between first and last token
 	}
 	var edges []edge
 	for i := range loads {
 		load := &loads[i]
-		edges = append(edges, edge{load.sentUs + load.ttftUs, 1}, edge{load.sentUs + load.e2eUs, -1})
+		edges = append(edges,
+			edge{at: load.sentUs + load.ttftUs, open: 1},
+			edge{at: load.sentUs + load.e2eUs, open: -1})
 	}
 	stat.SortStable(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.open, b.open)) })
 	requestUs := make([]float64, len(edges)+1) // requests * us up to each edge
@@ -132,7 +135,7 @@ func countDecoding(loads []clientRequest) {
 		}
 		now += edges[i].open
 	}
-	areaAt := func(at float64) float64 {
+	areaAt := func(at float64) float64 { // requestUs at the time of an edge
 		i, _ := slices.BinarySearchFunc(edges, at, func(e edge, at float64) int { return cmp.Compare(e.at, at) })
 		return requestUs[min(i, len(edges)-1)]
 	}
@@ -158,8 +161,8 @@ func priorOfRequests(f *facts) reading {
 	if f.speculates() {
 		return notChecked("steps verify drafted tokens")
 	}
-	var itlRatios, queuedRatios, ttftRatios []float64
-	early, known := 0, 0 // first tokens of prompts of which is known what was cached
+	var itlRatios, queuedRatios, ttftRatios []float64 // measured over predicted
+	early, known := 0, 0                              // first tokens of prompts of which is known what was cached
 	beside := f.newComputedPrompts()
 	meanPerUs := beside.tokensUpTo(math.Inf(1)) / f.loadSpanUs()
 	for i := range f.loads {
@@ -225,7 +228,10 @@ func (f *facts) requestReading(what string, fewest int, itl, ttft []float64) rea
 	for i := range ttft {
 		ttft[i] = math.Min(1, ttft[i])
 	}
-	r := f.priorReading(what, fewest, []regimeRatios{{"tokens after the first", itl}, {"first tokens", ttft}})
+	r := f.priorReading(what, fewest, []regimeRatios{
+		{name: "tokens after the first", ratios: itl},
+		{name: "first tokens", ratios: ttft},
+	})
 	isEarly := len(ttft) >= fewest && 1/stat.Median(ttft) > PriorNamed
 	if r.broken && isEarly && (len(itl) < fewest || away(stat.Median(itl)) <= PriorNamed) {
 		r.sentence = fmt.Sprintf("first tokens come in %.3g times what the prompts' kernels take on %s (median of %d %ss): prompts are not counted "+
@@ -411,11 +417,13 @@ func levelLoad(f *facts) reading {
 // levelsDiffer returns a reading with the number of load levels that occur twice in the data.
 func levelsDiffer(f *facts) reading {
 	seen := map[trace.LoadPoint]bool{}
-	underOther := 0
+	underOther := 0 // levels with the times of another one at another load
 	r := reading{checked: len(f.run.Points)}
 	for i := range f.run.Points {
-		p := f.run.Points[i]
-		p.Line, p.File, p.Name = 0, "", ""
+		p := f.run.Points[i] // a copy without what two equal levels may differ in
+		p.Line = 0
+		p.File = ""
+		p.Name = ""
 		for _, v := range []*float64{&p.TTFTMs.V, &p.TPOTMs, &p.E2EMs.V, &p.RateRPS.V} {
 			*v = stat.Round(*v, 5)
 		}
@@ -451,8 +459,8 @@ func priorOfLevels(f *facts) reading {
 	if len(f.run.Points) == 0 {
 		return notChecked("no load levels")
 	}
-	prices := map[[2]int64]*facts{}
-	var itl, ttft []float64
+	prices := map[int64]*facts{} // with the library's times, by tensor-parallel size
+	var itl, ttft []float64      // measured over predicted
 	for i := range f.run.Points {
 		p := &f.run.Points[i]
 		dep := *f.dep
@@ -460,12 +468,11 @@ func priorOfLevels(f *facts) reading {
 		if p.EP.Or(1) > 1 || p.DP.Or(1) > 1 || dep.Model.IsMoE() {
 			continue
 		}
-		key := [2]int64{dep.TP}
-		priced := prices[key]
+		priced := prices[dep.TP]
 		if priced == nil {
 			priced = &facts{dep: &dep}
 			priced.price = priced.pricer()
-			prices[key] = priced
+			prices[dep.TP] = priced
 		}
 		if priced.price == nil {
 			continue
@@ -503,7 +510,8 @@ func levelRate(p *trace.LoadPoint) float64 {
 	return p.OfferedRPS.V
 }
 
-// inFlight returns how many requests of a level decode at once.
+// inFlight returns how many requests of a level decode at once, by Little's law: rate times the time from
+// first to last token.
 func inFlight(p *trace.LoadPoint) float64 {
 	return math.Max(1, levelRate(p)*(p.OutputTokens-1)*p.TPOTMs/1e3)
 }

@@ -72,7 +72,8 @@ func stepsComplete(f *facts) reading {
 
 // stepIDs returns how many ids there are from the first step that a summary or a journey names to the last.
 func (f *facts) stepIDs() int64 {
-	first, last := f.run.Steps[0].ID, f.run.Steps[len(f.run.Steps)-1].ID
+	first := f.run.Steps[0].ID
+	last := f.run.Steps[len(f.run.Steps)-1].ID
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
 		if q.ScheduledStep.OK && q.FinishedStep.OK && q.FinishedStep.V >= q.ScheduledStep.V {
@@ -116,6 +117,7 @@ func samplingRates(f *facts) reading {
 		return notChecked("fewer than %d step summaries", fewestOfPart)
 	}
 	var r reading
+	// compare compares the rate that run.yaml states under a key with the number recorded of all.
 	// independent is the number of independent draws among all.
 	compare := func(key string, rate trace.Opt[float64], recorded, all, independent float64) {
 		if !rate.OK || rate.V >= 1 || all < fewestOfPart {
@@ -135,6 +137,7 @@ func samplingRates(f *facts) reading {
 	tracing := &f.dep.Tracing
 	ids := float64(f.stepIDs())
 	compare("step_tracing_sample_rate", tracing.StepSampleRate, float64(n), ids, ids)
+	// Sums over steps: running requests, those with a journey, and steps with a running request.
 	var running, known, busy float64
 	for k := range f.run.Steps {
 		depth := float64(f.run.Steps[k].RunningDepth)
@@ -304,9 +307,10 @@ func clientsComplete(f *facts) reading {
 	if joined > 0 && !f.isSampled() {
 		lost = max(lost, len(served)-joined)
 	}
-	if a := f.run.Aggregate; a != nil && a.Others > 0 && a.Others < 1 {
+	if a := f.run.Aggregate; a != nil && a.Others > 0 && a.Others < 1 { // Others: share of the decodes
 		lost = max(lost, int(a.Others/(1-a.Others)*float64(n)))
 	}
+	// Tokens of a load at another time are only named, and only if no loss is found.
 	if r := f.decodesOfOthers(); float64(lost) <= LossTolerance*float64(n+lost) && r.broken {
 		return r
 	}
@@ -353,8 +357,8 @@ func (f *facts) decodesOfOthers() reading {
 // missingNumbers returns how many numbers are missing between the least and the largest of the
 // clients' request ids; 0 if the ids are not numbered.
 func (f *facts) missingNumbers() int {
-	type series struct{ n, most, least int }
-	all := map[string]*series{}
+	type series struct{ n, most, least int } // how many ids, and their largest and smallest number
+	all := map[string]*series{}              // by the text before the number
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		prefix, number, ok := numbered(o.ID)
@@ -398,8 +402,8 @@ func kvEventsComplete(f *facts) reading {
 	if len(f.run.KVEvents) == 0 {
 		return notChecked("no KV events")
 	}
-	stored := map[string]bool{}
-	n, lost := 0, 0
+	stored := map[string]bool{} // by hash
+	n, lost := 0, 0             // events that name a parent, and those of an unknown one
 	for i := range f.run.KVEvents {
 		e := &f.run.KVEvents[i]
 		if len(e.Hashes) == 0 {

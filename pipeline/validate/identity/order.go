@@ -1,7 +1,7 @@
 package identity
 
 // This file checks that the time stamps of a request are in the order in which a server passes through
-// them.
+// them. A reading (identity.go) has what was compared, how much of it contradicts, and a sentence.
 
 import (
 	"fmt"
@@ -93,7 +93,9 @@ func stepOrder(f *facts) reading {
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
 		for _, event := range []struct{ ns, step trace.Opt[int64] }{
-			{q.ScheduledNs, q.ScheduledStep}, {q.FirstTokenNs, q.FirstTokenStep}, {q.FinishedNs, q.FinishedStep},
+			{ns: q.ScheduledNs, step: q.ScheduledStep},
+			{ns: q.FirstTokenNs, step: q.FirstTokenStep},
+			{ns: q.FinishedNs, step: q.FinishedStep},
 		} {
 			k := event.step.V - first // index of its step, if no summary was lost up to the second step after it
 			if !event.ns.OK || !event.step.OK || k < 1 || k+2 >= int64(len(steps)) || steps[k+2].ID != event.step.V+2 || steps[k-1].ID != event.step.V-1 {
@@ -155,7 +157,7 @@ func stepStamps(f *facts) reading {
 	r := reading{checked: len(steps)}
 	restarted := false
 	for i := range steps {
-		back := steps[i].TsStartNs - steps[i].TsEndNs
+		back := steps[i].TsStartNs - steps[i].TsEndNs // ns by which a stamp is earlier than it can be; above 0: wrong
 		if i > 0 {
 			earlier := steps[i-1].TsStartNs - steps[i].TsStartNs + 1
 			if earlier == 1 && f.async && isOtherBatch(&steps[i-1], &steps[i]) {
@@ -244,10 +246,16 @@ func apiDelays(f *facts) reading {
 		what     string
 		from, to func(*trace.Request) trace.Opt[int64]
 	}{
-		{"to be queued after its arrival", func(q *trace.Request) trace.Opt[int64] { return q.ArrivedNs },
-			func(q *trace.Request) trace.Opt[int64] { return q.QueuedNs }},
-		{"to depart after its last token", func(q *trace.Request) trace.Opt[int64] { return q.FinishedNs },
-			func(q *trace.Request) trace.Opt[int64] { return q.DepartedNs }},
+		{
+			what: "to be queued after its arrival",
+			from: func(q *trace.Request) trace.Opt[int64] { return q.ArrivedNs },
+			to:   func(q *trace.Request) trace.Opt[int64] { return q.QueuedNs },
+		},
+		{
+			what: "to depart after its last token",
+			from: func(q *trace.Request) trace.Opt[int64] { return q.FinishedNs },
+			to:   func(q *trace.Request) trace.Opt[int64] { return q.DepartedNs },
+		},
 	} {
 		n := 0
 		least := math.Inf(1) // s
@@ -306,7 +314,7 @@ func clientEncloses(f *facts) reading {
 		if missing > clientSlackUs {
 			short++
 		}
-		if o.E2EUs.V > 3*serverMs*1e3+1e6 {
+		if o.E2EUs.V > 3*serverMs*1e3+1e6 { // three times as long, and a second for the network
 			long++
 		}
 	}

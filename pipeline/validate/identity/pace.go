@@ -1,6 +1,7 @@
 package identity
 
-// This file compares the pace of requests that run together, and the stated kind of load with the requests of each phase.
+// This file compares the pace of requests that run together, and the stated kind of load with the requests
+// of each phase. A reading (identity.go) has what was compared, how much of it contradicts, and a sentence.
 
 import (
 	"cmp"
@@ -20,7 +21,7 @@ const (
 	leastPaced  = 16  // tokens of an answer whose pace is compared
 	leastShared = 0.7 // of the time that two answers take together, in which both run
 	mostPaces   = 1.5 // between their times between tokens
-	fewestPairs = 30
+	fewestPairs = 30  // of answers, for a reading
 	mostUnpaced = 0.3 // share of the pairs; preempted requests stand still
 	nearPairs   = 40  // answers after one that may run beside it
 )
@@ -46,10 +47,10 @@ func clientPace(f *facts) reading {
 	}
 	slices.SortStableFunc(list, func(a, b *clientRequest) int { return cmp.Compare(a.sentUs+a.ttftUs, b.sentUs+b.ttftUs) })
 	var r reading
-	for i, l := range list {
+	for i, l := range list { // in the order of their first tokens
 		from, to := l.sentUs+l.ttftUs, l.sentUs+l.e2eUs
 		best := leastShared
-		var beside *clientRequest
+		var beside *clientRequest // the later answer that runs beside it for the largest share of the time
 		for _, other := range list[i+1 : min(len(list), i+1+nearPairs)] {
 			otherFrom, otherTo := other.sentUs+other.ttftUs, other.sentUs+other.e2eUs
 			if otherFrom > to {

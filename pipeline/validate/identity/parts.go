@@ -3,7 +3,7 @@ package identity
 // This file looks for a part of the requests or passes that differs from the rest: times in another unit or cut off,
 // tokens counted in another way, and clocks that were set back. A file of which every value is wrong contradicts other
 // streams; one of which every tenth is wrong has the right medians, so that each value is compared with those of its own
-// kind.
+// kind. A reading (identity.go) has what was compared, how much of it contradicts, and a sentence.
 
 import (
 	"cmp"
@@ -19,28 +19,28 @@ import (
 
 // Tolerances of a part of the values.
 const (
-	mostApart     = 0.03 // share of the values that may be unlike the rest
-	fewestApart   = 5    // values that are a part and no accident
-	fewestOfPart  = 50   // values of which a part is looked for
-	besides       = 15   // values before and behind a value that it is compared with
-	leastFactor   = 2.5  // from the values beside it
-	mostScatters  = 16   // times the median deviation of the values from those beside them
-	overtakers    = 3    // later requests that get their first token earlier
-	overtakeUs    = 20_000
-	laterUs       = 100_000 // from which a request was sent later: a front end may hand over requests of one moment in another order
-	overtakeGaps  = 4       // times between tokens, by which they get it earlier
-	mostSingle    = 8       // times between tokens that an answer of one token may take after it
-	chunkShare    = 0.3     // of the tokens that an answer has in chunks, where most have as many
-	gapShare      = 0.02    // between the sum of the gaps and the time after the first token
-	passFactor    = 1.5     // between the time of an answer over its passes and the median of all
-	leastOfPasses = 0.9     // of the elapsed times of its passes that an answer takes
-	mostOfPasses  = 5       // times them, with what lies between two passes of a small model
-	pairSlackNs   = 3_000_000_000
-	idleFactor    = 3   // between the elapsed time of a decode pass and those beside it
-	fewestPlaced  = 200 // decode passes between others
-	clockBackNs   = 1_000_000_000
-	fewestJumps   = 0.02 // share of the requests at whose places a clock may have been set
-	alikeJumps    = 0.9  // between the sizes of jumps that are of two clocks
+	mostApart     = 0.03          // share of the values that may be unlike the rest
+	fewestApart   = 5             // values that are a part and no accident
+	fewestOfPart  = 50            // values of which a part is looked for
+	besides       = 15            // values before and behind a value that it is compared with
+	leastFactor   = 2.5           // from the values beside it
+	mostScatters  = 16            // times the median deviation of the values from those beside them
+	overtakers    = 3             // later requests that get their first token earlier
+	overtakeUs    = 20_000        // by which they get it earlier, at least
+	laterUs       = 100_000       // from which a request was sent later: a front end may hand over requests of one moment in another order
+	overtakeGaps  = 4             // times between tokens, by which they get it earlier
+	mostSingle    = 8             // times between tokens that an answer of one token may take after it
+	chunkShare    = 0.3           // of the tokens that an answer has in chunks, where most have as many
+	gapShare      = 0.02          // between the sum of the gaps and the time after the first token
+	passFactor    = 1.5           // between the time of an answer over its passes and the median of all
+	leastOfPasses = 0.9           // of the elapsed times of its passes that an answer takes
+	mostOfPasses  = 5             // times them, with what lies between two passes of a small model
+	pairSlackNs   = 3_000_000_000 // between a first token and its pass, beyond the offset of most
+	idleFactor    = 3             // between the elapsed time of a decode pass and those beside it
+	fewestPlaced  = 200           // decode passes between others
+	clockBackNs   = 1_000_000_000 // beyond the longest request, by which a clock was set back
+	fewestJumps   = 0.02          // share of the requests at whose places a clock may have been set
+	alikeJumps    = 0.9           // between the sizes of jumps that are of two clocks
 )
 
 // isPart reports whether so many of all values are a part that differs from the rest.
@@ -71,8 +71,8 @@ func clientTurns(f *facts) reading {
 	}
 	slices.SortStableFunc(order, func(a, b *clientRequest) int { return cmp.Compare(a.sentUs, b.sentUs) })
 	r := reading{checked: n}
-	var earliest []float64 // first tokens of the requests from later on, the earliest overtakers of them
-	later := n
+	var earliest []float64 // first tokens of the requests from position later on: the earliest, as many as overtakers
+	later := n             // position in order of the first request that was sent later than l
 	for _, l := range slices.Backward(order) {
 		for later > 0 && order[later-1].sentUs >= l.sentUs+laterUs {
 			later--
@@ -182,9 +182,9 @@ func (f *facts) partOfUnits(r *reading) {
 // between chunks with the time after the first, and returns the reading.
 func clientChunks(f *facts) reading {
 	var r reading
-	var ratios []float64
-	unlike, sums := 0, 0
-	worst := 0.0
+	var ratios []float64 // chunks over tokens
+	unlike, sums := 0, 0 // answers with another ratio; answers whose gaps can be added up
+	worst := 0.0         // us between the sum of the gaps and the time after the first token
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		if o.Uncounted() {
@@ -244,8 +244,8 @@ type passSpan struct {
 // passSpans returns the requests whose pass of the first token is known, where no pass is missing.
 func (f *facts) passSpans() []passSpan {
 	its := f.run.Iterations
-	at := map[int64]int{} // place of a pass by its number
-	sums := make([]float64, len(its)+1)
+	at := map[int64]int{}               // position of a pass by its number
+	sums := make([]float64, len(its)+1) // elapsed times of the passes before a position
 	for i := range its {
 		at[its[i].Index] = i
 		sums[i+1] = sums[i] + its[i].ElapsedUs
@@ -285,7 +285,7 @@ func answerPasses(f *facts) reading {
 		return notChecked("fewer than %d requests whose pass is known", fewestOfPart)
 	}
 	r := reading{checked: len(spans)}
-	var ratios, offsets []float64
+	var ratios, offsets []float64 // time of an answer over that of its passes; ns from a pass to its first token
 	for i := range spans {
 		if s := &spans[i]; s.passUs > 0 && s.afterUs > 0 {
 			ratios = append(ratios, s.afterUs/s.passUs)
@@ -306,7 +306,7 @@ func answerPasses(f *facts) reading {
 			"of passes have another unit, or the two are of different runs", len(ratios), median)
 		return r
 	}
-	off, early, apart := 0, 0, 0
+	off, early, apart := 0, 0, 0 // of the three contradictions in the sentences below
 	offset := 0.0
 	if len(offsets) > 0 {
 		offset = stat.Median(slices.Clone(offsets))
@@ -383,11 +383,11 @@ func passUnits(f *facts) reading {
 // in no order at all goes back often.
 func clientClock(f *facts) reading {
 	type row struct {
-		number int
+		number int // of its id, or its line
 		sentNs int64
 	}
-	files := map[string][]row{}
-	longestNs := int64(0)
+	files := map[string][]row{} // by file, phase and the text of the ids before their number
+	longestNs := int64(0)       // of any request
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
 		sentNs := o.SentNs()
@@ -396,10 +396,11 @@ func clientClock(f *facts) reading {
 		}
 		prefix, number, isNumbered := numbered(o.ID)
 		if !isNumbered {
-			prefix, number = "", int(o.Line)
+			prefix = ""
+			number = int(o.Line)
 		}
 		key := o.Source + " " + o.Phase.V + " " + prefix
-		files[key] = append(files[key], row{number, sentNs})
+		files[key] = append(files[key], row{number: number, sentNs: sentNs})
 		if o.E2EUs.OK {
 			longestNs = max(longestNs, trace.Ns(o.E2EUs.V))
 		}
@@ -456,7 +457,7 @@ func clientSums(f *facts) reading {
 	if stat.Median(ttft) < leastWaits {
 		return notChecked("all requests wait about as long for their first token")
 	}
-	scatterOf := func(times float64) float64 { // with TTFT so many times more in E2E
+	scatterOf := func(times float64) float64 { // of the TPOT with TTFT so many times more in E2E
 		var logs []float64
 		for _, l := range list {
 			if us := l.e2eUs - l.ttftUs + times*l.ttftUs; us > 0 {
@@ -474,7 +475,10 @@ func clientSums(f *facts) reading {
 	for _, other := range []struct {
 		times float64
 		what  string
-	}{{1, "lacks the time to the first token"}, {-1, "has the time to the first token twice"}} {
+	}{
+		{times: 1, what: "lacks the time to the first token"},
+		{times: -1, what: "has the time to the first token twice"},
+	} {
 		ratio := stated / scatterOf(other.times)
 		if ratio > r.largest {
 			r.largest = ratio

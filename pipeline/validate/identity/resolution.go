@@ -1,6 +1,8 @@
 package identity
 
-// This file finds stamps and times that were rounded so much that they cannot tell one step or one request from another.
+// This file finds stamps and times that were rounded so much that they cannot tell one step or one request
+// from another: all of them are multiples of a time that is long against what they measure. A reading
+// (identity.go) has what was compared, how much of it contradicts, and a sentence.
 
 import (
 	"fmt"
@@ -13,19 +15,19 @@ import (
 
 // Tolerances of rounding.
 const (
-	fewestRounded = 50  // stamps from which a common multiple is no chance
-	mostRounded   = 0.2 // of the mean time that the stamps measure
-	lostDigitsUs  = 2   // that a conversion of units or a sum of stamps is off
-	mostUnrounded = 0.05
-	leastOnGrid   = 0.9 // of the gaps between stamps, and of the numbers of equal stamps, that are alike
+	fewestRounded = 50   // stamps from which a common multiple is no chance
+	mostRounded   = 0.2  // of the mean time that the stamps measure
+	lostDigitsUs  = 2    // that a conversion of units or a sum of stamps is off
+	mostUnrounded = 0.05 // share of the times that may be no multiples, where conversions lose digits
+	leastOnGrid   = 0.9  // of the gaps between stamps, and of the numbers of equal stamps, that are alike
 )
 
 // roundedTimes are stamps or times of one stream in us.
 type roundedTimes struct {
-	what   string
-	us     []int64
+	what   string  // their name in the sentence
+	us     []int64 // the stamps or times
 	unitUs float64 // mean time that they measure
-	isTime bool    // not stamps: none are all equal
+	isTime bool    // durations, which are all equal only if they are wrong; false: stamps
 	isStep bool    // of steps, of which no two begin together
 }
 
@@ -35,11 +37,11 @@ func (t *roundedTimes) roundedUs() float64 {
 	if len(t.us) < fewestRounded {
 		return 0
 	}
-	divisor := int64(0)
+	divisor := int64(0) // the greatest common divisor, by Euclid's algorithm; 0: all are equal
 	for _, us := range t.us {
-		us -= t.us[0]
-		for us != 0 {
-			divisor, us = us, divisor%us
+		rest := us - t.us[0]
+		for rest != 0 {
+			divisor, rest = rest, divisor%rest
 		}
 	}
 	if divisor == 0 && t.isTime {
@@ -48,7 +50,7 @@ func (t *roundedTimes) roundedUs() float64 {
 	if !t.isTime && isPaced(t.us, t.isStep) {
 		return 0
 	}
-	if divisor != 1 && divisor != -1 { // which is what they are stored in
+	if divisor != 1 && divisor != -1 { // 1 us is what they are stored in
 		return math.Abs(float64(divisor))
 	}
 	return t.nearlyRoundedUs()
@@ -59,8 +61,8 @@ func (t *roundedTimes) roundedUs() float64 {
 // or different numbers of stamps on each point of the grid. areSingle: a load puts only one stamp on each.
 func isPaced(us []int64, areSingle bool) bool {
 	sorted := slices.Sorted(slices.Values(us))
-	var gaps, sizes []float64
-	from := 0
+	var gaps, sizes []float64 // between different stamps, and numbers of equal ones
+	from := 0                 // position of the first of the present equal stamps
 	for i := 1; i <= len(sorted); i++ {
 		if i < len(sorted) && sorted[i] == sorted[from] {
 			continue
@@ -156,15 +158,25 @@ func stepRounding(f *facts) reading {
 // requestRounding compares the rounding of the stamps and times of requests with their time to the first token, and
 // returns the reading.
 func requestRounding(f *facts) reading {
+	const (
+		apiStamps = iota
+		journeyStamps
+		sends // as exact as TTFT: arrivals decide how long requests wait for each other
+		ttfts
+		e2es
+		firstTokens
+		ends
+	)
 	streams := []roundedTimes{
-		{what: "the stamps of API spans"},
-		{what: "the stamps of journeys"},
-		{what: "the times at which requests were sent"}, // as exact as TTFT: arrivals decide how long requests wait for each other
-		{what: "the times to the first token", isTime: true},
-		{what: "the times of whole requests", isTime: true},
-		{what: "the times at which first tokens came"},
-		{what: "the times at which answers ended"},
+		apiStamps:     {what: "the stamps of API spans"},
+		journeyStamps: {what: "the stamps of journeys"},
+		sends:         {what: "the times at which requests were sent"},
+		ttfts:         {what: "the times to the first token", isTime: true},
+		e2es:          {what: "the times of whole requests", isTime: true},
+		firstTokens:   {what: "the times at which first tokens came"},
+		ends:          {what: "the times at which answers ended"},
 	}
+	// add adds a stamp or time, which measures a time of unitUs.
 	add := func(stream int, us int64, unitUs float64) {
 		streams[stream].unitUs += unitUs
 		streams[stream].us = append(streams[stream].us, us)
@@ -175,10 +187,10 @@ func requestRounding(f *facts) reading {
 			continue
 		}
 		if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); ok {
-			add(0, toUs(q.ArrivedNs.V), ms*1e3)
+			add(apiStamps, toUs(q.ArrivedNs.V), ms*1e3)
 		}
 		if ms, ok := trace.BetweenMs(q.QueuedNs, q.FirstTokenNs); ok {
-			add(1, toUs(q.FirstTokenNs.V), ms*1e3)
+			add(journeyStamps, toUs(q.FirstTokenNs.V), ms*1e3)
 		}
 	}
 	// A few requests with long queues make a mean time to the first token that no other request has.
@@ -192,26 +204,21 @@ func requestRounding(f *facts) reading {
 	}
 	for i := range f.loads {
 		l := &f.loads[i]
-		isStreamed := l.ttftUs > 0 && l.e2eUs > l.ttftUs
-		for k, stamp := range []struct {
-			us, unitUs float64
-			isKnown    bool
-		}{
-			{l.sentUs, l.ttftUs, !l.isPlanned},
-			{l.ttftUs, l.ttftUs, true},
-			{l.e2eUs, l.e2eUs, true},
-			{l.sentUs + l.ttftUs, l.ttftUs, isStreamed},
-			{l.sentUs + l.e2eUs, l.e2eUs, isStreamed},
-		} {
-			if stamp.isKnown {
-				add(2+k, int64(math.Round(stamp.us)), stamp.unitUs)
-			}
+		whole := func(us float64) int64 { return int64(math.Round(us)) }
+		if !l.isPlanned {
+			add(sends, whole(l.sentUs), l.ttftUs)
+		}
+		add(ttfts, whole(l.ttftUs), l.ttftUs)
+		add(e2es, whole(l.e2eUs), l.e2eUs)
+		if isStreamed := l.ttftUs > 0 && l.e2eUs > l.ttftUs; isStreamed {
+			add(firstTokens, whole(l.sentUs+l.ttftUs), l.ttftUs)
+			add(ends, whole(l.sentUs+l.e2eUs), l.e2eUs)
 		}
 	}
 	for i := range streams {
 		t := &streams[i]
 		t.unitUs /= math.Max(1, float64(len(t.us)))
-		if i == 2 || i == 3 || i == 5 {
+		if measuresTTFT := i == sends || i == ttfts || i == firstTokens; measuresTTFT {
 			t.unitUs = math.Min(t.unitUs, medianUs)
 		}
 	}

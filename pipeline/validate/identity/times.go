@@ -1,7 +1,8 @@
 package identity
 
-// This file compares durations: those of one run on two clocks, and those of steps with the shortest
-// that the hardware allows.
+// This file compares durations: those of one run on two clocks, those of steps with the shortest that the
+// hardware allows (the floor) and with what the kernel library predicts (the prior). A reading
+// (identity.go) has what was compared, how much of it contradicts, and a sentence.
 
 import (
 	"fmt"
@@ -172,8 +173,9 @@ const (
 // stepWork compares the times of steps with their floors by rank, and returns the reading. An asynchronous engine starts
 // a step one or two before the device ends it, so that the nearest steps are compared too.
 func stepWork(f *facts) reading {
-	best := -1.0
-	n, lagged := 0, 0
+	best := -1.0 // the largest rank correlation
+	n := 0       // of steps, at any lag
+	lagged := 0  // lags other than 0 at which enough steps could be compared
 	for lag := -2; lag <= 2; lag++ {
 		var floors, times []float64
 		for i := range f.batches {
@@ -284,7 +286,10 @@ func priorOfSteps(f *facts) reading {
 		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
 	}
 	decode, prompt := f.priorRatios()
-	return f.priorReading("step", fewestPriced, []regimeRatios{{"decode steps", decode}, {"steps with prompts", prompt}})
+	return f.priorReading("step", fewestPriced, []regimeRatios{
+		{name: "decode steps", ratios: decode},
+		{name: "steps with prompts", ratios: prompt},
+	})
 }
 
 // regimeRatios are ratios of measured and predicted times.
@@ -378,11 +383,12 @@ func passTimes(f *facts) reading {
 	if r.checked == 0 {
 		return notChecked("the passes have no elapsed times, or no stamps beside them")
 	}
+	// Passes take most of the busy time, but of the whole span only an upper limit is known.
 	if r.largest > 1+clockTolerance || r.largest < leastOfBusy && a.Audit.SumOverWall.OK {
 		r.violated = r.checked
 		r.broken = true
 	}
-	if r.largest < leastOfBusy && r.largest > 1/PriorUnusable/2 {
+	if r.largest < leastOfBusy && r.largest > 1/PriorUnusable/2 { // too little for the passes, too much for another unit
 		r.effect = result.IdentityNamed
 	}
 	r.sentence = fmt.Sprintf("the elapsed times of %d passes add up to %.3g times the busy time: they have another unit, or passes are logged twice",
