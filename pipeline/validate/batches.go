@@ -1,5 +1,7 @@
 package validate
 
+// This file compares the batches that the simulator's scheduler forms with the recorded ones.
+
 import (
 	"hash/maphash"
 

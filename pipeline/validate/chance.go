@@ -63,7 +63,7 @@ const (
 // alike batches, in time order. What the coefficients miss of a batch they miss of those like it too, so a
 // worse model has no more noise. The mean ratio of each regime is 1: noise does not make a replay slower.
 type stepNoise struct {
-	ratio    []float64
+	ratio    []float64                  // by row
 	byRegime [rows.Mixed + 1][]noisyRow // a regime's rows, in time order
 	before   [rows.Mixed + 1][]int32    // by row: how many of the regime's rows come before it
 	block    int                        // steps that are drawn together
@@ -107,7 +107,8 @@ func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise
 		byRegime[t.Regime[i]] = append(byRegime[t.Regime[i]], row)
 		stepsPerRow += float64(int32(max(1, t.Steps[i]))) / float64(len(all))
 	}
-	// Scale the ratios of each regime so that noise leaves the sum of its times as it is.
+	// Scale the ratios of each regime so that noise leaves the sum of its times as it is. The order of
+	// statements matters: byRegime must get the scaled ratios.
 	for regime, ofRegime := range byRegime {
 		measured, withoutNoise := 0.0, 0.0
 		for _, row := range ofRegime {
@@ -128,8 +129,8 @@ func stepNoiseOf(t *rows.Table, predUs []float64, fromNs, toNs int64) *stepNoise
 // blockCorrelation correlation times. Sums over blocks of one correlation time scatter by three quarters
 // of what the server's do (of an AR(1) series), over five by 95 %.
 func (n *stepNoise) blockRows() int {
-	correlation := float64(len(n.ratio)) / stat.EffectiveSize(n.ratio)
-	if correlation < 1.5 {
+	correlation := float64(len(n.ratio)) / stat.EffectiveSize(n.ratio) // correlation time in rows
+	if correlation < 1.5 {                                             // rounds to 1: independent
 		return 1
 	}
 	return int(math.Round(blockCorrelation * correlation))
@@ -217,7 +218,7 @@ func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, noise *s
 		}
 		draw := p.sampleOf([]*sim.Result{res}, splitNs)
 		for metric, of := range factor {
-			for n, i := range draw.request[metric] {
+			for n, i := range draw.request[metric] { // the n-th time is that of request i
 				draw.sim[metric][n] *= of[i]
 			}
 		}
@@ -276,7 +277,8 @@ func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
 // requests most alike. From that scatter the part is taken off that replayed times show as well,
 // because both depend on the moment within a step at which a request arrives.
 func requestNoise(all *sample, metric string, alike map[int][]float64) []float64 {
-	var points, ratio, real, simulated []float64
+	var points []float64                 // of all requests one after another, dim coordinates each
+	var ratio, real, simulated []float64 // logs, by request
 	dim := 0
 	for k, i := range all.request[metric] {
 		recordedMs, simulatedMs := all.real[metric][k], all.sim[metric][k]
@@ -384,13 +386,13 @@ func loadsOf(recorded []Request) []metLoad {
 		arrivals[i] = o.ArrivalNs
 		tokens[i+1] = tokens[i] + float64(o.Prompt)
 		if o.E2EMs.OK {
-			events = append(events, event{o.ArrivalNs, 1}, event{o.ArrivalNs + int64(o.E2EMs.V*msToNs), -1})
+			endNs := o.ArrivalNs + int64(o.E2EMs.V*msToNs)
+			events = append(events, event{ns: o.ArrivalNs, change: 1}, event{ns: endNs, change: -1})
 		}
 	}
 	stat.SortStable(events, func(a, b event) int { return cmp.Compare(a.ns, b.ns) })
-	// The integral of the requests in flight, at each event.
-	requestNs := make([]float64, len(events))
-	inFlight := make([]float64, len(events)) // from the event on
+	requestNs := make([]float64, len(events)) // integral of the requests in flight up to the event
+	inFlight := make([]float64, len(events))  // requests in flight from the event on
 	for k, e := range events {
 		inFlight[k] = e.change
 		if k > 0 {
@@ -398,6 +400,7 @@ func loadsOf(recorded []Request) []metLoad {
 			requestNs[k] = requestNs[k-1] + inFlight[k-1]*float64(e.ns-events[k-1].ns)
 		}
 	}
+	// areaAt returns the integral up to a time: that of the last event before or at it, and the rest.
 	areaAt := func(ns int64) float64 {
 		k, _ := slices.BinarySearchFunc(events, ns+1, func(e event, ns int64) int { return cmp.Compare(e.ns, ns) })
 		if k == 0 {
@@ -418,7 +421,8 @@ func loadsOf(recorded []Request) []metLoad {
 	return out
 }
 
-// fill adds to the metrics of an entry what is compared with noise in the replay.
+// fill adds to the metrics of an entry the comparison with its noisy replays (compareShapes). real has the
+// recorded times by metric.
 func (n noisyTimes) fill(workers int, m *result.Metrics, real map[string][]float64) {
 	of := map[string]*result.Metric{"ttft": m.TTFT, "itl": m.ITL, "e2e": m.E2E}
 	par.Each(workers, len(metricNames), func(_, i int) {

@@ -1,5 +1,7 @@
 package validate
 
+// This file replays closed loops, in which each client sends its next request when it is answered.
+
 import (
 	"cmp"
 	"math"
@@ -42,7 +44,8 @@ func (p *replayedPhase) closeLoop(load string) {
 // requests that were sent while all clients were busy; nil if there are none.
 func (p *replayedPhase) capacity(s *sample) *result.Capacity {
 	const msPerS, usPerMs = 1e3, 1e3
-	pauseMs, queued := 0.0, 0.0
+	pauseMs := 0.0 // a sum, then the mean: from an answer to the client's next request
+	queued := 0.0  // number of requests that follow an answer
 	for i := range p.requests {
 		if p.requests[i].Queued {
 			pauseMs += float64(p.requests[i].ThinkUs) / usPerMs
@@ -68,12 +71,15 @@ func (p *replayedPhase) capacity(s *sample) *result.Capacity {
 		RecordedRPS:  msPerS * float64(p.clients) / realMs,
 		SimulatedRPS: msPerS * float64(p.clients) / simulatedMs,
 	}
-	ratio := realMs / simulatedMs
-	influence := make([]float64, len(real)) // on the ratio of both means
+	ratio := realMs / simulatedMs // simulated over recorded throughput
+	// How much each request moves the ratio of both means (the delta method): the mean of these has the
+	// interval of the ratio.
+	influence := make([]float64, len(real))
 	for i := range influence {
 		influence[i] = ratio * ((real[i]+pauseMs)/realMs - (simulated[i]+pauseMs)/simulatedMs)
 	}
-	_, lo, hi := stat.TrimmedMean(influence, 0)
+	const trim = 0
+	_, lo, hi := stat.TrimmedMean(influence, trim)
 	c.Err = result.NewEstimate(ratio-1, ratio-1+lo, ratio-1+hi)
 	return c
 }
@@ -82,7 +88,7 @@ func (p *replayedPhase) capacity(s *sample) *result.Capacity {
 func callsOf(requests []Request) []workload.Call {
 	const neverEnds = 1 << 62
 	var calls []workload.Call
-	byGroup := map[string]int{}
+	byGroup := map[string]int{} // position in calls
 	for i := range requests {
 		o := &requests[i]
 		endNs := o.EndNs.Or(neverEnds)

@@ -19,7 +19,7 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 		return nil
 	}
 	sortedReal, sortedSim := stat.Sorted(real), stat.Sorted(sim)
-	k := stat.KolmogorovSmirnov(sortedReal, sortedSim)
+	k := stat.KolmogorovSmirnov(sortedReal, sortedSim) // AShare and BShare: real and sim below the largest distance
 	m := &result.Metric{
 		KSD:           k.D,
 		PAsymptotic:   k.PAsymptotic,
@@ -39,9 +39,9 @@ func Compare(real, sim []float64, paired bool) *result.Metric {
 	if paired {
 		m.MedianRelErrPaired = result.OrNull(medianPairedError(real, sim))
 		m.PairedErr = pairedError(real, sim)
-	} else {
+	} else { // a replay with noise; for plain ones compareShapes sets it
 		beyond := stat.DistanceBeyond(sortedReal, sortedSim, shapeTolerance)
-		m.BeyondD = &beyond // replays with noise
+		m.BeyondD = &beyond
 	}
 	return m
 }
@@ -83,15 +83,17 @@ func pairedError(real, sim []float64) *result.Estimate {
 // (spec#distance-beyond).
 const shapeTolerance = 0.05
 
-// compareShapes adds the distance beyond the tolerance between the recorded times and those of the noisy
-// replays together, and the largest of one noisy replay from them, as if there were chanceReplays.
+// compareShapes adds to m the distance beyond the tolerance between the recorded times and those of all
+// noisy replays together, and what chance alone makes of it: the largest distance of one noisy replay
+// from all, as if there were chanceReplays of them.
 func compareShapes(m *result.Metric, real []float64, noisy [][]float64) {
 	pool := stat.Sorted(slices.Concat(noisy...))
 	if len(pool) == 0 || len(real) == 0 {
 		return
 	}
 	beyond := stat.DistanceBeyond(stat.Sorted(real), pool, shapeTolerance)
-	chance, plain := 0.0, 0.0
+	chance := 0.0 // the largest distance beyond the tolerance
+	plain := 0.0  // the largest distance without a tolerance
 	for _, times := range noisy {
 		times = stat.Sorted(times)
 		chance = max(chance, stat.DistanceBeyond(times, pool, shapeTolerance))
@@ -111,7 +113,7 @@ func distanceOfHalves(real []float64) *float64 {
 	if len(real) < 4 {
 		return nil
 	}
-	half := len(real) / 2
+	half := len(real) / 2 // real is in order of arrival
 	d := stat.KolmogorovSmirnov(real[:half], real[half:]).D
 	return &d
 }
@@ -151,7 +153,7 @@ func ecdf(sample []float64) [][2]float64 {
 	return out
 }
 
-// quantilePairs returns [quantile of a, quantile of b] at equal probabilities.
+// quantilePairs returns the points [quantile of a, quantile of b] at equal probabilities, of a Q-Q plot.
 func quantilePairs(a, b []float64) [][2]float64 {
 	a, b = stat.Sorted(a), stat.Sorted(b)
 	points := min(len(a), len(b), maxQQPoints)

@@ -15,8 +15,8 @@ import (
 
 // scope is a set of runs judged together: the training runs of one configuration, or one test run.
 type scope struct {
-	name, config   string
-	seen, test     bool
+	name, config   string // as the gates name it, and the key of its configuration
+	seen, test     bool   // its configuration was part of the fit; it is a test run
 	runs           []*judgedRun
 	isDriftFarther bool // replays that follow the drift curve are farther from the recording
 }
@@ -69,7 +69,7 @@ func configLabels(all []*judgedRun) func(string) string {
 // scores are the rows of all scopes with their predictions (spec#teacher-forced).
 type scores struct {
 	steps   *rows.StepErrors
-	targets []string
+	targets []string       // of the delays: coeff.Overhead, ...
 	delays  []*rows.Delays // by target
 }
 

@@ -14,8 +14,8 @@ import (
 
 // crossSets are the coefficients that were each fitted without one block of time (spec#cross-fitting).
 type crossSets struct {
-	fits *result.CrossFits
-	sets []*coeff.Set // by block; nil: there are none
+	fits *result.CrossFits // of fit.json: which times belong to which block
+	sets []*coeff.Set      // by block: fitted without it; nil: there are none
 }
 
 // crossSetsOf returns the cross-fitted sets of the fit that made the set. There are none for a set

@@ -108,15 +108,15 @@ func scopeNamed(groups []*scope, name string) *scope {
 
 // candidate is one change that could explain the error of a scope.
 type candidate struct {
-	cause, figure, regime, term string
+	cause, figure, regime, term string // of the diagnosis, if it is the cause (result.Diagnosis)
 	premise                     string // what is true if it is the cause
 	change                      string // what removes the error
 
 	share    float64 // of the mean relative error that the change removes, every regime weighing the same
-	shareAll float64 // the same over all rows of the scope, the training rows too
-	left     float64 // the error that is left
-	evidence float64
-	excluded string // why it cannot be the cause whatever it removes; empty: it can
+	shareAll float64 // of the mean relative error over all rows of the scope, the training rows too
+	left     float64 // the weighted error that is left (residuals.loss); 0 for the lag, which is not compared
+	evidence float64 // the figure that shows it (result.Diagnosis)
+	excluded string  // why it cannot be the cause whatever it removes; empty: it can
 }
 
 // diagnoseSteps returns why step gates of one scope failed (spec#diagnosis). Either most of the

@@ -98,7 +98,7 @@ func (j *job) lagOfBatches(t *judgedRun) (lag int, share float64, ok bool) {
 	if err != nil || same == nil || *same < reproducedShare {
 		return 0, 0, false
 	}
-	if async {
+	if async { // a step executes while the next one is scheduled
 		lag = 1
 	}
 	return lag, *same, true

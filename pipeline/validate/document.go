@@ -28,6 +28,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		Diagnoses: []result.Diagnosis{},
 		Warnings:  append([]trace.Finding{}, j.warnings...),
 	}
+	// The order below matters: gates are decided on the errors, and diagnoses explain failed gates.
 	groups := groupRuns(j.runs, configLabels(j.runs))
 	scored := newScores(groups, j.set, j.o.Workers)
 	for _, g := range groups {
@@ -101,7 +102,7 @@ func (j *job) configsWithoutSteps(fit *result.Fit, known []result.ConfigErrors) 
 	var out []result.ConfigErrors
 	label := configLabels(j.runs)
 	for _, t := range j.runs {
-		if t.beta != nil || t.Saturation.Run.Saturated {
+		if t.beta != nil || t.Saturation.Run.Saturated { // it has steps, or is excluded from the gates
 			continue
 		}
 		c := result.ConfigErrors{
@@ -145,7 +146,7 @@ func (t *judgedRun) describe(v *result.ValidationRun, p *deploy.Phase) {
 	v.ID = t.id
 	v.Config = t.Deployment.Config()
 	v.Phase = p.Name
-	v.Load = cmp.Or(v.Load, p.Load)
+	v.Load = cmp.Or(v.Load, p.Load) // as it was replayed, before what run.yaml states
 	v.Source = t.Source
 	v.Informs = t.informs
 	if v.Load != deploy.LoadClosed {

@@ -19,8 +19,8 @@ const (
 	driftHigh    = 1.1
 	nsPerS       = 1e9
 
-	// shorterBlocksGain is how much nearer, in the log of a step's ratio, shorter blocks must come on rows
-	// that they were not made of.
+	// shorterBlocksGain is by how much shorter blocks must reduce the mean |log(ratio/factor)| of rows that
+	// they were not made of.
 	shorterBlocksGain = 0.01
 
 	// thinBlockRows is how many rows the shortest blocks of thinned rows have in the mean.

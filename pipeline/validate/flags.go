@@ -1,5 +1,7 @@
 package validate
 
+// This file has the options of a validation as flags of the command line.
+
 import (
 	"errors"
 	"fmt"
@@ -47,7 +49,7 @@ func (o *Options) Flags() []cli.Flag {
 	}
 }
 
-// gateValue is the value of --gate: it adds a threshold to those that are there.
+// gateValue is the value of --gate, which may be given several times: each adds a threshold.
 type gateValue struct{ o *Options }
 
 // String returns "": the flag has no default.
@@ -68,7 +70,7 @@ func (v *gateValue) Set(text string) error {
 	return nil
 }
 
-// gateValues returns the thresholds as they are recorded.
+// gateValues returns the thresholds as validation.json records the flag: NAME=LIMIT by name.
 func (o *Options) gateValues() []string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(o.Thresholds)) {

@@ -1,7 +1,8 @@
 package validate
 
 // This file runs the identities of package identity on a recording and turns their violations into
-// findings.
+// findings and diagnoses. An identity is an equation between two kinds of records of a run that holds
+// if both are complete and correct, such as tokens counted by the client and by the server.
 
 import (
 	"fmt"
@@ -124,7 +125,7 @@ func (j *job) withStreams(v *result.Validation, others []result.Diagnosis) []res
 	if len(streams) == 0 {
 		return others
 	}
-	explained := map[string]bool{gate.ScopeAll: true}
+	explained := map[string]bool{gate.ScopeAll: true} // scopes and runs whose failure a contradiction explains
 	for _, d := range streams {
 		explained[d.Scope] = true
 		for i := range v.Configs {

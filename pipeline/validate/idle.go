@@ -1,5 +1,7 @@
 package validate
 
+// This file measures the delays of the API server from requests that met an idle server.
+
 import (
 	"cmp"
 	"math"
@@ -48,7 +50,7 @@ func measureIdle(run *trace.Run) (d idleDelays, ok bool) {
 	stat.SortStable(stays, func(a, b stay) int { return cmp.Compare(a.fromNs, b.fromNs) })
 	var overhead, egress []float64
 	busyUntilNs := int64(math.MinInt64)
-	for i, s := range stays {
+	for i, s := range stays { // in order of arrival
 		alone := s.fromNs >= busyUntilNs && (i+1 == len(stays) || stays[i+1].fromNs > s.fromNs)
 		busyUntilNs = max(busyUntilNs, s.toNs)
 		if !alone {

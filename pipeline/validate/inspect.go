@@ -20,9 +20,9 @@ import (
 // Inspection is what extraction and the fit have found out about a run, besides the recording; nil
 // if they did not run.
 type Inspection struct {
-	Extract  *result.ExtractRun
-	Lag      *result.RunLag
-	Evidence []result.LagEvidence
+	Extract  *result.ExtractRun   // what was read and lost
+	Lag      *result.RunLag       // by how many steps execution lags behind scheduling
+	Evidence []result.LagEvidence // by which the lag was chosen
 }
 
 // Inspect reports the data quality of one run before any fit: losses, clocks, saturation, coverage, and
@@ -173,6 +173,7 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 	if n := r.Losses.DroppedSpanEvents; n > 0 {
 		add(incomplete, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
 	}
+	// A step's time is that to the next step, so a step without a recorded successor has none.
 	if s := r.Losses.AdjacentShare; s != nil && *s < 0.5 {
 		add(incomplete, "%.0f %% of the recorded steps have a recorded successor, want >= 50 %%", 100**s)
 	}
@@ -192,8 +193,8 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 }
 
 const (
-	clockJumpMs = 100 // spread of wall - monotonic clock that is a finding
-	seriesBins  = 200
+	clockJumpMs = 100 // spread of wall - monotonic clock, above which it is a finding
+	seriesBins  = 200 // of the figures of load over time
 )
 
 // countClientRequests counts the requests in client files, if nothing else was recorded.

@@ -26,15 +26,17 @@ type judgedRun struct {
 	informs  string     // why its replay is not gated
 	capped   string     // why its replay is not gated unless it is of a closed loop
 	levels   []result.LevelHoldout
-	starved  map[string]starvedRequests // by scope of a gate
-	training bool
-	seen     bool // its configuration was part of the fit
-	beta     *rows.Table
-	pred     []float64 // us, of the kept beta rows
-	alpha    []*rows.Table
-	sample   *rows.Sample   // beta with its predictions, after predict
-	samples  []*rows.Sample // alpha with its predictions, after predict
-	drift    *drift         // after predict
+	starved  map[string]starvedRequests // by scope of a gate, see gate.ReplayScope
+	training bool                       // its recordings were part of the fit
+	seen     bool                       // its configuration was part of the fit
+	beta     *rows.Table                // rows of step times
+	alpha    []*rows.Table              // rows of delays outside a step, by target of the coefficients
+
+	// Set by predict, once outliers are dropped.
+	pred    []float64      // us, of the kept beta rows
+	sample  *rows.Sample   // beta with its predictions
+	samples []*rows.Sample // alpha with its predictions
+	drift   *drift
 }
 
 // stored is the part of a judgedRun, besides its tables, that StoreSteps writes before they are cleaned.
@@ -42,7 +44,7 @@ type stored struct {
 	Deployment *deploy.Deployment `json:"deployment"`
 	Source     string             `json:"source"` // of the recorded requests, result.SourceJourneys and the like
 	Saturation *rows.LoadVerdicts `json:"saturation"`
-	Lag        int                `json:"lag"`
+	Lag        int                `json:"lag"`      // steps by which execution lags behind scheduling, see findLag
 	Measured   bool               `json:"measured"` // the lag was measured, not assumed
 	IsAsync    bool               `json:"is_async"` // the engine schedules asynchronously
 	Quality    rows.Quality       `json:"quality"`
@@ -83,7 +85,9 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 	}
 	var forced *workload.Forced
 	if !o.StepsOnly {
-		forced, _ = workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
+		// nil for a run that cannot be forced: its batches are not compared. Before Rebuild, which may
+		// free what it needs of the run.
+		forced, _ = workload.ForceLater(run, dep)
 	}
 	steps, err := rows.Rebuild(run, dep, set.SpecVersion)
 	if err != nil {
@@ -160,7 +164,7 @@ func (t *judgedRun) saturatedSpans() []rows.Span {
 // Measuring the lag of a run that the fit has not seen (spec#lag).
 const (
 	fewestPrefillRows = 20  // rows with prefill that it takes
-	lagMargin         = 0.8 // of the second smallest error, that the smallest may have at most
+	lagMargin         = 0.8 // the smallest error is clear if it is at most so much of the second smallest
 	lags              = 3   // candidates: 0, 1 and 2
 )
 
@@ -175,13 +179,13 @@ func (t *judgedRun) findLag(steps *rows.Steps, space *features.Space, set *coeff
 		return nil
 	}
 	t.Lag = rows.AssumedLag(steps.Run, steps.Dep)
-	if set.BetaTarget != coeff.Cadence {
+	if set.BetaTarget != coeff.Cadence { // only the time between two schedule() calls can be of another step
 		return nil
 	}
 	var mapes []float64
 	err := t.eachLag(steps, space, o, func(_ int, table *rows.Table) bool {
 		mape, n := prefillMAPE(table, set)
-		if n < fewestPrefillRows {
+		if n < fewestPrefillRows { // leaves fewer than lags errors, so that none is chosen
 			return false
 		}
 		mapes = append(mapes, mape)
@@ -220,7 +224,8 @@ func (t *judgedRun) eachLag(steps *rows.Steps, space *features.Space, o *Options
 	return nil
 }
 
-// prefillMAPE returns the error on one-step rows with prefill, and how many there are.
+// prefillMAPE returns the mean absolute relative error on one-step rows with prefill, and how many there
+// are. Decodes change little from step to step, so only prefill shows which step was timed.
 func prefillMAPE(table *rows.Table, set *coeff.Set) (mape float64, n int) {
 	var scored stat.Rows
 	for i := range table.Kept {

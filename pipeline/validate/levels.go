@@ -52,8 +52,8 @@ func levelTPOT(l *result.LevelHoldout) (measured, predicted *float64) {
 }
 
 // compareLevelMetric returns the comparison of one metric over the levels. The value that chance
-// reaches is the largest error that a perfect prediction would show, given that measured means
-// scatter by sd.
+// reaches (ChanceMedian) is the largest of chanceReplays median errors that a perfect prediction would
+// show, given that measured means scatter by sd. It is absent for fewer than fewestLevels levels.
 func compareLevelMetric(levels []result.LevelHoldout, value levelValue, sd float64, seed int64) *result.Metric {
 	var real, simulated []float64
 	for i := range levels {

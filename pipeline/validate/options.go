@@ -1,5 +1,7 @@
 package validate
 
+// This file has the options of a validation, with their defaults and checks. flags.go makes flags of them.
+
 import (
 	"fmt"
 	"strings"

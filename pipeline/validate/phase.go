@@ -32,19 +32,19 @@ const scatterStream = 0x5eed
 type replayedPhase struct {
 	recorded []Request                // requests of the phase, in order of arrival
 	requests []sim.Request            // the same, as the simulator takes them
-	results  map[string][]*sim.Result // by variant, one per replication
+	results  map[string][]*sim.Result // by variant (result.VariantPlain, ...), one per replication
 	engine   engine
 	// blocks are those of a cross-fitted replay; nil: one engine replays all requests.
 	blocks *result.CrossBlocks
 	// newEngines has one function, or one for each block. Each makes an engine that shares no scratch
 	// space with another, so that replays can run at the same time.
 	newEngines []func() (engine, error)
-	originNs   int64 // first arrival
-	marks      []stepMark
-	simulated  *markLog // marks of the plain replay
-	clients    int      // of a closed loop
-	load       string   // deploy.LoadOpen or deploy.LoadClosed, as replayed
-	undecided  string   // why it cannot be judged
+	originNs   int64      // first arrival, simulated time 0
+	marks      []stepMark // recorded steps of the phase
+	simulated  *markLog   // steps of the plain replay
+	clients    int        // of a closed loop
+	load       string     // deploy.LoadOpen or deploy.LoadClosed, as replayed
+	undecided  string     // why it cannot be judged
 	findings   []trace.Finding
 }
 
@@ -70,7 +70,7 @@ func (p *replayedPhase) replications() []replication {
 			n = 1
 		}
 		for k := range n {
-			list = append(list, replication{variant, k, noise})
+			list = append(list, replication{variant: variant, number: k, addNoise: noise})
 		}
 	}
 	e := &p.engine
@@ -122,7 +122,7 @@ func runAll(ctx context.Context, workers int, phases ...*replayedPhase) error {
 // keep adds the result of a replay. A variant ends with its first replay that failed, which becomes a
 // finding.
 func (p *replayedPhase) keep(r replication, got *sim.Result, err error) {
-	if isEnded := len(p.results[r.variant]) < r.number; isEnded {
+	if isEnded := len(p.results[r.variant]) < r.number; isEnded { // the one before it was not kept
 		return
 	}
 	if err != nil {
@@ -188,6 +188,8 @@ func (p *replayedPhase) replayUs(ns int64) int64 {
 
 // run makes one replay.
 func (p *replayedPhase) run(r replication) (*sim.Result, error) {
+	// prepare returns the configuration of an engine (of each block, if there are several) with this
+	// replication's seed and noise.
 	prepare := func(c sim.Config) sim.Config {
 		c.Seed += int64(r.number)
 		if r.addNoise != nil {
@@ -240,7 +242,7 @@ func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 		v.Metrics.Capacity = p.capacity(plain)
 		v.Excluded = plain.excluded
 		if p.simulated != nil {
-			simulatedLag := 0
+			simulatedLag := 0 // a simulated asynchronous engine executes a step while it schedules the next
 			if p.engine.Async {
 				simulatedLag = 1
 			}
@@ -274,10 +276,10 @@ func (p *replayedPhase) quality() *result.ReplayQuality {
 
 // sample is the recorded and the simulated times of the compared requests.
 type sample struct {
-	real, sim map[string][]float64 // ms by metric, in order of arrival
-	request   map[string][]int     // positions in recorded of the values of real
-	compared  int
-	excluded  map[string]int // requests that are not compared, by reason
+	real, sim map[string][]float64 // ms by metric, in order of arrival; sim has those of all replications
+	request   map[string][]int     // by metric: positions in replayedPhase.recorded of the values of real
+	compared  int                  // number of requests
+	excluded  map[string]int       // requests that are not compared, by reason
 }
 
 // metricNames are the compared times, in the order of the report.
@@ -306,7 +308,7 @@ func (p *replayedPhase) sampleOf(replications []*sim.Result, splitNs int64) *sam
 }
 
 // pair adds the i-th request, or counts why it is not compared. The recorded side is added with the first
-// replication alone.
+// replication (first) alone. departedUs are the departures of API requests with several samples.
 func (s *sample) pair(i int, recorded *Request, simulated *sim.RequestResult, splitNs int64, departedUs map[string]int64, first bool) {
 	reason := ""
 	switch {
@@ -343,7 +345,7 @@ func (s *sample) addTimes(metric string, i int, realMs, simUs trace.Opt[float64]
 	s.sim[metric] = append(s.sim[metric], simUs.V/1e3)
 }
 
-// lastDepartureUs returns when the last sample of each API request leaves the simulator.
+// lastDepartureUs returns when the last sample of each API request leaves the simulator, us by group.
 func lastDepartureUs(recorded []Request, res *sim.Result) map[string]int64 {
 	last := map[string]int64{}
 	for i := range recorded {
@@ -399,7 +401,7 @@ func replayFigures(samples map[string]*sample) *result.RunFigures {
 // starvedRequests are the compared requests that waited for KV blocks in the plain replay, or were
 // preempted because there were too few.
 type starvedRequests struct {
-	Requests, Of int
+	Requests, Of int // their number, and that of all compared requests
 	// ErrorShare is what these requests add to the sum of |log(simulated/recorded)| over all requests,
 	// as a share; of TTFT, or of E2E for requests without a TTFT.
 	ErrorShare              float64
@@ -419,9 +421,11 @@ func (p *replayedPhase) starvedFrom(splitNs int64) starvedRequests {
 	for i := range p.recorded {
 		recorded := &p.recorded[i]
 		simulated := &plain.Requests[i]
-		realMs, simUs := recorded.TTFTMs, optOf(simulated.TTFTUs())
+		realMs := recorded.TTFTMs
+		simUs := optOf(simulated.TTFTUs())
 		if !realMs.OK {
-			realMs, simUs = recorded.E2EMs, optOf(simulated.E2EUs())
+			realMs = recorded.E2EMs
+			simUs = optOf(simulated.E2EUs())
 		}
 		if recorded.ArrivalNs < splitNs || recorded.Excluded != "" || !(realMs.V > 0 && simUs.V > 0) {
 			continue

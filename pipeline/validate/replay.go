@@ -94,7 +94,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		p.newEngines = []func() (engine, error){j.engineMaker(e, j.set, dep)}
 		p.marks = marksWithin(marks, phase)
 		p.undecided = cmp.Or(whyUncounted(aggregate, requests, phase), shared.whyUndecided(requests, phase))
-		withNoise := func(of *replayedPhase, splitNs int64) (noisyTimes, error) {
+		withNoise := func(of *replayedPhase, splitNs int64) (noisyTimes, error) { // of is p or cross
 			return j.withNoise(ctx, t, p, of, phase, splitNs)
 		}
 		replayed := []*replayedPhase{p}
@@ -149,28 +149,28 @@ func (j *job) withNoise(ctx context.Context, t *judgedRun, p, of *replayedPhase,
 }
 
 // phaseEntries compares one replayed phase. Of a test run that is the whole phase. Of a training run it is
-// the cross-fitted replay, which is gated, the hold-out, which is gated where there is no cross-fitted one,
-// and the whole phase in-sample, which is not.
+// the cross-fitted replay (each block of time with coefficients fitted without it), which is gated, the
+// hold-out, which is gated where there is no cross-fitted one, and the whole phase in-sample, which is not.
 func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p, cross *replayedPhase,
 	withNoise func(p *replayedPhase, splitNs int64) (noisyTimes, error)) []result.ValidationRun {
 	type compared struct {
 		replay *replayedPhase
-		fromNs int64
+		fromNs int64 // the requests that arrive from then on
 		split  result.Split
 	}
 	var list []compared
 	if !t.training {
-		list = append(list, compared{p, phase.StartNs, result.Split{Kind: result.SplitTestRun, Test: 1}})
+		list = append(list, compared{replay: p, fromNs: phase.StartNs, split: result.Split{Kind: result.SplitTestRun, Test: 1}})
 	} else {
 		if cross != nil {
 			const others = float64(result.CrossFolds-1) / result.CrossFolds
-			list = append(list, compared{cross, phase.StartNs, result.Split{Kind: result.SplitCrossFitted, Train: others, Test: 1}})
+			list = append(list, compared{replay: cross, fromNs: phase.StartNs, split: result.Split{Kind: result.SplitCrossFitted, Train: others, Test: 1}})
 		}
 		if !j.refit { // else nothing was held out
 			test := math.Round((1-j.o.Split)*1e9) / 1e9 // without the digits that the subtraction adds
-			list = append(list, compared{p, t.cutNs(phase), result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: test}})
+			list = append(list, compared{replay: p, fromNs: t.cutNs(phase), split: result.Split{Kind: result.SplitHoldout, Train: j.o.Split, Test: test}})
 		}
-		list = append(list, compared{p, phase.StartNs, result.Split{Kind: result.SplitInSample, Train: j.o.Split, Test: 1}})
+		list = append(list, compared{replay: p, fromNs: phase.StartNs, split: result.Split{Kind: result.SplitInSample, Train: j.o.Split, Test: 1}})
 	}
 	out := make([]result.ValidationRun, len(list))
 	starved := make([]starvedRequests, len(list))
@@ -218,16 +218,16 @@ func (t *judgedRun) cutNs(phase *deploy.Phase) int64 {
 // residuals of the two noisy replays.
 type engine struct {
 	sim.Config            // of the plain replay
-	lag        int        // of the recorded steps
-	residuals  *sim.Noise // ratios of the artifact; nil: no replay with noise
+	lag        int        // steps by which execution lagged behind scheduling in the recording
+	residuals  *sim.Noise // ratios measured/predicted of the coefficient set; nil: no replay with noise
 	scatter    *scatter   // residual ratios relative to the drift curve; nil: no drift-corrected replay
-	drift      *drift
-	// Constants in place of the artifact's delays; nil: those.
+	drift      *drift     // the machine's speed over time
+	// Constants in place of the delays of the coefficient set; nil: those of the set.
 	overheadUs, egressUs *float64
 }
 
-// engineOf returns how a run is replayed: the coefficients' step times or the latency model of the
-// options, delays from the artifact or the options.
+// engineOf returns how a run is replayed: with the step times of the coefficients or of the latency
+// model that the options name, and with the delays of the coefficients or of the options.
 func (j *job) engineOf(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engine, []trace.Finding, error) {
 	e := engine{
 		Config:     sim.DefaultConfig(dep, nil),

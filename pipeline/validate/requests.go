@@ -55,14 +55,14 @@ type Request struct {
 	ID        string
 	Group     string // samples of one API request share it; empty for a single sample
 	ArrivalNs int64
-	EndNs     trace.Opt[int64] // when it left the engine, for requests that did not succeed
-	Prompt    int64            // tokens
-	Output    int64            // tokens produced; 0: unknown
-	MaxTokens int64            // 0: unknown
-	Excluded  string           // why it is not compared; empty: it is
-	Row       *trace.ObservedRequest
+	EndNs     trace.Opt[int64]       // when it left the engine, for requests that did not succeed
+	Prompt    int64                  // tokens
+	Output    int64                  // tokens produced; 0: unknown
+	MaxTokens int64                  // 0: unknown
+	Excluded  string                 // why it is not compared; empty: it is
+	Row       *trace.ObservedRequest // the client's record; nil for a request from spans
 
-	TTFTMs, ITLMs, E2EMs trace.Opt[float64]
+	TTFTMs, ITLMs, E2EMs trace.Opt[float64] // ITL: the mean gap between its tokens
 }
 
 // Requests returns the requests of a run in order of arrival, with findings on what was assumed
@@ -77,7 +77,7 @@ func Requests(run *trace.Run) ([]Request, []trace.Finding) {
 	for i := range run.Requests {
 		r := &run.Requests[i]
 		o, ok := spanRequest(r)
-		if !ok || !r.CoreID.OK && len(run.Observed) > 0 {
+		if !ok || !r.CoreID.OK && len(run.Observed) > 0 { // a span of unmodified vLLM beside client rows
 			continue
 		}
 		if !r.ArrivedNs.OK && r.Source != trace.SourceStock {
@@ -133,7 +133,7 @@ func spanRequest(r *trace.Request) (Request, bool) {
 	default:
 		o.Excluded = excludedFailed
 	}
-	for _, end := range []trace.Opt[int64]{r.FinishedNs, r.AbortedNs, r.DepartedNs} {
+	for _, end := range []trace.Opt[int64]{r.FinishedNs, r.AbortedNs, r.DepartedNs} { // the engine's own first
 		if end.OK {
 			o.EndNs = end
 			break
@@ -207,7 +207,7 @@ func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
 		}
 		// vLLM appends the number of the prompt in its call.
 		id := strings.TrimSuffix(r.APIID.V, "-0")
-		ids := []string{id}
+		ids := []string{id} // a client may have recorded either
 		for _, prefix := range []string{"cmpl-", "chatcmpl-"} {
 			if sent, hasPrefix := strings.CutPrefix(id, prefix); hasPrefix {
 				ids = append(ids, sent)
@@ -215,7 +215,7 @@ func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
 		}
 		for _, id := range ids {
 			if _, isRepeated := beganNs[id]; isRepeated {
-				beganNs[id] = 0
+				beganNs[id] = 0 // counts as no span, see hasSpan
 				continue
 			}
 			beganNs[id] = r.StartWallNs.V
@@ -224,13 +224,13 @@ func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
 	hasSpan := func(o *Request) bool { return beganNs[o.ID] != 0 }
 	inOrder := func(a, b Request) int { return cmp.Compare(beganNs[a.ID], beganNs[b.ID]) }
 	stat.SortStable(requests, inOrder) // those without a span first
-	var latestNs int64
+	var latestNs int64                 // latest arrival so far
 	for i := range requests {
 		o := &requests[i]
 		if !hasSpan(o) {
 			continue
 		}
-		lateMs := float64(latestNs-o.ArrivalNs) / 1e6
+		lateMs := float64(latestNs-o.ArrivalNs) / 1e6 // by how much it must arrive later
 		if o.TTFTMs.OK && lateMs >= o.TTFTMs.V {
 			continue
 		}
@@ -283,7 +283,7 @@ func engineOffsetNs(run *trace.Run) (offset int64, ok bool) {
 // leaveE2EToLastSample removes E2E from all samples of an API request but the one that finished last,
 // because DEPARTED is stamped when all of them have finished.
 func leaveE2EToLastSample(requests []Request) {
-	last := map[string]int{}
+	last := map[string]int{} // by group: position of the sample that finished last
 	for i := range requests {
 		o := &requests[i]
 		if o.Group == "" {

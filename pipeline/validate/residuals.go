@@ -19,10 +19,10 @@ const (
 // residuals are measured - predicted time of rows, us, each with a weight that makes it relative and every
 // regime as heavy as the others.
 type residuals struct {
-	us, y, weight []float64
-	regime        []rows.Regime
-	rows          [][]float64 // features
-	all           *residuals  // of every row of the scope, the training rows too; nil in all itself
+	us, y, weight []float64     // by row: measured - predicted, measured (both us), and the weight
+	regime        []rows.Regime // by row
+	rows          [][]float64   // by row: its features
+	all           *residuals    // of every row of the scope, the training rows too; nil in all itself
 }
 
 // residuals returns the residuals of the judged rows of a scope, with predictions by predict.
@@ -156,8 +156,8 @@ func (r *residuals) bestChange(x []float64) float64 {
 	return stat.WeightedMedian(ratio, weight)
 }
 
-// regimeOfChange returns the regime in which changing a term by delta removes most of the error,
-// among those where the term is not zero, and the bias of that regime, sum(prediction - y)/sum(y).
+// regimeOfChange returns the regime in which changing a term (of feature x) by delta removes most of the
+// error, and the bias of that regime, sum(prediction - y)/sum(y).
 func (r *residuals) regimeOfChange(delta float64, x []float64) (regime rows.Regime, bias float64) {
 	var removed, over, sumY [rows.Mixed + 1]float64
 	for i, us := range r.us {

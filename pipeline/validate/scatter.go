@@ -22,8 +22,8 @@ const (
 // class is centred on the median ratio of its regime, so that a bias of the model that depends on the
 // length stays visible.
 type stepScatter struct {
-	rows    int
-	classes [rows.Mixed + 1][]scatterClass
+	rows    int                            // that the ratios come from
+	classes [rows.Mixed + 1][]scatterClass // by regime, in order of topUs
 }
 
 // scatterClass is the sorted ratios of steps predicted up to topUs.

@@ -32,9 +32,9 @@ type Shared struct {
 	Content  Content
 	Findings []trace.Finding
 	source   func(o *Request) sharingSource
-	sources  []sharingSource // by request; nil: prefix caching is off
-	unsure   []bool          // by request: a count of the server that does not show how it is divided
-	estimate *result.CachedShare
+	sources  []sharingSource     // by request; nil: prefix caching is off
+	unsure   []bool              // by request: a count of the server that does not show how it is divided among several
+	estimate *result.CachedShare // Sharing.Estimate
 }
 
 // sharingSource is where the knowledge of a prompt's shared tokens comes from, best last.
@@ -85,6 +85,7 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 		}
 		return dep.SharedPrefixAt(o.ArrivalNs)
 	}
+	// isUnsure: the row's cached tokens are the request's assumed share of a sum over several requests.
 	isUnsure := func(o *Request) bool { return o.Row != nil && o.Row.CachedTokens.OK && !o.Row.KnowsCached() }
 	isDivided := dividesCounted(requests, stated, isUnsure)
 	source := func(o *Request) sharingSource {
@@ -92,7 +93,7 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 		switch {
 		case journey(o) != nil:
 			return sharingTraced
-		case isDivided && isUnsure(o) && stated(o).OK:
+		case isDivided && isUnsure(o) && stated(o).OK: // the statement makes up the counted sum
 			return sharingStated
 		case row != nil && row.CachedTokens.OK:
 			return sharingCounted
@@ -109,7 +110,7 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 		s.sources = append(s.sources, source(o))
 		s.unsure = append(s.unsure, isUnsure(o) && s.sources[i] == sharingCounted)
 	}
-	groups := map[string]uint64{}
+	groups := map[string]uint64{} // numbers of the client's prefix groups, by name
 	s.Content = func(o *Request, r *sim.Request) {
 		row := o.Row
 		from := source(o)
@@ -131,6 +132,8 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 		case sharingUnknown:
 			r.CachedTokens = estimatedTokens(known.Estimate, r.PromptTokens)
 		}
+		// The client's prefix group, where it is the source, and as the content to share where only a
+		// number of cached tokens was set.
 		if row != nil && row.PrefixGroup.OK && r.Group == 0 && len(r.Hashes) == 0 {
 			if groups[row.PrefixGroup.V] == 0 {
 				groups[row.PrefixGroup.V] = uint64(len(groups) + sharedGroup + 1)
@@ -224,9 +227,11 @@ const sharedByMost = trace.MostGuessed
 // noteContradictions names sources that state different shares of the prompt tokens, with both figures.
 func (s *Shared) noteContradictions(run *trace.Run, dep *deploy.Deployment, requests []Request, known Sharing,
 	journey func(*Request) *sim.Request) {
+	// The sources, better ones first, and what each of them gives as the cached tokens of a request.
 	names := [...]string{"the server counted", "the client's file states", "--shared-prefix-tokens states", "run.yaml or profile.yaml states"}
 	var cached [len(names)]func(o *Request) trace.Opt[float64]
 	seen := map[string]bool{} // groups with a prompt before this one
+	// whole returns the tokens in full blocks, of which a prompt leaves at least its last token to compute.
 	whole := func(tokens, prompt int64) float64 {
 		size := max(1, dep.Engine.BlockSize)
 		return float64(max(0, min(tokens, prompt-1)) / size * size)
@@ -245,7 +250,7 @@ func (s *Shared) noteContradictions(run *trace.Run, dep *deploy.Deployment, requ
 		case row == nil:
 			return trace.Opt[float64]{}
 		case row.PrefixGroup.OK && row.PrefixTokens.V > 0:
-			if !seen[row.PrefixGroup.V] {
+			if !seen[row.PrefixGroup.V] { // the first prompt of a group finds nothing
 				seen[row.PrefixGroup.V] = true
 				return trace.Some(0.0)
 			}
@@ -264,6 +269,7 @@ func (s *Shared) noteContradictions(run *trace.Run, dep *deploy.Deployment, requ
 		n := dep.SharedPrefixAt(o.ArrivalNs)
 		return trace.Opt[float64]{V: whole(n.V, o.Prompt), OK: n.OK}
 	}
+	// Sums of tokens over the requests of which both sources of a pair (better, worse) know something.
 	var both [len(names)][len(names)]struct{ better, worse, prompts float64 }
 	for i := range requests {
 		o := &requests[i]

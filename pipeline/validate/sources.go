@@ -25,6 +25,8 @@ func sourcesOf(run *trace.Run, dep *deploy.Deployment, in *result.ExtractRun) []
 		return nil
 	}
 	var out []result.InspectSource
+	// got is what was recorded, "" if the source is missing; teaches is what it can be used for; adds is
+	// what one more option would add.
 	add := func(source, got, teaches, adds string) {
 		out = append(out, result.InspectSource{Source: source, Found: got != "", Got: got, Teaches: teaches, Adds: adds})
 	}

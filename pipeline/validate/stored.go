@@ -1,5 +1,8 @@
 package validate
 
+// This file stores the parts of a validation, so that many processes can share it: StoreSteps for each
+// run, OutlierLimits over all of them, StoreReplay for each run, and Run on what those wrote.
+
 import (
 	"context"
 	"errors"
@@ -11,9 +14,6 @@ import (
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
 )
-
-// Many processes can share a validation: StoreSteps for each run, OutlierLimits over all of them,
-// StoreReplay for each run, and Run on what those wrote.
 
 // Files of a stored run.
 const (

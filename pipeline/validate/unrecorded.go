@@ -15,7 +15,7 @@ import (
 
 // Limits beyond which the unrecorded requests are not rebuilt.
 const (
-	mostHoles    = 0.01 // of the step ids, and of the steps with a queue
+	mostHoles    = 0.01 // of the steps, those in which requests waited
 	mostUnfitted = 0.02 // of the running requests and of the prompt tokens that steps count
 )
 
@@ -49,7 +49,7 @@ func unrecordedRequests(run *trace.Run, async bool) (out []Request, reason strin
 	for i := range run.Steps {
 		r.walkStep(i)
 	}
-	for _, k := range r.running {
+	for _, k := range r.running { // still running at the end of the recording
 		r.endRequest(k, len(run.Steps)-1+r.endDelay)
 	}
 	if reason := r.whyUnfitted(); reason != "" {
@@ -67,7 +67,7 @@ type rebuild struct {
 	starts       map[int]int
 	ends         map[int]int
 	promptTokens map[int]int64 // computed by those that start there
-	firstDecodes map[int]int   // async: decodes of one token that the step counts as prefill
+	firstDecodes map[int]int   // async: first decodes, of one token each, which the step counts as prefill
 
 	beforeNs int64 // from arrival to the pick-up, median of recorded requests
 
@@ -227,8 +227,8 @@ func (r *rebuild) whyUnfitted() string {
 		what              string
 		unfitted, counted float64
 	}{
-		{"running requests", r.unfittedRunning, r.countedRunning},
-		{"prompt tokens", r.unfittedTokens, r.countedTokens},
+		{what: "running requests", unfitted: r.unfittedRunning, counted: r.countedRunning},
+		{what: "prompt tokens", unfitted: r.unfittedTokens, counted: r.countedTokens},
 	} {
 		if off := count.unfitted / math.Max(1, count.counted); off > mostUnfitted {
 			return fmt.Sprintf("%.1f %% of the %s that steps count find no request", 100*off, count.what)

@@ -48,8 +48,8 @@ type Source struct {
 	Training bool   // its recordings were part of the fit
 	Informs  string // why its replay is printed and not gated; empty: it is gated
 	Capped   string // why its replay is printed and not gated unless it is of a closed loop; empty: it is gated
-	Most     int64  // most rows that one of its targets can have; 0: unknown, not counted
-	Config   string // key of its configuration
+	Most     int64  // most rows that one of its targets (step time, or a delay) can have; 0: unknown, not counted
+	Config   string // key of its configuration: model, hardware and parallelism
 	Stride   int    // one row in so many is judged; 0: Run decides for all sources
 	Load     func() (*trace.Run, *deploy.Deployment, error)
 	// Extracted are the findings of the extraction, which compared what the files state of the server.
@@ -85,16 +85,16 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 
 // job is one call of Run.
 type job struct {
-	set      *coeff.Set
-	o        *Options
+	set      *coeff.Set // the coefficients that are validated
+	o        *Options   // with defaults set
 	rules    *gate.Rules
 	sources  []Source
-	runs     []*judgedRun             // by source
-	entries  [][]result.ValidationRun // by source: one a phase and split
+	runs     []*judgedRun             // by source, set by loadSteps
+	entries  [][]result.ValidationRun // by source, set by replay: one for each phase and split, at least one
 	warnings []trace.Finding
-	refit    bool // the coefficients were fitted to the hold-out too
-	cross    crossSets
-	done     <-chan struct{}
+	refit    bool            // the coefficients were fitted to the hold-out too
+	cross    crossSets       // coefficients for cross-fitted replays
+	done     <-chan struct{} // closed when the caller cancels
 }
 
 // newJob checks the arguments of Run and returns the work.
