@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -49,7 +50,8 @@ func (c *hfConfig) blisReading(m *Model) *BLISReading {
 		}
 	}
 	if r.NumExperts > 0 {
-		r.TopK, r.ExpertWidth = c.countOr("num_experts_per_tok"), cmp.Or(c.countOr("moe_intermediate_size"), r.DenseWidth)
+		r.TopK = c.countOr("num_experts_per_tok")
+		r.ExpertWidth = cmp.Or(c.countOr("moe_intermediate_size"), r.DenseWidth)
 		r.SharedWidth = cmp.Or(c.countOr("shared_expert_intermediate_size"), c.countOr("n_shared_experts")*r.ExpertWidth)
 		if r.NumMoELayers = m.NumLayers; c.countOr("interleave_moe_layer_step") > 0 {
 			r.NumMoELayers = m.NumLayers / (c.countOr("interleave_moe_layer_step") + 1)
@@ -98,6 +100,12 @@ func (m *Model) AsBLISReads() Model {
 	out.BytesPerWeight = r.BytesPerWeight
 	return out
 }
+
+// The parts of a model's name from which BLIS takes the bits of a weight: w4a16, fp8.
+var (
+	blisWeightBits = regexp.MustCompile(`(?i)(?:^|[._/-])w(\d+)a\d+(?:$|[._-])`)
+	blisFP8Name    = regexp.MustCompile(`(?i)(?:^|[._/-])fp8(?:$|[._-])`)
+)
 
 // blisWeights returns the bytes of a weight as BLIS derives them: from bits, fp8 or
 // compressed-tensors in quantization_config, else from the model's name, else the width of

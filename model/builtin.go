@@ -38,7 +38,7 @@ var builtIn = sync.OnceValue(func() map[string][]byte {
 		name, config, _ := bytes.Cut(line, []byte("\t"))
 		configs[string(name)] = config
 	}
-	addSameShapes(configs)
+	addSameShapes(configs) // last, because it copies configurations that must be there
 	return configs
 })
 
@@ -134,7 +134,7 @@ func shortName(id string) string {
 // begunBy returns the built-in models whose name begins with the words of a name. Quantized ones are left out
 // where that is not in the name; their weights are others.
 func begunBy(name string) []string {
-	prefix := shortName(name) + "-"
+	prefix := shortName(name) + "-" // so that qwen3-3 does not begin qwen3-30b
 	if !strings.ContainsAny(prefix, "0123456789") && strings.Count(prefix, "-") < 2 {
 		return nil // a family alone
 	}
@@ -175,6 +175,8 @@ const mostHints = 3
 func NoSuchModel(name string) error {
 	e := trace.Errorf(MissingConfig, "model: got %q, want a built-in model or the path of a config.json", name)
 	ids := BuiltInIDs()
+	// From the surest hint to the least: models that the name begins or is a part of, a misspelt family, the
+	// nearest name with the same numbers, other weights of the model, other models of the generation.
 	near := begunBy(name)
 	for _, id := range ids { // a variant that its publisher names after the model it comes from: Llama-3_3-Nemotron-Super
 		if len(near) == 0 && strings.ContainsRune(name, '-') && strings.Contains("-"+shortName(id)+"-", "-"+shortName(name)+"-") {
@@ -195,7 +197,7 @@ func NoSuchModel(name string) error {
 	}
 	hint, isKnown := BuiltInID(name)
 	if !isKnown {
-		byName := map[string]string{}
+		byName := map[string]string{} // ids by short name
 		var names []string
 		for _, id := range ids {
 			if short := shortName(id); familyOf(id) == family && byName[short] == "" && hasFigures(short, shortName(name)) &&

@@ -82,7 +82,8 @@ func textConfig(outer map[string]any) map[string]any {
 			continue
 		}
 		if inner["dtype"] == nil && inner["torch_dtype"] == nil {
-			inner["dtype"], inner["torch_dtype"] = outer["dtype"], outer["torch_dtype"]
+			inner["dtype"] = outer["dtype"]
+			inner["torch_dtype"] = outer["torch_dtype"]
 		}
 		if name, _ := outer["model_type"].(string); inner["model_type"] == nil {
 			if name = strings.TrimSuffix(name, "_vl"); familyByType()[name] != nil {
@@ -94,7 +95,7 @@ func textConfig(outer map[string]any) map[string]any {
 				inner[key] = v
 			}
 		}
-		if key == textConfigs[0] {
+		if key == textConfigs[0] { // thinker_config has a text_config in turn
 			return textConfig(inner)
 		}
 		return inner
@@ -277,7 +278,7 @@ func plainJSON(text []byte) []byte {
 			if len(word) == 0 {
 				continue
 			}
-			if &out[0] == &text[0] {
+			if &out[0] == &text[0] { // the caller's text is not changed
 				out = bytes.Clone(text)
 			}
 			copy(out[i:], append([]byte(`""`), bytes.Repeat([]byte(" "), len(word)-2)...))
@@ -384,11 +385,6 @@ func firstOf(values map[string]any, keys ...string) any {
 	return json.Number("")
 }
 
-var (
-	blisWeightBits = regexp.MustCompile(`(?i)(?:^|[._/-])w(\d+)a\d+(?:$|[._-])`)
-	blisFP8Name    = regexp.MustCompile(`(?i)(?:^|[._/-])fp8(?:$|[._-])`)
-)
-
 // ReadDecoderFile returns the layers in a config.json, and in the quantization file beside it if
 // there is one ([QuantConfigName]).
 func ReadDecoderFile(name string, opts Options) (*Decoder, error) {
@@ -426,7 +422,8 @@ func (c *hfConfig) decoder(raw, side map[string]any, opts Options) *Decoder {
 	if f == nil {
 		return nil
 	}
-	d := &Decoder{Defaulted: c.withDefaults(f, reflect.ValueOf(c.values).Pointer() != reflect.ValueOf(raw).Pointer())}
+	isInner := reflect.ValueOf(c.values).Pointer() != reflect.ValueOf(raw).Pointer() // see textConfig
+	d := &Decoder{Defaulted: c.withDefaults(f, isInner)}
 	if opts.Assume != "" {
 		d.Warnings = append(d.Warnings, fmt.Sprintf("model_type %q is read as %s", c.text("model_type"), opts.Assume))
 	}

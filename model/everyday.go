@@ -7,10 +7,11 @@ import (
 	"maps"
 )
 
-// sameShape is a model with the layers of another one. Keys that differ, such as the longest context, are changed.
+// sameShape is a model (id) with the layers of another one (as). Keys of config.json that differ, such as the longest
+// context, are changed.
 type sameShape struct {
 	id, as  string
-	changed map[string]any
+	changed map[string]any // values by key; nil: none differs
 }
 
 // context returns the change of the longest context alone.

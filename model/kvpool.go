@@ -20,12 +20,12 @@ func (m *Mixer) states(bytesPerValue float64, tp int64) []State {
 	var out []State
 	if m.Index != nil && !m.Index.Shared && m.Kind != Compressed {
 		bytes := indexBytes(m.Index.Dim)
-		if m.Index.Unit > 1 {
-			bytes = float64(m.Index.Dim) * min(bytesPerValue, 2) // MiniMax-M3 stores index keys in the cache's type
+		if m.Index.Unit > 1 { // MiniMax-M3 stores index keys in the cache's type
+			bytes = float64(m.Index.Dim) * min(bytesPerValue, 2)
 		}
 		out = append(out, State{Kind: TokenState, Bytes: bytes})
 	}
-	share := func(heads int64) float64 { return float64(max(heads, tp)) / float64(tp) }
+	share := func(heads int64) float64 { return float64(max(heads, tp)) / float64(tp) } // at least one head on each GPU
 	switch m.Kind {
 	case GQA:
 		if m.SharesKV {
@@ -53,13 +53,16 @@ func indexBytes(dim int64) float64 { return float64(dim) + 4*float64(dim)/128 }
 // compressedStates returns the caches of DeepSeek-V4: a window in every layer, an entry for Ratio
 // tokens, and the tokens that the compressor has not yet turned into an entry, as fp32 values and
 // gates of Overlap x Ratio tokens.
-func (m *Mixer) compressedStates(b float64) []State {
-	entry := m.entryBytes(b)
+func (m *Mixer) compressedStates(bytesPerValue float64) []State {
+	entry := m.entryBytes(bytesPerValue)
 	out := []State{{Kind: WindowState, Bytes: entry, Window: m.Window}}
 	if m.Ratio == 0 {
 		return out
 	}
-	pending := func(dim int64) float64 { return float64(2*m.Overlap()*dim*4) * float64(m.Overlap()*m.Ratio) }
+	pending := func(dim int64) float64 { // bytes of pending values of width dim
+		const valueAndGate, fp32 = 2, 4
+		return float64(valueAndGate*m.Overlap()*dim*fp32) * float64(m.Overlap()*m.Ratio)
+	}
 	held := pending(m.DimK)
 	if m.Index != nil {
 		entry += indexBytes(m.Index.Dim)
@@ -69,11 +72,11 @@ func (m *Mixer) compressedStates(b float64) []State {
 }
 
 // entryBytes returns the bytes of an entry of DeepSeek-V4's cache, whose keys are also the values.
-func (m *Mixer) entryBytes(b float64) float64 {
-	if b < 2 {
-		return float64(m.DimK + m.Rope + 8) // fp8_ds_mla: the positional part in 16 bit, and scales
+func (m *Mixer) entryBytes(bytesPerValue float64) float64 {
+	if bytesPerValue < 2 { // fp8_ds_mla: the positional part (Rope) in 16 bit, and 8 bytes of scales
+		return float64(m.DimK + m.Rope + 8)
 	}
-	return float64(m.DimK) * b
+	return float64(m.DimK) * bytesPerValue
 }
 
 // RecurrentBytes returns the bytes of one request's recurrent state on one of t GPUs, with the last
@@ -163,7 +166,7 @@ func (d *Decoder) KVPool(p Parallel, blockSize int64) (pool KVPool, ok bool) {
 	if p.MTP {
 		layers = slices.Concat(layers, d.MTP)
 	}
-	states := 2 + p.Drafts
+	states := 2 + p.Drafts // recurrent states of a request: its own, the last cached one, one for each draft
 	if p.NoPrefixes {
 		states--
 	}
@@ -240,31 +243,38 @@ var WidestPagesSince = vllm.Release{0, 27}
 // tables of size layers each, with the size for which the least is padded. A block of the pool has
 // the size of the widest table.
 func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool KVPool, ok bool) {
-	whole := d.whole
+	whole := d.whole // the layers of all pipeline stages
 	if whole == nil {
 		whole = layers
 	}
-	// count returns the numbers of layers with a window, with entries of 4 tokens and with entries of 128.
-	count := func(layers []Layer) (tableSize [3]int64) {
+	// Every layer has a window. Some also have entries of 4 tokens, others of 128.
+	const (
+		windows = iota
+		entriesOf4
+		entriesOf128
+		tables
+	)
+	// count returns the number of layers in each table.
+	count := func(layers []Layer) (inTable [tables]int64) {
 		for _, l := range layers {
 			if l.Mixer == nil {
 				continue
 			}
 			switch l.Mixer.Ratio {
 			case 0:
-				tableSize[0]++
+				inTable[windows]++
 			case 4:
-				tableSize[0]++
-				tableSize[1]++
+				inTable[windows]++
+				inTable[entriesOf4]++
 			case 128:
-				tableSize[0]++
-				tableSize[2]++
+				inTable[windows]++
+				inTable[entriesOf128]++
 			}
 		}
-		return tableSize
+		return inTable
 	}
-	before := func(layersOfTable vllm.Release) bool {
-		return p.Release != vllm.Release{} && p.Release.Before(layersOfTable)
+	before := func(release vllm.Release) bool {
+		return p.Release != vllm.Release{} && p.Release.Before(release)
 	}
 	i := slices.IndexFunc(whole, func(l Layer) bool { return l.Mixer != nil && l.Mixer.Index != nil })
 	if i < 0 || before(vllm.Release{0, 20}) {
@@ -273,52 +283,70 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 	indexed := whole[i].Mixer
 	ofStage := count(layers)
 	ofModel := count(whole)
+	// Pages, of entries and of index keys, are whole multiples of so many bytes.
 	pageUnit, indexUnit := int64(512), int64(512)
 	if d.KVBytes < 2 { // fp8_ds_mla
 		pageUnit, indexUnit = 576, 576
 	} else if before(vllm.Release{0, 25}) {
 		indexUnit = 576
 	}
-	roundUp := func(tableSize, pageUnit int64) int64 { return (tableSize + pageUnit - 1) / pageUnit * pageUnit }
+	roundUp := func(n, unit int64) int64 { return (n + unit - 1) / unit * unit }
 	blockSize = roundUp(blockSize, 256)
 	entry := int64(indexed.entryBytes(d.KVBytes))
 	entriesPerBlock := blockSize / 4
 	page := roundUp(entriesPerBlock*entry, pageUnit)
 	indexPage := roundUp(entriesPerBlock*int64(indexBytes(indexed.Index.Dim)), indexUnit)
 	pageOf128 := roundUp(blockSize/128*entry, pageUnit)
-	values, least := ofModel[:], ofModel[1]
-	if before(vllm.Release{0, 29}) || ofModel[2] == 0 || ofModel[1] == ofModel[2] { // entries count in the cut only where they pair
-		least = max(ofModel[1], ofModel[2])
-		values = append(values, least)
+	// size is the number of layers of a table for which the least is padded, when tables are split: of
+	// equal ones the largest.
+	split, least := ofModel[:], ofModel[entriesOf4] // numbers of layers that are split, and the least size
+	// Since 0.29 entries count in the split only where layers of both ratios pair.
+	if before(vllm.Release{0, 29}) || ofModel[entriesOf128] == 0 || ofModel[entriesOf4] == ofModel[entriesOf128] {
+		least = max(ofModel[entriesOf4], ofModel[entriesOf128])
+		split = append(split, least)
 	}
 	size, padding := least, int64(math.MaxInt64)
-	for tableSize := least; tableSize <= slices.Max(values); tableSize++ {
+	for candidate := least; candidate <= slices.Max(split); candidate++ {
 		padded := int64(0)
-		for _, layersOfTable := range values {
-			padded += (tableSize - layersOfTable%tableSize) % tableSize
+		for _, n := range split {
+			padded += (candidate - n%candidate) % candidate
 		}
 		if padded <= padding {
-			size, padding = tableSize, padded
+			size = candidate
+			padding = padded
 		}
 	}
-	var layersPerTable [3]int64 // layers of a table on this stage
-	for table, group := range []KVGroup{{Window: indexed.Window, Block: 64}, {Window: 8, Block: 4}, {Window: 128, Block: 8}} {
-		tableSize := max(1, roundUp(ofModel[table], size)/size)
-		layersPerTable[table] = roundUp(ofStage[table], tableSize) / tableSize
+	// The window of attention, and the pending tokens of the compressors: as windows of two entries of 4 and
+	// of one entry of 128.
+	groups := [tables]KVGroup{
+		windows:      {Window: indexed.Window, Block: 64},
+		entriesOf4:   {Window: 8, Block: 4},
+		entriesOf128: {Window: 128, Block: 8},
+	}
+	var layersPerTable [tables]int64 // on this stage, of each of the tables into which one is split
+	for table, group := range groups {
+		parts := max(1, roundUp(ofModel[table], size)/size)
+		layersPerTable[table] = roundUp(ofStage[table], parts) / parts
 		group.Kind = WindowState
 		group.Layers = layersPerTable[table]
 		if ofModel[table] > 0 {
-			pool.Groups = append(pool.Groups, slices.Repeat([]KVGroup{group}, int(tableSize))...)
+			pool.Groups = append(pool.Groups, slices.Repeat([]KVGroup{group}, int(parts))...)
 		}
 	}
-	pool.Groups = append(pool.Groups, KVGroup{Kind: TokenState, Layers: ofStage[1] + ofStage[2], Block: blockSize})
+	pool.Groups = append(pool.Groups, KVGroup{Kind: TokenState, Layers: ofStage[entriesOf4] + ofStage[entriesOf128], Block: blockSize})
 	pendingBytes := roundUp(64*indexed.DimK, pageUnit) // fp32 values and gates: 8 tokens', or 4 tokens' in two entries
-	blockBytes := max(ofStage[1]*(page+indexPage)+ofStage[2]*pageOf128, layersPerTable[0]*roundUp(64*entry, pageUnit), layersPerTable[1]*(pendingBytes+roundUp(64*indexed.Index.Dim, pageUnit)), layersPerTable[2]*pendingBytes)
+	pendingIndexBytes := roundUp(64*indexed.Index.Dim, pageUnit)
+	blockBytes := max(
+		ofStage[entriesOf4]*(page+indexPage)+ofStage[entriesOf128]*pageOf128,
+		layersPerTable[windows]*roundUp(64*entry, pageUnit),
+		layersPerTable[entriesOf4]*(pendingBytes+pendingIndexBytes),
+		layersPerTable[entriesOf128]*pendingBytes,
+	)
 	if before(WidestPagesSince) {
-		most := max(ofStage[1], layersPerTable[0], layersPerTable[1], layersPerTable[2])
-		blockBytes = most*page + max(ofStage[1], layersPerTable[1])*indexPage + ofStage[2]*pageOf128
+		most := max(ofStage[entriesOf4], layersPerTable[windows], layersPerTable[entriesOf4], layersPerTable[entriesOf128])
+		blockBytes = most*page + max(ofStage[entriesOf4], layersPerTable[entriesOf4])*indexPage + ofStage[entriesOf128]*pageOf128
 		if before(vllm.Release{0, 23}) { // the pool has equally many pages of each size
-			blockBytes = max(most, ofStage[2]) * (page + indexPage + pageOf128)
+			blockBytes = max(most, ofStage[entriesOf128]) * (page + indexPage + pageOf128)
 		}
 	}
 	pool.BlockBytes = float64(blockBytes)
@@ -329,7 +357,7 @@ func (d *Decoder) packedPool(layers []Layer, p Parallel, blockSize int64) (pool 
 // widest entries. With recurrent states a block has as many tokens as fill the bytes of a state, in
 // whole kernel blocks (of 128 tokens for MLA), as vLLM aligns attention pages with Mamba pages.
 func (d *Decoder) pageSize(kinds []layerCache, blockSize int64) (page float64, block int64) {
-	token, state := 0.0, 0.0
+	token, state := 0.0, 0.0 // bytes of the widest entry of a token, and of the largest recurrent state
 	for _, c := range kinds {
 		if c.kind == RecurrentState {
 			state = max(state, c.bytes)
@@ -376,9 +404,9 @@ func (k KVPool) RequestBlocks(n, inFlight int64) int64 {
 // attention and has Block tokens. The blocks of windows, chunks and states of a request are counted in
 // additional units (Side). Prefix hits are those of the full groups.
 type KVUnits struct {
-	Block  int64 // tokens
-	Blocks int64 // blocks of the pool in a unit
-	rest   KVPool
+	Block  int64  // tokens
+	Blocks int64  // blocks of the pool in a unit
+	rest   KVPool // the groups without full attention
 }
 
 // KVUnits returns the units of the model's pool for blocks of blockSize tokens. Where all layers
@@ -392,7 +420,8 @@ func (m *Model) KVUnits(p Parallel, blockSize int64) KVUnits {
 	full := int64(0)
 	for _, g := range pool.Groups {
 		if g.Kind == TokenState {
-			full, u.Block = full+1, g.Block
+			full++
+			u.Block = g.Block
 		} else {
 			u.rest.Groups = append(u.rest.Groups, g)
 		}

@@ -1,5 +1,7 @@
 package model
 
+// This file has the layers of a model as types: what each computes and stores, whatever family it is of.
+
 import (
 	"cmp"
 	"slices"
@@ -18,8 +20,8 @@ type Decoder struct {
 	// Kinds are the different layers and Order which of them each layer is: in documents, in place of Layers.
 	Kinds []*Layer `json:"kinds"`
 	Order []int    `json:"order"`
-	MTP   []Layer  `json:"mtp,omitempty"` // multi-token-prediction layers; loaded only for speculative decoding
-	Small int64    `json:"small,omitempty"`
+	MTP   []Layer  `json:"mtp,omitempty"`   // multi-token-prediction layers; loaded only for speculative decoding
+	Small int64    `json:"small,omitempty"` // parameters outside the layers that are no matrix: the last norm, learned positions
 	// KVBytes is the bytes of a cached value: by --kv-cache-dtype, else the checkpoint's scheme, else the model's dtype.
 	KVBytes float64 `json:"bytes_per_kv"`
 	// DTypeBytes is the bytes of an activation, and of a weight that is not quantized.
@@ -91,8 +93,8 @@ type Mixer struct {
 	// StateBytes is the bytes of a value of the recurrent state; ConvBytes of the convolution's.
 	StateBytes float64 `json:"state_bytes,omitempty"`
 	ConvBytes  float64 `json:"conv_bytes,omitempty"`
-	Gate       string  `json:"gate,omitempty"` // of the output: head or element
-	Sink       bool    `json:"sink,omitempty"`
+	Gate       string  `json:"gate,omitempty"`      // of the output: a value for each head or each element
+	Sink       bool    `json:"sink,omitempty"`      // a learned score for each head, which takes a part of the softmax
 	SharesKV   bool    `json:"shares_kv,omitempty"` // reads an earlier layer's cache and writes none
 	KEqV       bool    `json:"k_eq_v,omitempty"`    // keys serve as values: no value matrix, both cached
 	// Linears are its matrices, Small its other parameters: norms, biases, convolutions, sinks.

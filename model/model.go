@@ -36,9 +36,9 @@ type Model struct {
 	HeadDim               int64        `json:"head_dim"`
 	IntermediateSize      int64        `json:"intermediate_size"`
 	VocabSize             int64        `json:"vocab_size"`
-	NumMLPProj            int64        `json:"n_mlp_proj"`
+	NumMLPProj            int64        `json:"n_mlp_proj"`  // matrices of an MLP: 3 with a gate, 2 without
 	NumExperts            int64        `json:"num_experts"` // 0 when dense
-	TopK                  int64        `json:"top_k"`
+	TopK                  int64        `json:"top_k"`       // experts that a token takes
 	MoEIntermediateSize   int64        `json:"moe_intermediate_size"`
 	NumMoELayers          int64        `json:"num_moe_layers"`
 	SharedExpertSize      int64        `json:"shared_expert_size"` // total width of the shared experts
@@ -49,12 +49,12 @@ type Model struct {
 	BytesPerLMHead        float64      `json:"bytes_per_lm_head"`
 	LinearCompute         string       `json:"linear_compute"` // native | fp8
 	MaxPositionEmbeddings int64        `json:"max_position_embeddings,omitempty"`
-	Warnings              []trace.Code `json:"warnings,omitempty"`
-	Encoders              []string     `json:"encoders,omitempty"`     // keys of config.json that belong to encoders of images, video or audio
-	UnknownKeys           []string     `json:"unknown_keys,omitempty"` // keys of config.json that this version does not know
-	BLIS                  *BLISReading `json:"blis_reading,omitempty"` // the fields as BLIS reads them; nil: as above
-	Tied                  bool         `json:"tie_word_embeddings,omitempty"`
-	Decoder               *Decoder     `json:"-"` // the layers as config.json has them, nil where the fields above were stated
+	Warnings              []trace.Code `json:"warnings,omitempty"`            // what Options made be assumed: architectureAssumed, ...
+	Encoders              []string     `json:"encoders,omitempty"`            // keys of config.json that belong to encoders of images, video or audio
+	UnknownKeys           []string     `json:"unknown_keys,omitempty"`        // keys of config.json that this version does not know
+	BLIS                  *BLISReading `json:"blis_reading,omitempty"`        // the fields as BLIS reads them; nil: as above
+	Tied                  bool         `json:"tie_word_embeddings,omitempty"` // embedding and output head are one matrix
+	Decoder               *Decoder     `json:"-"`                             // the layers as config.json has them, nil where the fields above were stated
 	// Layered is the decoder where the fields above cannot describe it, because its layers differ. Of
 	// those fields only the number of layers, hidden size, vocabulary and bytes per activation and cached
 	// value are set then.

@@ -38,7 +38,7 @@ func (c *hfConfig) moePattern(has []bool) {
 		step = c.layerOr(key, 1)
 	}
 	list, _ := c.values["mlp_only_layers"].([]any)
-	last := cmp.Or(c.countOr("moe_layer_end_index"), layers)
+	last := cmp.Or(c.countOr("moe_layer_end_index"), layers) // the last layer with experts (ERNIE)
 	for i := firstDense; i < layers && step > 0; i++ {
 		has[i] = i%freq == 0 && (i+1)%step == 0 && i <= last
 	}
@@ -196,18 +196,17 @@ func (r *layerReader) readExperts() *FFN {
 	if r.isType("llama4", "llama4_text") {
 		f.SharedWidth = f.Width
 	}
-	at := strings.TrimPrefix(r.f.moeModule+".", ".")
-	in := r.h
+	at := strings.TrimPrefix(r.f.moeModule+".", ".") // the module's name, before those of its parts
+	in := r.h                                        // width that the experts work in
 	if f.Latent > 0 {
 		in = f.Latent
 		f.Linears = append(f.Linears, r.newLinear(Replicated, in, r.h, at+"fc1_latent_proj"), r.newLinear(Replicated, r.h, in, at+"fc2_latent_proj"))
 	}
 	up := r.newLinear(ByExpert, f.Width, in, at+"experts.up_proj", r.expertNames(at)...)
-	down := Linear{}
 	if r.f.mlpMatrices == 3 {
 		up = r.newLinear(ByExpert, 2*f.Width, in, at+"experts.gate_up_proj", r.expertNames(at)...)
 	}
-	down = r.newLinear(ByExpert, in, f.Width, at+"experts.down_proj", r.expertNames(at)...)
+	down := r.newLinear(ByExpert, in, f.Width, at+"experts.down_proj", r.expertNames(at)...)
 	for _, l := range []*Linear{&up, &down} {
 		l.Count = f.Experts
 		l.Active = f.TopK
@@ -245,7 +244,7 @@ func (r *layerReader) addBesideMLP(f *FFN, at string) {
 			f.Small += r.h
 		}
 	}
-	if r.f.routerBias && r.i >= r.layerOr("num_hash_layers", 0) {
+	if r.f.routerBias && r.i >= r.layerOr("num_hash_layers", 0) { // DeepSeek-V4's first layers route by a hash
 		f.Small += f.Experts
 	}
 	if r.flag("latent_moe_use_norm", false) {

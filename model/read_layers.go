@@ -16,21 +16,23 @@ import (
 // layerReader turns the keys of a config.json into layers, in order.
 type layerReader struct {
 	*hfConfig
-	f       *modelFamily
-	q       *quantizer
-	h       int64 // hidden size
-	layers  int64 // number of layers
-	i       int64 // the layer being read
-	d       *Decoder
+	f       *modelFamily // what config.json does not state
+	q       *quantizer   // how matrices are stored
+	h       int64        // hidden size
+	layers  int64        // number of layers
+	i       int64        // the layer being read
+	d       *Decoder     // the result
 	opts    Options
-	experts []bool // layers with experts
+	experts []bool // by layer: it has experts
 }
 
 // readDecoder reads embedding, layers and head.
 func (r *layerReader) readDecoder() {
 	d := r.d
-	d.Vocab, d.Hidden = r.requireCount("vocab_size"), r.requireCount("hidden_size", "n_embd", "d_model")
-	r.h, r.layers = d.Hidden, r.layerCount()
+	d.Vocab = r.requireCount("vocab_size")
+	d.Hidden = r.requireCount("hidden_size", "n_embd", "d_model")
+	r.h = d.Hidden
+	r.layers = r.layerCount()
 	d.Tied = r.flag("tie_word_embeddings", false)
 	if r.err != nil {
 		return
@@ -40,7 +42,7 @@ func (r *layerReader) readDecoder() {
 	}
 	d.Embedding = r.newLinear(Sharded, d.Vocab, d.Hidden, embeddingName)
 	d.Head = r.newLinear(Sharded, d.Vocab, d.Hidden, headName)
-	d.Small = r.f.finalNorms*r.h + r.hyperParams(1)
+	d.Small = r.f.finalNorms*r.h + r.headHyperParams()
 	if r.f.learnedPositions { // learned ones, added to the embedding
 		d.Small += r.countOr("max_position_embeddings", "n_positions") * r.h
 	}
@@ -91,7 +93,7 @@ func (r *layerReader) readPredictors() {
 				r.d.Warnings = append(r.d.Warnings, predictorsUnread)
 				return
 			}
-			if i == 0 {
+			if i == 0 { // the projection and three norms: of the hidden state, of the embedding and of the result
 				projection := r.newLinear(Replicated, r.h, 2*r.h, "eh_proj")
 				projection.Quant = r.q.plain
 				l.Mixer.Linears = append(l.Mixer.Linears, projection)
@@ -128,7 +130,7 @@ const maxLayers = 10_000
 // readLayer returns one layer whose mixer is of the given kind.
 func (r *layerReader) readLayer(kind layerKind) Layer {
 	var l Layer
-	blocks := int64(2)
+	blocks := int64(2) // mixer and FFN, as far as the layer has them: the norms are divided between the two
 	if kind != onlyFFN && kind != onlyExperts {
 		l.Mixer = r.readMixer(kind)
 		if e, ok := r.err.(*trace.SyntaxError); ok && (kind != fullLayer && kind != windowLayer || r.has("kv_lora_rank")) {
@@ -162,23 +164,30 @@ func (r *layerReader) newLinear(at Placement, rows, columns int64, name string, 
 }
 
 // hyperParams returns the parameters of one hyper-connection of DeepSeek-V4, which mixes hc_mult
-// streams of the hidden size: matrices, their base, and scales. With head 1 it is the head's, which
-// only reads the streams.
-func (r *layerReader) hyperParams(head int64) int64 {
-	m := r.countOr("hc_mult")
-	if m == 0 {
+// streams of the hidden size: a matrix with (2 + hc_mult) hc_mult rows over all streams, a base for each
+// row, and three scales. A layer has two, around mixer and FFN.
+func (r *layerReader) hyperParams() int64 {
+	streams := r.countOr("hc_mult")
+	if streams == 0 {
 		return 0
 	}
-	if head == 1 {
-		return m*m*r.h + m + 1
+	rows := (2 + streams) * streams
+	return rows*streams*r.h + rows + 3
+}
+
+// headHyperParams returns the parameters of the hyper-connection before the head, which only reads the
+// streams: a row and a base for each, and a scale.
+func (r *layerReader) headHyperParams() int64 {
+	streams := r.countOr("hc_mult")
+	if streams == 0 {
+		return 0
 	}
-	mix := (2 + m) * m
-	return mix*m*r.h + mix + 3
+	return streams*streams*r.h + streams + 1
 }
 
 // extraParams returns the number of parameters of a layer outside mixer, FFN and norms.
 func (r *layerReader) extraParams(ffn *FFN) int64 {
-	n := 2 * r.hyperParams(0)
+	n := 2 * r.hyperParams()
 	if r.countOr("attn_res_block_size") > 0 {
 		n += 4 * r.h // Kimi-K3's attention residuals: a query and a norm for each of both blocks
 	}
@@ -187,7 +196,7 @@ func (r *layerReader) extraParams(ffn *FFN) int64 {
 		if ffn != nil && ffn.Kind == Experts {
 			n += 3 * r.h // norms around the experts
 		}
-		if p := r.countOr("hidden_size_per_layer_input"); p > 0 {
+		if p := r.countOr("hidden_size_per_layer_input"); p > 0 { // its gate, its projection and a norm
 			n += 2*r.h*p + r.h
 		}
 	}
@@ -269,7 +278,7 @@ func (r *layerReader) kindNamed(key string, entry any) layerKind {
 		return fullLayer
 	}
 	name := fmt.Sprint(entry)
-	kind, ok := map[string]map[string]layerKind{
+	kind, ok := map[string]map[string]layerKind{ // by key of config.json and entry
 		"hybrid_override_pattern": {"M": mambaLayer, "*": fullLayer, "-": onlyFFN, "E": onlyExperts},
 		"hybrid_layer_pattern":    {"0": fullLayer, "1": windowLayer},
 		"attn_type_list":          {"0": linearLayer, "1": fullLayer},
@@ -311,7 +320,7 @@ func (r *layerReader) windowKind() layerKind {
 
 // isFull reports whether layer i has full attention, in a config without a list of layer types.
 func (r *layerReader) isFull(i int64) bool {
-	if config, ok := r.values["linear_attn_config"].(map[string]any); ok { // 1-based
+	if config, ok := r.values["linear_attn_config"].(map[string]any); ok { // Kimi's list counts layers from 1
 		full, _ := config["full_attn_layers"].([]any)
 		return slices.Contains(full, any(json.Number(fmt.Sprint(i+1))))
 	}
@@ -325,7 +334,7 @@ func (r *layerReader) isFull(i int64) bool {
 	if n := r.countOr(r.f.periodKey, "sliding_window_pattern"); n > 0 {
 		period = n
 	}
-	if first := r.countOr("max_window_layers"); first > 0 {
+	if first := r.countOr("max_window_layers"); first > 0 { // Qwen2: the first layers have full attention
 		return i < first
 	}
 	return period > 0 && (i+1)%period == 0

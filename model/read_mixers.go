@@ -67,7 +67,9 @@ func (r *layerReader) readGQA(kind layerKind) *Mixer {
 			r = r.readerWithin(r.object(own, layer))
 		}
 	}
-	m.Heads, m.KVHeads = r.requireCount("num_attention_heads", "n_head"), r.kvHeads(m.Heads)
+	heads := r.requireCount("num_attention_heads", "n_head")
+	m.KVHeads = r.kvHeads(m.Heads) // the heads of config.json as a whole, where an inner object states others
+	m.Heads = heads
 	if key, _ := r.firstKey("num_key_value_heads", "num_attention_groups", "num_kv_heads", "block_configs"); key == "" {
 		r.d.defaulted(fmt.Sprintf("num_key_value_heads=%d", m.KVHeads))
 	}
@@ -82,7 +84,8 @@ func (r *layerReader) readGQA(kind layerKind) *Mixer {
 		m.Window = r.requireCount("sliding_window")
 		m.Heads = r.layerOr("swa_num_attention_heads", m.Heads)
 		m.KVHeads = r.layerOr("swa_num_key_value_heads", m.KVHeads)
-		m.DimK, m.DimV = r.layerOr("swa_head_dim", m.DimK), r.layerOr("swa_v_head_dim", m.DimV)
+		m.DimK = r.layerOr("swa_head_dim", m.DimK)
+		m.DimV = r.layerOr("swa_v_head_dim", m.DimV)
 	case chunkLayer:
 		m.Chunk = r.requireCount("attention_chunk_size")
 	case fullLayer:
@@ -146,8 +149,10 @@ func (r *layerReader) headsInGroup(block map[string]any) int64 {
 func (r *layerReader) readerWithin(inner map[string]any) *layerReader {
 	values := maps.Clone(r.values)
 	maps.Copy(values, inner)
-	c, out := *r.hfConfig, *r
-	c.values, out.hfConfig = values, &c
+	c := *r.hfConfig
+	c.values = values
+	out := *r
+	out.hfConfig = &c
 	if groups, ok := values["num_attention_groups"]; ok {
 		values["num_key_value_heads"] = groups
 	}
@@ -210,7 +215,7 @@ func (r *layerReader) gqaWeights(m *Mixer) {
 		m.Small += m.Heads
 	}
 	switch {
-	case r.f.qkNorm == "head":
+	case r.f.qkNorm == "head": // one norm of queries, one of keys
 		m.Small += 2 * m.DimK
 	case r.f.qkNorm == "all":
 		m.Small += (m.Heads + m.KVHeads) * m.DimK
@@ -249,7 +254,7 @@ func (r *layerReader) blockIndex(m *Mixer) {
 	index := m.Index
 	m.Linears = append(m.Linears, r.newLinear(Sharded, index.Heads*index.Dim, r.h, r.attn("index_q_proj")),
 		r.newLinear(Replicated, index.Dim, r.h, r.attn("index_k_proj")))
-	m.Small += 2 * index.Dim
+	m.Small += 2 * index.Dim // norms of its queries and keys
 }
 
 // readMLA returns multi-head latent attention.
@@ -263,7 +268,8 @@ func (r *layerReader) readMLA() *Mixer {
 		DimV:   r.requireCount("v_head_dim"),
 	}
 	nope := r.requireCount("qk_nope_head_dim")
-	m.KVHeads, m.DimK = 1, nope+m.Rope
+	m.KVHeads = 1
+	m.DimK = nope + m.Rope
 	if m.QRank > 0 {
 		m.Linears = append(m.Linears, r.newLinear(Replicated, m.QRank, r.h, r.attn("q_a_proj")),
 			r.newLinear(Sharded, m.Heads*m.DimK, m.QRank, r.attn("q_b_proj")))
@@ -276,14 +282,14 @@ func (r *layerReader) readMLA() *Mixer {
 		m.Gate = "element"
 		m.Linears = append(m.Linears, r.newLinear(Sharded, m.Heads*m.DimV, r.h, r.attn("g_proj")))
 	}
-	m.Small += m.QRank + m.KVRank
+	m.Small += m.QRank + m.KVRank // norms of both latents
 	if r.has("index_topk") {
 		m.Index = r.tokenIndex()
 		if x := m.Index; !x.Shared {
 			m.Linears = append(m.Linears, r.newLinear(Replicated, x.Heads*x.Dim, m.QRank, r.attn("indexer.wq_b")),
 				r.newLinear(Replicated, x.Dim, r.h, r.attn("indexer.wk")),
 				r.newLinear(Replicated, x.Heads, r.h, r.attn("indexer.weights_proj"), r.attn("indexers_proj")))
-			m.Small += 2 * x.Dim
+			m.Small += 2 * x.Dim // a norm of its keys, with a bias
 		}
 	}
 	return m
@@ -357,7 +363,7 @@ func (r *layerReader) readCompressed() *Mixer {
 		wa,
 		r.newLinear(ShardedIn, r.h, m.OGroups*m.ORank, r.attn("wo_b")),
 	}
-	m.Small = m.QRank + m.DimK + m.Heads
+	m.Small = m.QRank + m.DimK + m.Heads // norms of queries and keys, sinks
 	if ratio > 0 {
 		r.compressor(m, m.DimK, "compressor")
 	}
@@ -415,9 +421,12 @@ func (r *layerReader) readDelta(form string) *Mixer {
 	if form == "kda" {
 		return r.readKDA(m)
 	}
-	m.KVHeads, m.Heads = r.requireCount("linear_num_key_heads"), r.requireCount("linear_num_value_heads")
-	m.DimK, m.DimV = r.requireCount("linear_key_head_dim"), r.requireCount("linear_value_head_dim")
-	m.Conv, m.StateBytes = r.requireCount("linear_conv_kernel_dim"), r.stateBytes()
+	m.KVHeads = r.requireCount("linear_num_key_heads")
+	m.Heads = r.requireCount("linear_num_value_heads")
+	m.DimK = r.requireCount("linear_key_head_dim")
+	m.DimV = r.requireCount("linear_value_head_dim")
+	m.Conv = r.requireCount("linear_conv_kernel_dim")
+	m.StateBytes = r.stateBytes()
 	values := m.Heads * m.DimV
 	name := func(s string) string { return "linear_attn." + s }
 	m.Linears = []Linear{
@@ -427,14 +436,16 @@ func (r *layerReader) readDelta(form string) *Mixer {
 		r.newLinear(Sharded, m.Heads, r.h, name("in_proj_a")),
 		r.newLinear(ShardedIn, r.h, values, name("out_proj")),
 	}
-	m.Small = m.convWidth()*m.Conv + 2*m.Heads + m.DimV
+	m.Small = m.convWidth()*m.Conv + 2*m.Heads + m.DimV // convolution, A_log and dt_bias, norm
 	return m
 }
 
 // readKDA returns the mixer m as Kimi Delta Attention.
 func (r *layerReader) readKDA(m *Mixer) *Mixer {
 	inner := r.readerWithin(r.object(r.values, "linear_attn_config"))
-	m.Heads, m.DimK, m.Conv = inner.requireCount("num_heads"), inner.requireCount("head_dim"), inner.requireCount("short_conv_kernel_size")
+	m.Heads = inner.requireCount("num_heads")
+	m.DimK = inner.requireCount("head_dim")
+	m.Conv = inner.requireCount("short_conv_kernel_size")
 	m.KVHeads = m.Heads
 	m.DimV = m.DimK
 	m.StateBytes = 4
@@ -456,7 +467,7 @@ func (r *layerReader) readKDA(m *Mixer) *Mixer {
 		lowRank("g")
 	}
 	m.Linears = append(m.Linears, r.newLinear(Sharded, m.Heads, r.h, r.attn("b_proj")), r.newLinear(ShardedIn, r.h, width, r.attn("o_proj")))
-	m.Small = m.convWidth()*m.Conv + m.Heads + width + m.DimV
+	m.Small = m.convWidth()*m.Conv + m.Heads + width + m.DimV // convolution, A_log, dt_bias, norm
 	return m
 }
 
@@ -479,7 +490,7 @@ func (r *layerReader) readMamba2() *Mixer {
 	}
 	m.Linears = []Linear{r.newLinear(Sharded, 2*inner+2*m.StateGroups*m.StateSize+m.Heads, r.h, name+"in_proj"),
 		r.newLinear(ShardedIn, r.h, inner, name+"out_proj")}
-	m.Small = m.convWidth()*m.Conv + 3*m.Heads + inner
+	m.Small = m.convWidth()*m.Conv + 3*m.Heads + inner // convolution; A_log, D and dt_bias; norm
 	if r.flag("use_conv_bias", false) || r.flag("mamba_conv_bias", false) {
 		m.Small += m.convWidth()
 	}
@@ -508,6 +519,7 @@ func (r *layerReader) readMamba1() *Mixer {
 		r.newLinear(Sharded, inner, m.DTRank, "mamba.dt_proj"),
 		r.newLinear(ShardedIn, r.h, inner, "mamba.out_proj"),
 	}
+	// The convolution with its bias, the bias of dt_proj, A_log, D, and norms of dt, B and C.
 	m.Small = inner*(m.Conv+1) + inner + inner*m.StateSize + inner + m.DTRank + 2*m.StateSize
 	return m
 }
@@ -515,7 +527,8 @@ func (r *layerReader) readMamba1() *Mixer {
 // readLightning returns MiniMax's linear attention.
 func (r *layerReader) readLightning() *Mixer {
 	m := &Mixer{Kind: Lightning, Heads: r.requireCount("num_attention_heads"), StateBytes: 4}
-	m.KVHeads, m.DimK = m.Heads, r.headDim(m.Heads)
+	m.KVHeads = m.Heads
+	m.DimK = r.headDim(m.Heads)
 	m.DimV = m.DimK
 	width := m.Heads * m.DimK
 	m.Linears = []Linear{
@@ -523,7 +536,7 @@ func (r *layerReader) readLightning() *Mixer {
 		r.newLinear(Sharded, width, r.h, r.attn("output_gate")),
 		r.newLinear(ShardedIn, r.h, width, r.attn("out_proj")),
 	}
-	m.Small = width
+	m.Small = width // a norm of the result
 	return m
 }
 

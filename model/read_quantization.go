@@ -16,27 +16,27 @@ import (
 // checkpoint's default scheme (spec#model-matrices).
 type quantizer struct {
 	c        *hfConfig
-	plain    Quant   // of matrices that are not quantized
-	def      *scheme // default: of matrices that are neither in kept nor in named; nil: not quantized
-	experts  *scheme // default of experts where that differs; nil: def
-	only     string  // def applies only to matrices whose name contains this
-	named    map[string]*scheme
-	rules    []nameRule // of modules by regular expressions
-	head     bool       // the LM head is quantized too
-	kept     patterns   // modules that are not quantized
-	kv       float64    // bytes of a cached value as the checkpoint asks for; 0: not stated
-	listed   bool       // an ignore list was stated
-	modelOpt bool
+	plain    Quant              // of matrices that are not quantized
+	def      *scheme            // default: of matrices that are neither in kept nor in named; nil: not quantized
+	experts  *scheme            // default of experts where that differs; nil: def
+	only     string             // def applies only to matrices whose name contains this
+	named    map[string]*scheme // by name of the module
+	rules    []nameRule         // of modules by regular expressions
+	head     bool               // the LM head is quantized too
+	kept     patterns           // modules that are not quantized
+	kv       float64            // bytes of a cached value as the checkpoint asks for; 0: not stated
+	listed   bool               // an ignore list was stated
+	modelOpt bool               // a checkpoint of ModelOpt with one scheme for all
 }
 
 // scheme is one way to store a weight.
 type scheme struct {
 	Algorithm string
-	Bits      int64   // of a weight
-	Group     int64   // weights that share scales; 0: a tensor, -1: a row
-	Scale     float64 // bytes of a group's scales and zero points
-	Act       int64   // bits of the activations
-	Block     [2]int64
+	Bits      int64    // of a weight
+	Group     int64    // weights that share scales; 0: a tensor, -1: a row
+	Scale     float64  // bytes of a group's scales and zero points
+	Act       int64    // bits of the activations
+	Block     [2]int64 // rows and columns of a group that is a rectangle; zero: it is a part of a row
 }
 
 // nameRule is the scheme of the modules whose name a regular expression matches from the beginning
@@ -269,7 +269,7 @@ func (c *hfConfig) readQuantizer(side map[string]any, dtypeBytes float64, flag s
 			config = c.object(side, "quantization")
 		}
 	}
-	if config == nil {
+	if config == nil { // only vLLM's --quantization can ask for one, at load
 		switch flag {
 		case "", "auto":
 		case "fp8":

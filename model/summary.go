@@ -90,7 +90,8 @@ func (d *Decoder) kinds() (kinds []*Layer, order []int) {
 		l := &d.Layers[i]
 		k := slices.IndexFunc(kinds, func(kind *Layer) bool { return *kind == *l || reflect.DeepEqual(kind, l) })
 		if k < 0 {
-			k, kinds = len(kinds), append(kinds, l)
+			k = len(kinds)
+			kinds = append(kinds, l)
 		}
 		order[i] = k
 	}
@@ -152,7 +153,8 @@ func (d *Decoder) UnmarshalJSON(text []byte) error {
 		}
 		d.Layers = append(d.Layers, *d.Kinds[k])
 	}
-	d.Kinds, d.Order = nil, nil
+	d.Kinds = nil // only of documents
+	d.Order = nil
 	return nil
 }
 
@@ -217,19 +219,31 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	if p.Experts && !d.hasExperts() {
 		return nil, trace.Errorf(vllm.BadKnobs, "%s", NoExperts).WithHint("vLLM refuses it too")
 	}
-	full := d.Cache(2, 1)
+	const bytesPerValue, oneGPU = 2, 1
+	full := d.Cache(bytesPerValue, oneGPU)
 	gpu := d.Cache(d.KVBytes, p.TP)
 	var kv *KVPool
 	if pool, ok := d.KVPool(p, vllm.DefaultBlockSize); ok {
 		kv = &pool
 	}
 	mtp := Decoder{Tied: true, Layers: d.MTP}
-	return &Sizes{KV: kv, MTPParams: float64(mtp.TotalParams()),
-		TotalParams: float64(d.TotalParams()), ActiveParams: float64(d.ActiveParams()),
-		WeightBytes: d.WeightBytes(), WeightBytesPerGPU: d.WeightBytesPerGPU(p), KVBytesPerToken: full.BytesPerToken,
-		KVBytesPerTokenShip: d.Cache(d.KVBytes, 1).BytesPerToken,
-		KVBytesPerTokenGPU:  gpu.BytesPerToken, StateBytesPerRequest: full.StateBytes, StateBytesGPU: gpu.StateBytes,
-		WindowBytes: full.WindowBytes,
-		BytesPerKV:  d.KVBytes, Summary: d.InWords(), Layers: d.Fold(), Defaulted: append([]string{}, d.Defaulted...),
-		Warnings: append([]string{}, d.Warnings...)}, nil
+	return &Sizes{
+		TotalParams:          float64(d.TotalParams()),
+		ActiveParams:         float64(d.ActiveParams()),
+		MTPParams:            float64(mtp.TotalParams()),
+		WeightBytes:          d.WeightBytes(),
+		WeightBytesPerGPU:    d.WeightBytesPerGPU(p),
+		KVBytesPerToken:      full.BytesPerToken,
+		KVBytesPerTokenShip:  d.Cache(d.KVBytes, oneGPU).BytesPerToken,
+		KVBytesPerTokenGPU:   gpu.BytesPerToken,
+		StateBytesPerRequest: full.StateBytes,
+		StateBytesGPU:        gpu.StateBytes,
+		WindowBytes:          full.WindowBytes,
+		BytesPerKV:           d.KVBytes,
+		KV:                   kv,
+		Summary:              d.InWords(),
+		Layers:               d.Fold(),
+		Defaulted:            append([]string{}, d.Defaulted...),
+		Warnings:             append([]string{}, d.Warnings...),
+	}, nil
 }

@@ -16,19 +16,21 @@ import (
 // to 1.2 need; otherwise m.Layered does.
 func (c *hfConfig) describe(m *Model, d *Decoder, opts Options) {
 	m.MaxPositionEmbeddings = c.positions()
-	size, stated := int64(0), *m
+	before := *m     // without what whyNotFlat fills in
+	size := int64(0) // of the smallest window or chunk, tokens; 0: none
 	for i := range d.Layers {
 		if x := d.Layers[i].Mixer; x != nil && x.Window+x.Chunk > 0 && (size == 0 || x.Window+x.Chunk < size) {
 			size = x.Window + x.Chunk
 		}
 	}
-	longest := opts.MaxModelLen
+	longest := opts.MaxModelLen // that a request can be
 	if !longest.OK && m.MaxPositionEmbeddings > 0 {
 		longest = trace.Some(m.MaxPositionEmbeddings)
 	}
 	beyond := size > 0 && !(longest.OK && longest.V <= size) // a window that can be active (spec#model-window)
 	if why := d.whyNotFlat(m, beyond && !opts.AssumeFullAttention); why != "" {
-		*m, m.Layered = stated, d
+		*m = before
+		m.Layered = d
 		m.summarise()
 		return
 	}
@@ -119,8 +121,7 @@ func (m *Model) Layers() *Decoder {
 	}
 	bits := int64(8 * m.BytesPerWeight)
 	ofLinears := Quant{BytesPerWeight: m.BytesPerWeight, Bits: bits, ActivationBits: 16}
-	plain := Quant{BytesPerWeight: m.BytesPerActivation,
-		Bits: int64(8 * m.BytesPerActivation), ActivationBits: 16}
+	plain := Quant{BytesPerWeight: m.BytesPerActivation, Bits: int64(8 * m.BytesPerActivation), ActivationBits: 16}
 	switch {
 	case m.LinearCompute == "fp8":
 		ofLinears.Algorithm, ofLinears.ActivationBits = "fp8", 8
@@ -130,19 +131,38 @@ func (m *Model) Layers() *Decoder {
 	hidden := m.HiddenSize
 	queries := m.NumHeads * m.HeadDim
 	keys := m.NumKVHeads * m.HeadDim
-	matrix := func(name string, rows, columns int64, at Placement, ofLinears Quant) Linear {
-		return Linear{Name: name, Rows: rows, Columns: columns, Count: 1, Placement: at, Quant: ofLinears}
+	matrix := func(name string, rows, columns int64, at Placement, quant Quant) Linear {
+		return Linear{Name: name, Rows: rows, Columns: columns, Count: 1, Placement: at, Quant: quant}
 	}
 	mlp := func(width int64) []Linear {
-		return []Linear{matrix("up_proj", (m.NumMLPProj-1)*width, hidden, Sharded, ofLinears), matrix("down_proj", hidden, width, ShardedIn, ofLinears)}
+		up := (m.NumMLPProj - 1) * width // with the gate, if there is one
+		return []Linear{matrix("up_proj", up, hidden, Sharded, ofLinears), matrix("down_proj", hidden, width, ShardedIn, ofLinears)}
 	}
 	// One layer with attention and a dense MLP, as often as the model has layers.
-	layer := Layer{Mixer: &Mixer{Kind: GQA, Heads: m.NumHeads, KVHeads: m.NumKVHeads, DimK: m.HeadDim, DimV: m.HeadDim, Linears: []Linear{
-		matrix("q_proj", queries, hidden, Sharded, ofLinears), matrix("k_proj", keys, hidden, KVSharded, ofLinears), matrix("v_proj", keys, hidden, KVSharded, ofLinears),
-		matrix("o_proj", hidden, queries, ShardedIn, ofLinears)}},
-		FFN: &FFN{Kind: Dense, Width: m.IntermediateSize, Projections: m.NumMLPProj, Linears: mlp(m.IntermediateSize)}}
-	decoder := &Decoder{Vocab: m.VocabSize, Hidden: hidden, Tied: m.Tied, KVBytes: m.BytesPerKV, DTypeBytes: m.BytesPerActivation,
-		Embedding: matrix(embeddingName, m.VocabSize, hidden, Sharded, plain), Head: matrix(headName, m.VocabSize, hidden, Sharded, plain)}
+	attention := &Mixer{
+		Kind:    GQA,
+		Heads:   m.NumHeads,
+		KVHeads: m.NumKVHeads,
+		DimK:    m.HeadDim,
+		DimV:    m.HeadDim,
+		Linears: []Linear{
+			matrix("q_proj", queries, hidden, Sharded, ofLinears),
+			matrix("k_proj", keys, hidden, KVSharded, ofLinears),
+			matrix("v_proj", keys, hidden, KVSharded, ofLinears),
+			matrix("o_proj", hidden, queries, ShardedIn, ofLinears),
+		},
+	}
+	dense := &FFN{Kind: Dense, Width: m.IntermediateSize, Projections: m.NumMLPProj, Linears: mlp(m.IntermediateSize)}
+	layer := Layer{Mixer: attention, FFN: dense}
+	decoder := &Decoder{
+		Vocab:      m.VocabSize,
+		Hidden:     hidden,
+		Tied:       m.Tied,
+		KVBytes:    m.BytesPerKV,
+		DTypeBytes: m.BytesPerActivation,
+		Embedding:  matrix(embeddingName, m.VocabSize, hidden, Sharded, plain),
+		Head:       matrix(headName, m.VocabSize, hidden, Sharded, plain),
+	}
 	decoder.Head.Quant.BytesPerWeight = m.BytesPerLMHead
 	if m.Decoder != nil {
 		decoder.MTP = m.Decoder.MTP
@@ -191,7 +211,11 @@ func (l *Layer) notUniform(m *Model, windows bool) string {
 	for _, dimension := range []struct {
 		field *int64
 		value int64
-	}{{&m.NumHeads, mixer.Heads}, {&m.NumKVHeads, mixer.KVHeads}, {&m.HeadDim, mixer.DimK}} {
+	}{
+		{field: &m.NumHeads, value: mixer.Heads},
+		{field: &m.NumKVHeads, value: mixer.KVHeads},
+		{field: &m.HeadDim, value: mixer.DimK},
+	} {
 		if *dimension.field != 0 && *dimension.field != dimension.value {
 			return "heads unlike those of earlier layers"
 		}

@@ -98,7 +98,7 @@ func (d *Decoder) WeightBytes() float64 {
 // GPU has in memory.
 type Parallel struct {
 	TP, PP, DP int64
-	Experts    bool
+	Experts    bool         // whole experts on each GPU, in place of a part of each
 	Redundant  int64        // experts of a layer of which EPLB has two copies
 	OneGroup   bool         // --disable-hybrid-kv-cache-manager: windows and chunks keep all their tokens
 	Drafts     int64        // draft tokens of a verify: recurrences keep a state for each
@@ -132,7 +132,8 @@ const vocabPadding = 64
 
 // BytesPerGPU returns the bytes of one matrix of mixer m (nil: of none) on one GPU.
 func (p Parallel) BytesPerGPU(l *Linear, m *Mixer) float64 {
-	whole, kv := *l, int64(1)
+	whole := *l    // with the rows that vLLM adds
+	kv := int64(1) // key heads
 	if l.Name == embeddingName || l.Name == headName {
 		whole.Rows = (l.Rows + vocabPadding - 1) / vocabPadding * vocabPadding
 	}
@@ -153,7 +154,7 @@ func layersPerStage(n, pp int64) []int64 {
 	for i := range out {
 		out[i] = n / pp
 	}
-	for i := int64(0); i < n%pp; i++ {
+	for i := int64(0); i < n%pp; i++ { // from the stage before the last downwards, the last one at the end
 		out[((pp-2-i)%pp+pp)%pp]++
 	}
 	return out
@@ -168,9 +169,9 @@ type Stage struct {
 // Stages returns the pipeline stages of the decoder, as vLLM divides it (spec#model-placement).
 func (d *Decoder) Stages(p Parallel) []Stage {
 	out := []Stage{}
-	first := int64(0)
+	first := int64(0) // layer of the stage
 	whole := d.Layers
-	if p.MTP {
+	if p.MTP { // the last stage has its layers too
 		whole = slices.Concat(whole, d.MTP)
 	}
 	for stage, layers := range layersPerStage(int64(len(d.Layers)), p.PP) {
@@ -196,10 +197,11 @@ func (d *Decoder) Stages(p Parallel) []Stage {
 		if last {
 			bytes += smallBytes * float64(d.Small)
 		}
-		if last && !(d.Tied && p.PP == 1) {
+		if last && !(d.Tied && p.PP == 1) { // on another stage than the embedding a tied head is a copy
 			bytes += p.BytesPerGPU(&d.Head, nil)
 		}
-		out, first = append(out, Stage{ofStage, bytes}), first+layers
+		out = append(out, Stage{Decoder: ofStage, WeightBytes: bytes})
+		first += layers
 	}
 	return out
 }
@@ -270,11 +272,11 @@ var merged = regexp.MustCompile(`self_attn\.q_proj$|gate_up_proj$|in_proj_\w+$`)
 // checkShards returns an error unless the shards of the matrix are equal and consist of whole
 // blocks of scales.
 func (l *Linear) checkShards(p Parallel, in *Layer) error {
-	rows := l.Rows
+	rows := l.Rows // of a shard
 	columns := l.Columns
-	parts := p.TP
-	key, size := "tensor_parallel_size", p.TP
-	// What a shard has, and which size has to be divisible.
+	parts := p.TP // number of shards
+	key := "tensor_parallel_size"
+	size := p.TP // what has to be divisible by parts; as here, where nothing has to
 	switch l.Placement {
 	case ByExpert:
 		if p.Experts { // whole experts
@@ -296,7 +298,8 @@ func (l *Linear) checkShards(p Parallel, in *Layer) error {
 			size = l.Rows
 		}
 	case ShardedIn:
-		columns, size = columns/parts, columns
+		size = columns
+		columns /= parts
 	case KVSharded:
 		rows /= min(parts, in.Mixer.KVHeads)
 	default:

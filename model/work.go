@@ -56,12 +56,12 @@ type AttentionWork struct {
 func (d *Decoder) Work(p Parallel) Work {
 	var w Work
 	tp := float64(p.TP)
-	caching := 0.0
+	caching := 0.0 // mixers that cache, and the sum of their shares of key heads in query heads
 	shares := 0.0
 	kinds, order := d.kinds()
 	for k, layer := range kinds {
 		count := float64(countOfKind(order, k))
-		layer.everyLinear(func(ffn *Linear) { w.addLinear(ffn, layer, p, count) })
+		layer.everyLinear(func(matrix *Linear) { w.addLinear(matrix, layer, p, count) })
 		if mixer := layer.Mixer; mixer != nil {
 			w.Mixers += count
 			w.addMixer(mixer, d.KVBytes, tp, count)
@@ -94,7 +94,7 @@ func (d *Decoder) Work(p Parallel) Work {
 		w.addLinear(&d.PerLayer[1+i], &Layer{}, p, 1)
 	}
 	values := float64(d.Hidden * d.Vocab)
-	w.HeadFLOPs = values + values
+	w.HeadFLOPs = 2 * values
 	w.HeadBytes = values * d.Head.Quant.BytesPerWeight
 	stat.SortStable(w.Attention, func(a, b AttentionWork) int { return a.Reach.compare(b.Reach) })
 	return w
@@ -108,7 +108,7 @@ func (r Reach) compare(o Reach) int {
 	return slices.Compare([]int64{r.Window, r.Chunk, r.Ratio, r.TopK}, []int64{o.Window, o.Chunk, o.Ratio, o.TopK})
 }
 
-// addLinear adds n equal matrices of layers like in.
+// addLinear adds a matrix of n layers that are like the given one.
 func (w *Work) addLinear(matrix *Linear, layer *Layer, p Parallel, n float64) {
 	values := float64(matrix.Rows * matrix.Columns)
 	kv := int64(1)
@@ -117,13 +117,14 @@ func (w *Work) addLinear(matrix *Linear, layer *Layer, p Parallel, n float64) {
 	}
 	held := p.share(matrix, kv) * float64(p.TP) // of the GPUs together
 	bytes := n * values * float64(matrix.Count) * matrix.Quant.BytesPerWeight * held
-	active, byBits := float64(matrix.Count), 0
+	active := float64(matrix.Count) // matrices that a token passes
 	if matrix.Active > 0 {
 		active = float64(matrix.Active)
 	}
 	if matrix.Placement == ByExpert {
 		held = 1 // tokens of all engines, over the GPUs of all engines
 	}
+	byBits := 0 // index in LinearFLOPs
 	switch matrix.Quant.ActivationBits {
 	case 8:
 		byBits = 1
@@ -184,8 +185,6 @@ func (w *Work) addMixer(m *Mixer, bytesPerValue, tp, n float64) {
 	case GQA:
 		// A pair costs the score and its part of the weighted sum; an entry is the key and value of each
 		// KV head.
-		// A pair costs the score and its part of the weighted sum; an entry is the key and value of each
-		// KV head.
 		r := Reach{Window: m.Window, Chunk: m.Chunk}
 		if index := m.Index; index != nil {
 			r = Reach{TopK: index.TopK * index.Unit}
@@ -196,13 +195,11 @@ func (w *Work) addMixer(m *Mixer, bytesPerValue, tp, n float64) {
 	case MLA:
 		// Decodes work on the latents. Prefills make keys and values of all heads from them first, unless
 		// an index chooses the tokens.
-		// Decodes work on the latents. Prefills make keys and values of all heads from them first, unless
-		// an index chooses the tokens.
 		rank, rope := float64(m.KVRank), float64(m.Rope)
 		latent := 2 * heads * (rank + rank + rope) // of a pair, on latents
 		r := Reach{}
 		inPrefill := pairFLOPs
-		remake := 2 * rank * heads * (dimK - rope + dimV)
+		remake := 2 * rank * heads * (dimK - rope + dimV) // keys and values of a token of the context
 		if index := m.Index; index != nil {
 			r = Reach{TopK: index.TopK}
 			inPrefill = latent
@@ -220,10 +217,9 @@ func (w *Work) addMixer(m *Mixer, bytesPerValue, tp, n float64) {
 		}
 		w.Widths += n * (heads + tp + tp) * (dimK + dimV)
 	case Delta, Lightning, Mamba1, Mamba2:
-		// A decode updates the state (decay, add, read). A prompt is computed in chunks of stateChunk
-		// tokens.
-		// A decode updates the state (decay, add, read). A prompt is computed in chunks of stateChunk
-		// tokens.
+		// A decode updates each value of the state (decay, add, read: 2 FLOP each). A prompt is computed in
+		// chunks of stateChunk tokens: a token adds to the state and reads it once (2 FLOP each), and is
+		// paired with the tokens of its chunk.
 		if m.Kind == Mamba1 || m.Kind == Mamba2 {
 			dimK = float64(m.StateSize)
 		}
