@@ -851,17 +851,17 @@ func TestStrayRowsByHand(t *testing.T) {
 		{"earlier", func(s *otlp.Span) { s.Rows.Steps[0].TsStartNs = s.Rows.Steps[2].TsStartNs - day - 1 }, "101 102 103 104", "100 104", 101, 104},
 		{"wall clock, a day later", func(s *otlp.Span) { s.Rows.Steps[4].WallNs = s.Rows.Steps[2].WallNs + day }, "100 101 102 103 104", "100 104", 100, 104},
 		{"wall clock, later", func(s *otlp.Span) { s.Rows.Steps[4].WallNs = s.Rows.Steps[2].WallNs + day + 1 }, "100 101 102 103", "100 104", 100, 103},
-		{"an id that just fits", func(s *otlp.Span) { s.Rows.Steps[4].ID = 102 + unstamped + 20*ms/shortStepNs }, fmt.Sprint("100 101 102 103 ", 102+unstamped+20*ms/shortStepNs), "100 104", 100, 104},
-		{"an id beyond", func(s *otlp.Span) { s.Rows.Steps[4].ID = 103 + unstamped + 20*ms/shortStepNs }, "100 101 102 103", "100 104", 100, 103},
+		{"an id that just fits", func(s *otlp.Span) { s.Rows.Steps[4].ID = 102 + 4096 + 20*ms/100_000 }, fmt.Sprint("100 101 102 103 ", 102+4096+20*ms/100_000), "100 104", 100, 104},
+		{"an id beyond", func(s *otlp.Span) { s.Rows.Steps[4].ID = 103 + 4096 + 20*ms/100_000 }, "100 101 102 103", "100 104", 100, 103},
 		{"snapshots at the ends", func(s *otlp.Span) {
-			s.Rows.Snaps[0].StepID, s.Rows.Snaps[1].StepID = 100-unstamped, 104+unstamped
-		}, "100 101 102 103 104", fmt.Sprint(100-unstamped, " ", 104+unstamped), 100, 104},
+			s.Rows.Snaps[0].StepID, s.Rows.Snaps[1].StepID = 100-4096, 104+4096
+		}, "100 101 102 103 104", fmt.Sprint(100-4096, " ", 104+4096), 100, 104},
 		{"snapshots beyond", func(s *otlp.Span) {
-			s.Rows.Snaps[0].StepID, s.Rows.Snaps[1].StepID = 99-unstamped, 105+unstamped
+			s.Rows.Snaps[0].StepID, s.Rows.Snaps[1].StepID = 99-4096, 105+4096
 		}, "100 101 102 103 104", "", 100, 104},
-		{"a first step of the span that is none", func(s *otlp.Span) { s.FirstStep = 99 - unstamped }, "100 101 102 103 104", "100 104", 100, 104},
-		{"a last one", func(s *otlp.Span) { s.LastStep = 105 + unstamped }, "100 101 102 103 104", "100 104", 100, 104},
-		{"one that may be", func(s *otlp.Span) { s.LastStep = 104 + unstamped }, "100 101 102 103 104", "100 104", 100, 104 + unstamped},
+		{"a first step of the span that is none", func(s *otlp.Span) { s.FirstStep = 99 - 4096 }, "100 101 102 103 104", "100 104", 100, 104},
+		{"a last one", func(s *otlp.Span) { s.LastStep = 105 + 4096 }, "100 101 102 103 104", "100 104", 100, 104},
+		{"one that may be", func(s *otlp.Span) { s.LastStep = 104 + 4096 }, "100 101 102 103 104", "100 104", 100, 104 + 4096},
 		{"two rows", func(s *otlp.Span) {
 			s.Rows.Steps = s.Rows.Steps[:2]
 			s.Rows.Steps[0].TsStartNs -= 9 * day

@@ -401,6 +401,10 @@ func TestTablesOfFurtherEngines(t *testing.T) {
 	if w, err := x.output(1); err == nil || w != nil {
 		t.Errorf("requests that cannot be written: got %+v", w)
 	}
+	x.served = nil
+	if w, err := x.output(1); err == nil || w != nil {
+		t.Errorf("a folder for passes that cannot be made: got %+v", w)
+	}
 	x.points = []trace.LoadPoint{{}}
 	if w, err := x.output(0); err == nil || w != nil {
 		t.Errorf("points that cannot be written: got %+v", w)

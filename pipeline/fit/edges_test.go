@@ -72,7 +72,7 @@ func TestUncertaintyOfExperts(t *testing.T) {
 		}
 		q := NewDraws(5, 1)
 		pricer, otherPricer := step.NewPricer(), other.NewPricer()
-		for i := range libraryBatches {
+		for i := range 450 {
 			batch := library.BatchOf(Within(q.Batch(int32(i)%NumRegimes, nil), &d.Engine))
 			off := otherPricer.Parts(&batch)[library.Experts] - pricer.Parts(&batch)[library.Experts]
 			more, less := s.sources[n+2*k][i], s.sources[n+2*k+1][i]

@@ -16,7 +16,7 @@ func TestIdentify(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(id.Terms) != len(features.BetaFeatures(features.V11)) || len(id.Experiments) == 0 || len(id.Experiments) > maxExperiments {
+	if len(id.Terms) != len(features.BetaFeatures(features.V11)) || len(id.Experiments) == 0 || len(id.Experiments) > 12 {
 		t.Fatalf("%d terms, %d experiments", len(id.Terms), len(id.Experiments))
 	}
 	if !strings.Contains(strings.Join(id.NullDirections, "\n"), "decode_attention and kv_cache_read cannot be told apart") {

@@ -437,10 +437,10 @@ func TestLevelsHeldOut(t *testing.T) {
 	if v.Requests != 3 || v.Replayed != 3 || v.Load != "levels" || v.Split != (result.Split{Kind: result.SplitLevels, Test: 1}) || v.Source != result.SourcePoints {
 		t.Errorf("got %+v", v)
 	}
-	if m := v.Metrics.TTFT; m.NReal != 2 || m.RealMs.Mean != 200 || m.SimMs.Mean != (110+300*unfinishedFactor)/2.0 || m.ChanceMedian != nil {
+	if m := v.Metrics.TTFT; m.NReal != 2 || m.RealMs.Mean != 200 || m.SimMs.Mean != (110+300*100)/2.0 || m.ChanceMedian != nil {
 		t.Errorf("TTFT: got %+v", m)
 	}
-	if m := v.Metrics.ITL; m.NReal != 3 || math.Abs(m.SimMs.Mean-(8+21+30*unfinishedFactor)/3.0) > 1e-9 {
+	if m := v.Metrics.ITL; m.NReal != 3 || math.Abs(m.SimMs.Mean-(8+21+30*100)/3.0) > 1e-9 {
 		t.Errorf("ITL: got %+v", m)
 	}
 	if got := worstLevel(levels, levelTTFT); got != "one, +10 %" {

@@ -30,8 +30,8 @@ func TestWholeAnswersByHand(t *testing.T) {
 		"one token":             {func(r *trace.ObservedRequest) { r.OutputTokens.V = 1 }, false, false},
 		"two tokens":            {func(r *trace.ObservedRequest) { r.OutputTokens.V = 2 }, false, true},
 		"failed":                {func(r *trace.ObservedRequest) { r.Success = some(false) }, false, false},
-		"of a pass with drafts": {func(r *trace.ObservedRequest) { r.OutputTokens.V = mostPerPass }, true, false},
-		"more than a pass":      {func(r *trace.ObservedRequest) { r.OutputTokens.V = mostPerPass + 1 }, true, true},
+		"of a pass with drafts": {func(r *trace.ObservedRequest) { r.OutputTokens.V = 32 }, true, false},
+		"more than a pass":      {func(r *trace.ObservedRequest) { r.OutputTokens.V = 33 }, true, true},
 		"the first is the last": {func(r *trace.ObservedRequest) { r.Chunks.OK, r.Chunks.V = false, 0; r.TTFTUs.V = 500 }, false, true},
 		"the first comes first": {func(r *trace.ObservedRequest) { r.Chunks.OK, r.Chunks.V = false, 0; r.TTFTUs.V = 499 }, false, false},
 		"no times, no chunks":   {func(r *trace.ObservedRequest) { r.Chunks.OK = false; r.TTFTUs.OK = false }, false, false},
@@ -187,7 +187,7 @@ func TestReasoningByHand(t *testing.T) {
 	if reader.reportNoStart(); len(reader.Findings) != 1 || !strings.Contains(reader.Findings[0].Message, "1 of 2 requests have no start time") {
 		t.Errorf("got %v", reader.Findings)
 	}
-	for n, ok := range map[int]bool{leastUncounted: true, leastUncounted - 1: false} {
+	for n, ok := range map[int]bool{20: true, 19: false} {
 		reader := &Reader{}
 		for i := range n {
 			tokens := int64(10 + i)
@@ -209,10 +209,10 @@ func TestLevelChecksByHand(t *testing.T) {
 		want   string
 	}{
 		"whole":                      {func(*Level) {}, ""},
-		"ITL at least":               {func(l *Level) { l.ITLMs = leastITLMs; l.RateRPS = 0 }, ""},
-		"ITL below":                  {func(l *Level) { l.ITLMs = leastITLMs * 0.99 }, "ITL: got"},
-		"ITL at most":                {func(l *Level) { l.ITLMs = mostITLMs; l.RateRPS = 0 }, ""},
-		"ITL above":                  {func(l *Level) { l.ITLMs = mostITLMs * 1.01 }, "ITL: got"},
+		"ITL at least":               {func(l *Level) { l.ITLMs = 0.01; l.RateRPS = 0 }, ""},
+		"ITL below":                  {func(l *Level) { l.ITLMs = 0.01 * 0.99 }, "ITL: got"},
+		"ITL at most":                {func(l *Level) { l.ITLMs = 5000.0; l.RateRPS = 0 }, ""},
+		"ITL above":                  {func(l *Level) { l.ITLMs = 5000.0 * 1.01 }, "ITL: got"},
 		"E2E a tenth":                {func(l *Level) { l.E2EMs = 15; l.RateRPS = 0 }, ""},
 		"E2E less than a tenth":      {func(l *Level) { l.E2EMs = 14.9 }, "E2E: got 14.9 ms, want about TTFT + (output - 1) x ITL = 150 ms"},
 		"E2E ten times":              {func(l *Level) { l.E2EMs = 1500; l.RateRPS = 0 }, ""},
@@ -248,8 +248,8 @@ func TestLevelChecksByHand(t *testing.T) {
 		found  string
 	}{
 		"whole":                 {func(*Level) {}, "", ""},
-		"least rate":            {func(l *Level) { l.RateRPS = leastRate }, "", ""},
-		"less":                  {func(l *Level) { l.RateRPS = leastRate * 0.9 }, "request rate or clients", ""},
+		"least rate":            {func(l *Level) { l.RateRPS = 1e-6 }, "", ""},
+		"less":                  {func(l *Level) { l.RateRPS = 1e-6 * 0.9 }, "request rate or clients", ""},
 		"by clients":            {func(l *Level) { l.RateRPS, l.Clients = 0, 1 }, "", ""},
 		"offered":               {func(l *Level) { l.RateRPS, l.OfferedRPS = 0, 1 }, "", ""},
 		"no load":               {func(l *Level) { l.RateRPS = 0 }, "request rate or clients", ""},
@@ -257,18 +257,18 @@ func TestLevelChecksByHand(t *testing.T) {
 		"less than a token":     {func(l *Level) { l.PromptTokens = 0.9 }, "mean lengths", ""},
 		"no output":             {func(l *Level) { l.OutputTokens = 0 }, "output tokens: got 0", ""},
 		"less than one":         {func(l *Level) { l.OutputTokens = 0.9 }, "mean lengths", ""},
-		"too large":             {func(l *Level) { l.PromptTokens = mostValue * 1.1 }, "prompt tokens: got", ""},
+		"too large":             {func(l *Level) { l.PromptTokens = 1e8 * 1.1 }, "prompt tokens: got", ""},
 		"no TTFT":               {func(l *Level) { l.TTFTMeanMs = 0 }, "TTFT: got 0", ""},
 		"the median alone":      {func(l *Level) { l.TTFTMeanMs, l.TTFTMedianMs = math.NaN(), 5 }, "", "only the median is used"},
 		"no ITL":                {func(l *Level) { l.ITLMs = math.NaN() }, "ITL: got NaN", ""},
 		"all cached":            {func(l *Level) { l.CachedTokens = some(100.) }, "", ""},
 		"more than all cached":  {func(l *Level) { l.CachedTokens = some(101.) }, "", "cached tokens: got 101"},
 		"less than none cached": {func(l *Level) { l.CachedTokens = some(-1.) }, "", "cached tokens: got -1"},
-		"most clients":          {func(l *Level) { l.Clients = mostCounts }, "", ""},
-		"more clients":          {func(l *Level) { l.Clients = mostCounts + 1 }, "clients and parallel sizes: got 100001", ""},
-		"more GPUs":             {func(l *Level) { l.TP = mostCounts + 1 }, "clients and parallel sizes", ""},
+		"most clients":          {func(l *Level) { l.Clients = 1e5 }, "", ""},
+		"more clients":          {func(l *Level) { l.Clients = 1e5 + 1 }, "clients and parallel sizes: got 100001", ""},
+		"more GPUs":             {func(l *Level) { l.TP = 1e5 + 1 }, "clients and parallel sizes", ""},
 		"spread of prompts":     {func(l *Level) { l.PromptSD = -1 }, "spread of lengths", ""},
-		"spread of outputs":     {func(l *Level) { l.OutputSD = mostValue * 2 }, "spread of lengths", ""},
+		"spread of outputs":     {func(l *Level) { l.OutputSD = 1e8 * 2 }, "spread of lengths", ""},
 		"in flight":             {func(l *Level) { l.Concurrency = math.NaN() }, "spread of lengths", ""},
 	} {
 		l := good

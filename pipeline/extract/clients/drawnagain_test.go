@@ -60,7 +60,7 @@ func TestThirdDraw(t *testing.T) {
 	var c Reader
 	for load, ttftUs := range []float64{1000, 500, 450} {
 		from := len(c.Requests)
-		for range leastDrawn {
+		for range 5 {
 			c.Requests = append(c.Requests, trace.ObservedRequest{
 				PromptTokens: trace.Some(int64(100)),
 				TTFTUs:       trace.Some(ttftUs),
@@ -73,7 +73,7 @@ func TestThirdDraw(t *testing.T) {
 	dep.Engine.PrefixCaching = true
 	c.doubtDrawnAgain(dep)
 	for i, r := range c.Requests {
-		if want := i < leastDrawn; r.SharesNothing() != want {
+		if want := i < 5; r.SharesNothing() != want {
 			t.Errorf("request %d: shares nothing %v, want %v", i, !want, want)
 		}
 	}

@@ -173,8 +173,8 @@ func TestDataSetsByHand(t *testing.T) {
 		"random, none":        {`{"dataset_name":"random-ids"}`, 1, dataset{isStated: true, prefix: 0}},
 		"random, negative":    {`{"dataset_name":"random","random_prefix_len":-1}`, 1, dataset{isStated: true, prefix: 0}},
 		"sonnet":              {`{"dataset_name":"sonnet"}`, 1, dataset{isStated: true, prefix: sonnetPrefixLen}},
-		"repeated often":      {`{"dataset_name":"prefix_repetition","prefix_repetition_num_prefixes":2,"prefix_repetition_prefix_len":9}`, 2 * leastOfPrefix, dataset{isStated: true, prefix: 9}},
-		"repeated less":       {`{"dataset_name":"prefix_repetition","prefix_repetition_num_prefixes":2,"prefix_repetition_prefix_len":9}`, 2*leastOfPrefix - 1, dataset{}},
+		"repeated often":      {`{"dataset_name":"prefix_repetition","prefix_repetition_num_prefixes":2,"prefix_repetition_prefix_len":9}`, 40, dataset{isStated: true, prefix: 9}},
+		"repeated less":       {`{"dataset_name":"prefix_repetition","prefix_repetition_num_prefixes":2,"prefix_repetition_prefix_len":9}`, 39, dataset{}},
 		"repeated by default": {`{"dataset_name":"prefix_repetition"}`, 1 << 20, dataset{isStated: true, prefix: repetitionPrefixLen}},
 		"real":                {`{"dataset_name":"sharegpt"}`, 1, dataset{}},
 	} {

@@ -549,7 +549,7 @@ func TestWhichLife(t *testing.T) {
 func TestTooManyLives(t *testing.T) {
 	acc := source.NewAccount(nil)
 	c := NewLives(acc, t.TempDir(), table.Parquet)
-	c.lives = make([]*Life, mostLives)
+	c.lives = make([]*Life, 1024)
 	r := &passRecord{Engine: "7"}
 	r.Index, r.Line, r.File = 3, 12, "f"
 	if err := c.addPass("k", nil, r); err != nil {

@@ -50,11 +50,11 @@ func TestStepByHand(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 	from.values = []float64{5}
-	if e := l.weigh(from); e.variance != 1e-5 || e.design != leastDesign {
+	if e := l.weigh(from); e.variance != 1e-5 || e.design != 1.5 {
 		t.Errorf("without error: got %+v", e)
 	}
 	l.loads[0].Point = &Point{}
-	if e := l.weigh(from); e.variance != pointTPOTSD*pointTPOTSD || e.design != 1 {
+	if e := l.weigh(from); e.variance != 0.02*0.02 || e.design != 1 {
 		t.Errorf("a point: got %+v", e)
 	}
 }

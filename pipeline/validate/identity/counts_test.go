@@ -230,13 +230,13 @@ func TestUnitReadings(t *testing.T) {
 	of := func(n, odd int, us float64) *facts {
 		f := emptyFacts()
 		for i := range n {
-			l := clientRequest{itlUs: 10e3, output: leastStreamed}
+			l := clientRequest{itlUs: 10e3, output: 8}
 			if i < odd {
 				l.itlUs = us
 			}
 			f.loads = append(f.loads, l)
 		}
-		f.loads = append(f.loads, clientRequest{itlUs: 1, output: leastStreamed - 1})
+		f.loads = append(f.loads, clientRequest{itlUs: 1, output: 7})
 		return f
 	}
 	wanted{100, 0, 50, false, ""}.compare(t, "50 times", clientUnits(of(100, 3, 500e3)))

@@ -361,7 +361,7 @@ func TestOvertaken(t *testing.T) {
 	of := func(slow int, gapUs, slowUs float64) *facts {
 		f := emptyFacts()
 		for i := range 60 {
-			l := clientRequest{sentUs: float64(i) * 100e3, ttftUs: 50e3, itlUs: gapUs, output: leastStreamed}
+			l := clientRequest{sentUs: float64(i) * 100e3, ttftUs: 50e3, itlUs: gapUs, output: 8}
 			if i%10 == 0 && i/10 < slow {
 				l.ttftUs = slowUs
 			}
@@ -391,7 +391,7 @@ func TestOvertaken(t *testing.T) {
 	if got := f.medianGapUs(); got != 0 {
 		t.Errorf("got a gap of %g us without answers", got)
 	}
-	f.loads = []clientRequest{{itlUs: 3, output: leastStreamed}, {itlUs: 5, output: leastStreamed}, {itlUs: 9, output: leastStreamed}, {itlUs: 99, output: leastStreamed - 1}, {output: 20}}
+	f.loads = []clientRequest{{itlUs: 3, output: 8}, {itlUs: 5, output: 8}, {itlUs: 9, output: 8}, {itlUs: 99, output: 7}, {output: 20}}
 	if got := f.medianGapUs(); got != 5 {
 		t.Errorf("got a median gap of %g us, want 5", got)
 	}
@@ -747,7 +747,7 @@ func TestEdgesOfComparisons(t *testing.T) {
 
 	paced := emptyFacts()
 	for i := range int64(40) {
-		paced.run.Observed = append(paced.run.Observed, answer(i*1000, leastPaced-1, 5), answer(i*1000+1, leastPaced-1, 20))
+		paced.run.Observed = append(paced.run.Observed, answer(i*1000, 15, 5), answer(i*1000+1, 15, 20))
 	}
 	paced.listRequests()
 	wanted{text: "fewer than 30 pairs"}.compare(t, "short answers", clientPace(paced))

@@ -101,7 +101,7 @@ func TestClocksOfStreams(t *testing.T) {
 	wanted{60, 60, 10. / 49, true, "the stamps of journeys are all multiples of 10 ms"}.compare(t, "first tokens of more", requestRounding(rounded(10e6, 49e6, "engine")))
 	wanted{120, 0, 0, false, ""}.compare(t, "exact", requestRounding(rounded(10e6, 1e6, "")))
 	few := rounded(10e6, 49e6, "api")
-	few.run.Requests = few.run.Requests[:fewestRounded-1]
+	few.run.Requests = few.run.Requests[:49]
 	wanted{text: "fewer than 50 stamps of one kind"}.compare(t, "few", requestRounding(few))
 	steps := emptyFacts()
 	for i := range int64(60) {
@@ -253,7 +253,7 @@ func TestStepTimesAgainstTheirWork(t *testing.T) {
 	if got := stepWork(work(250, func(i int) float64 { return 500 + float64((i-2+200)*37%200) })); got.broken {
 		t.Errorf("times of the step two before: got %+v", got)
 	}
-	if got := stepWork(work(250, func(i int) float64 { return float64(i * i % 97) })); !got.broken || got.violated != 250 || !(got.largest > 1-leastWorkRank) {
+	if got := stepWork(work(250, func(i int) float64 { return float64(i * i % 97) })); !got.broken || got.violated != 250 || !(got.largest > 1-0.15) {
 		t.Errorf("times of other steps: got %+v", got)
 	}
 	wanted{text: "fewer than 200 steps"}.compare(t, "few", stepWork(work(199, func(i int) float64 { return 1 })))
@@ -324,7 +324,7 @@ func TestRequestFloorByHand(t *testing.T) {
 	wanted{120, 5, 2, true, "5 of 60 first tokens are shorter than"}.compare(t, "five first tokens", part(5, func(l *clientRequest) { l.ttftUs = 0.79 * firstUs }))
 	wanted{120, 0, 2, false, ""}.compare(t, "just above", part(5, func(l *clientRequest) { l.ttftUs = 0.81 * firstUs }))
 	wanted{120, 0, 2, false, ""}.compare(t, "short answers", part(5, func(l *clientRequest) {
-		l.output = leastStreamed - 1
+		l.output = 7
 		l.itlUs = 0.7 * gapUs
 	}))
 	wanted{60, 0, 2, false, ""}.compare(t, "not known what was cached", requestFloor(with(func(_ int, l *clientRequest) {
