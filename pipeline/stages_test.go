@@ -282,6 +282,10 @@ func besideTheStages(t *testing.T, dir, gram string) {
 		if _, err := pipeline.Refit(context.Background(), filepath.Join(dir, "none"), set, pipeline.RefitOptions{}); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("no file: got %v", err)
 		}
+		t.Setenv("TMPDIR", filepath.Join(dir, "none"))
+		if got, err := pipeline.Refit(context.Background(), file, set, pipeline.RefitOptions{Data: recordings}); got != nil || !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("no folder for temporary files: got %+v, %v", got, err)
+		}
 	})
 }
 

@@ -3,6 +3,7 @@ package fit
 import (
 	"context"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -229,6 +230,32 @@ func TestOperatorsOfOneTable(t *testing.T) {
 	for i, at := range sourcesOf(step) {
 		if at != library.NumStep+want[i] {
 			t.Errorf("operator %d: got the source %d, want %d after those of the corrections", i, at-library.NumStep, want[i])
+		}
+	}
+}
+
+// TestWhyThereAreNoFrozenRows: a run of one configuration is told why it could have no rows with features of version 1.0, once.
+func TestWhyThereAreNoFrozenRows(t *testing.T) {
+	for name, c := range map[string]struct {
+		chunked bool
+		want    []string
+	}{
+		"chunked prefill without snapshots": {true, []string{"r: chunked_without_snapshots: run r: spec 1.0 with chunked prefill: got no complete step snapshots, want some"}},
+		"whole prompts":                     {false, nil},
+	} {
+		dep := testkit.Llama8B()
+		dep.Engine.ChunkedPrefill = c.chunked
+		p := &Run{Src: Source{ID: "r", Deployment: *dep}}
+		p.makeTable10(&rows.Steps{Run: &trace.Run{ID: "r", Steps: []trace.Step{{ID: 1}}}, Dep: dep}, Options{OneConfig: true})
+		var got []string
+		for _, f := range p.Findings {
+			got = append(got, f.Message)
+			if f.Code != ModelSkipped {
+				t.Errorf("%s: got the code %s", name, f.Code)
+			}
+		}
+		if !slices.Equal(got, c.want) || p.Frozen != nil {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
 }

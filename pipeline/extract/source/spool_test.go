@@ -2,7 +2,9 @@ package source
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"path/filepath"
 	"strconv"
@@ -42,6 +44,18 @@ func TestSpilledRowsReadInOrder(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(mem.Dir, "*")); len(left) != 0 {
 			t.Errorf("left behind: %v", left)
 		}
+	}
+}
+
+// TestRowsThatCannotBeSpilled: a row that exceeds the memory of all spools, with no folder for the rows, is an error.
+func TestRowsThatCannotBeSpilled(t *testing.T) {
+	mem := &Memory{Dir: filepath.Join(t.TempDir(), "none"), Limit: 100}
+	s := mem.Spool()
+	if err := s.Add(1, make([]byte, 10)); err != nil {
+		t.Errorf("a row that fits into memory: got %v", err)
+	}
+	if err := s.Add(2, make([]byte, 1000)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no folder for the rows: got %v", err)
 	}
 }
 
