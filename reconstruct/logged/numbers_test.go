@@ -442,6 +442,17 @@ func TestShareOfOthers(t *testing.T) {
 	if why := f.checkClientCounts(); why != nil {
 		t.Errorf("no start: got %v", why)
 	}
+	for uncounted, want := range map[int]bool{5: false, 6: true} { // of 100: a twentieth may be
+		f := made(21)
+		for i := 1; i < 100; i++ {
+			o := f.run.Observed[0]
+			o.FirstChunkNs.OK = i > uncounted
+			f.run.Observed = append(f.run.Observed, o)
+		}
+		if why := f.checkClientCounts(); (why != nil) != want {
+			t.Errorf("%d of 100 not streamed: got %v", uncounted, why)
+		}
+	}
 	f = made(13)
 	f.run.Observed[0].OutputTokens.OK = false
 	if f.measureOtherClients(); f.out.Others != 0 {

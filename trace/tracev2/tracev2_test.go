@@ -152,6 +152,15 @@ func TestLostRows(t *testing.T) {
 	}
 }
 
+// TestTimesOfSends: the time of the send, or else the planned arrival.
+func TestTimesOfSends(t *testing.T) {
+	for sendUs, want := range map[int64]int64{0: 70, 1: 1, 90: 90} {
+		if got := (&Record{ArrivalUs: 70, SendUs: sendUs}).SentUs(); got != want {
+			t.Errorf("sent at %d us, planned at 70: got %d, want %d", sendUs, got, want)
+		}
+	}
+}
+
 // TestLimitsOfValues: the largest count and the times farthest from 0 are read, and the next ones are not.
 func TestLimitsOfValues(t *testing.T) {
 	for _, c := range []struct {
