@@ -158,11 +158,12 @@ func (l *learner) directions(values, post []float64) []direction {
 	// An eigenvector is a change of L'theta; terms has the changes of theta, by column.
 	var vectors, terms mat.Dense
 	eigen.VectorsTo(&vectors)
+	// The share of the prior's variance that is left along each direction.
+	left := eigen.Values(nil) // ascending
+	settleUnlearned(left, &vectors)
 	if err := terms.Solve(lower.T(), &vectors); err != nil {
 		return nil
 	}
-	// The share of the prior's variance that is left along each direction.
-	left := eigen.Values(nil) // ascending
 	_, shownBy := features.Experiments()
 	out := make([]direction, n)
 	for k := range n {
@@ -179,6 +180,49 @@ func (l *learner) directions(values, post []float64) []direction {
 		}
 	}
 	return out
+}
+
+// nothingShare is the share of the prior's variance up to which a direction counts as one of which nothing was
+// learned.
+const nothingShare = 1e-6
+
+// settleUnlearned makes the directions definite of which nothing was learned. Their eigenvalues are all 1 but for
+// rounding, any rotation of them is an answer too, and the last bits of the input would decide between them. It
+// takes the axis that lies nearest to their space, then the one nearest to what is left of the space without it,
+// and so on. values ascend and are those of the columns of vectors.
+func settleUnlearned(values []float64, vectors *mat.Dense) {
+	from := len(values)
+	for from > 0 && values[from-1] >= 1-nothingShare {
+		from--
+		values[from] = 1
+	}
+	if n, to := vectors.Dims(); to > from {
+		settleSpace(vectors.Slice(0, n, from, to).(*mat.Dense))
+	}
+}
+
+// settleSpace replaces the orthonormal columns by others of the same space, made from its nearest axes.
+func settleSpace(columns *mat.Dense) {
+	n, m := columns.Dims()
+	rest := mat.DenseCopyOf(columns) // the space without the vectors that are settled
+	for k := range m {
+		nearest, length := 0, 0.0
+		for j := range n {
+			if v := mat.Norm(rest.RowView(j), 2); v > length*(1+1e-6) { // the first of equally near ones
+				nearest = j
+				length = v
+			}
+		}
+		// The projection of the axis onto the rest, in coordinates of the columns and in those of the space.
+		within := mat.NewVecDense(m, nil)
+		within.ScaleVec(1/length, rest.RowView(nearest))
+		projected := mat.NewVecDense(n, nil)
+		projected.MulVec(rest, within)
+		var along mat.Dense
+		along.Outer(1, projected, within)
+		rest.Sub(rest, &along)
+		columns.SetCol(k, projected.RawVector().Data)
+	}
 }
 
 // namedShare is the least share of a direction that the terms named for it make up together.
