@@ -22,7 +22,7 @@ var lists10 = lists{
 		{
 			Name: "decode_weight_load", Kind: Time, Penalty: 1, Bound: clamp10,
 			Formula: "pos(decode_tokens)*weight_bytes(scheduled_tokens, 0)/max(1e-6, hw_peak_bandwidth)",
-			Doc:     "time of weight streaming not hidden by linear compute",
+			Doc:     "time to read the weights in a step with decodes, hidden by nothing",
 			beta:    weightLoad10,
 		},
 		{
@@ -40,7 +40,7 @@ var lists10 = lists{
 		{
 			Name: "batch_utilization", Kind: Ratio, Penalty: 1, Bound: clamp10,
 			Formula: "scheduled_tokens/max(1e-6, max_num_batched_tokens)",
-			Doc:     "sequences in the batch, in units of 256",
+			Doc:     "tokens of the step, relative to max_num_batched_tokens",
 			beta:    batchUtilization10,
 		},
 		{
@@ -58,7 +58,7 @@ var lists10 = lists{
 		{
 			Name: "tp_communication", Kind: Time, Penalty: 1, Bound: clamp10,
 			Formula: "comm_bytes_per_token*scheduled_tokens/max(1e-6, hw_interconnect_bw)",
-			Doc:     "time of tensor-parallel collectives: latency and bytes over the link",
+			Doc:     "time of the bytes of tensor-parallel collectives over the link, without their latency",
 			beta:    tpCommunication10,
 		},
 		{
@@ -70,7 +70,7 @@ var lists10 = lists{
 		{
 			Name: "fixed_step_overhead", Kind: Ratio, Penalty: 1, Bound: clamp10,
 			Formula: "1/max(1, scheduled_tokens)",
-			Doc:     "nominal 10 us per layer of every non-empty step",
+			Doc:     "one over the tokens of the step",
 			beta:    fixedStepOverhead10,
 		},
 		{
@@ -150,7 +150,7 @@ var lists10 = lists{
 		{
 			Name: "memory_admission_gap", Kind: Ratio, Penalty: 10, Bound: clamp10,
 			Formula: "gate(running_depth, kv_usage_ratio)*prompt_tokens*kv_bytes_per_token/max(1e-6, kv_free_bytes)",
-			Doc:     "log of the prompt's KV need relative to the free blocks",
+			Doc:     "KV bytes that the prompt needs, relative to the free ones, while the server is busy",
 			alpha:   memoryAdmissionGap10,
 		},
 		{
