@@ -518,3 +518,16 @@ func TestWordsOfLoads(t *testing.T) {
 		}
 	}
 }
+
+// TestSizeCommandOfAPrediction: a rate, also one below 1 per second, or clients.
+func TestSizeCommandOfAPrediction(t *testing.T) {
+	q := &predict.Question{Model: "org/m", SLO: predict.Targets{Limits: []predict.Target{{Metric: "ttft", Quantile: 0.99, LimitMs: 250}}}}
+	p := &predict.Prediction{}
+	p.Hardware, p.InputTokens, p.OutputTokens, p.Concurrency = "H100", 100, 10, 7
+	for rate, want := range map[float64]string{0: "--concurrency 7", 0.5: "--rate 0.5", 1: "--rate 1"} {
+		p.RateRPS = rate
+		if got, want := sizeCommandFor(q, p), "blis-train size --model org/m --hardware H100 "+want+" --input-len 100 --output-len 10 --slo ttft.p99=250ms"; got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}

@@ -242,6 +242,14 @@ func TestRunFoldersWithoutRunYAML(t *testing.T) {
 	if got, _ := draft.Get("model.config").(string); got != "config.json" {
 		t.Errorf("got %q", got)
 	}
+	repo.Write(t, string(config), other, "below", "config.json")
+	if err := os.Remove(filepath.Join(other, "config.json")); err != nil {
+		t.Fatal(err)
+	}
+	draft.Set("model.config", "below/config.json")
+	if m, err := p.modelConfig(draft, filepath.Join(other, "run.yaml")); m == nil || err != nil || draft.Get("model.config") != "below/config.json" {
+		t.Errorf("below the folder of run.yaml: got %v, %v, %v", m, err, draft.Get("model.config"))
+	}
 }
 
 // TestEndsOfSweeps: a sweep none of whose points can be predicted fails as its first point does, and one of which none
