@@ -287,7 +287,7 @@ var identities = []Identity{
 	{
 		Name: "memory", Kind: "memory", Streams: "the recorded KV cache and the deployment",
 		Holds:     "weights, activations and KV cache fit into memory_gb times gpu_memory_utilization of each GPU",
-		Tolerance: "3 %",
+		Tolerance: "5 %",
 		Effect:    result.IdentityFails, Harms: everyPurpose, Causes: "stated_server", compare: memory,
 	},
 	{
