@@ -1,13 +1,14 @@
-// Command blis-train-beam has an Apache Beam runner do the tasks of a plan: the work of
+// Command blis-train-beam lets an Apache Beam runner do the tasks of a plan: the work of
 // `blis-train run` on one machine's cores (Prism, in this process), or on a cluster (Flink,
-// Spark, Dataflow, any portable runner). Runners schedule; what a task does, and what is
-// made of the receipts, is package pipeline's, so that the results are those of the main
-// program byte for byte. Beam carries ids of tasks and receipts and no data.
+// Spark, Dataflow, any portable runner). The runner only schedules: package shard does the tasks
+// and collects their receipts, so the results are those of the main program, byte for byte. Beam
+// transports the ids of tasks and the names of their folders, and no data.
 //
 //	blis-train-beam run RUNDIR|PARENT|GLOB|gs://...|s3://... -o DIR [--runner prism|universal|flink|spark|dataflow] [Beam's flags]
 //
-// One pipeline a pass: Create(ids) -> Reshuffle -> ParDo(task) -> GroupByKey(one key) ->
-// manifest. DIR and recordings in files must be seen by all workers under the same names.
+// Each pass of the plan is one Beam pipeline (pass.go): Create(ids) -> Reshuffle -> ParDo(task) ->
+// GroupByKey(one key) -> manifest. All workers must have DIR, and recordings that are files, under the
+// same names; of objects in buckets each worker fetches what its tasks read (mirror.go).
 package main
 
 import (
@@ -46,21 +47,21 @@ func main() {
 	os.Exit(execute(ctx, os.Args[1:], os.Stderr))
 }
 
-// call is what the command line asks for.
+// call is a call of the command: its arguments and flags.
 type call struct {
-	dir    string
-	part   int64 // bytes
-	inputs []string
-	o      pipeline.RunOptions
-	talk   io.Writer
+	dir    string              // the folder of the plan
+	part   int64               // length of the parts in which long inputs are read, bytes
+	inputs []string            // run folders, patterns and addresses of objects
+	o      pipeline.RunOptions // of the stages
+	talk   io.Writer           // for progress, warnings and errors
 }
 
-// execute is the whole of it; it returns the exit code.
+// execute does what the arguments ask for, prints an error, and returns the exit code.
 func execute(ctx context.Context, args []string, talk io.Writer) int {
 	c, err := readCall(args, talk)
 	if err == nil {
-		log.SetupLogging("warn", "text") // what runners say of each pass is not ours to say
-		beam.Init()                      // a worker of a cluster goes no further
+		log.SetupLogging("warn", "text") // without the runners' own lines about each pass
+		beam.Init()                      // in a worker of a cluster it serves the runner and does not return
 		err = c.work(ctx)
 	}
 	var misuse *option.Misuse
@@ -79,12 +80,13 @@ func execute(ctx context.Context, args []string, talk io.Writer) int {
 	return exitFailed
 }
 
-// readCall reads the command line: flags of the stages as in `blis-train run`, those of Beam,
-// and names of recordings in between.
+// readCall reads the command line: flags of the stages as in `blis-train run`, those of Beam, and
+// recordings. The package flag stops at the first argument that is no flag, so it is called again
+// after each recording.
 func readCall(args []string, talk io.Writer) (*call, error) {
 	c := &call{o: pipeline.DefaultRunOptions(), talk: talk}
 	c.o.Done = c.done
-	set := flag.CommandLine
+	set := flag.CommandLine // Beam has added its flags to it
 	set.StringVar(&c.dir, "o", "", "`FOLDER` of plan, tasks, receipts and results, seen by all workers")
 	set.Int64Var(&c.part, "part-bytes", shard.DefaultPartBytes, "read longer uncompressed inputs in parts of `N` bytes; 0: whole")
 	for _, stage := range c.o.Flags() {
@@ -107,17 +109,19 @@ func readCall(args []string, talk io.Writer) (*call, error) {
 		if set.NArg() == 0 {
 			break
 		}
-		c.inputs, args = append(c.inputs, set.Arg(0)), set.Args()[1:]
+		c.inputs = append(c.inputs, set.Arg(0))
+		args = set.Args()[1:]
 	}
 	return c, nil
 }
 
-// gateFailed is a verdict that is no pass.
+// gateFailed is the error for a verdict that exits with exitGate.
 type gateFailed struct{ purpose, verdict string }
 
+// Error returns the verdict and its purpose.
 func (e *gateFailed) Error() string { return fmt.Sprintf("verdict for %s: %s", e.purpose, e.verdict) }
 
-// work makes the plan unless there is one, and has passes done until none is open.
+// work makes the plan unless the folder has one, and then runs pass after pass until no task is open.
 func (c *call) work(ctx context.Context) error {
 	if c.dir == "" {
 		return option.Misusef("missing -o FOLDER")
@@ -143,7 +147,7 @@ func (c *call) work(ctx context.Context) error {
 		}
 	}
 	for {
-		par.LeanHeap() // rows of all runs
+		par.LeanHeap() // Collect reads the rows of all runs
 		got, err := shard.Collect(ctx, dir, c.o)
 		if err != nil {
 			return err
@@ -158,14 +162,15 @@ func (c *call) work(ctx context.Context) error {
 	}
 }
 
+// passed returns a gateFailed unless the verdict is a pass or lacks data.
 func passed(v *result.Validation) error {
 	if v.Verdict == coeff.VerdictPass || v.Verdict == coeff.VerdictInsufficient {
 		return nil
 	}
-	return &gateFailed{v.For, v.Verdict}
+	return &gateFailed{purpose: v.For, verdict: v.Verdict}
 }
 
-// done says that a document is written.
+// done prints a line about a document that was written.
 func (c *call) done(doc any) {
 	switch d := doc.(type) {
 	case *result.Extract:

@@ -1,5 +1,7 @@
 package main
 
+// This file copies what tasks read of objects in buckets into local files.
+
 import (
 	"bytes"
 	"context"
@@ -21,31 +23,33 @@ import (
 	"github.com/blis-train/blis-train/shard"
 )
 
-// mirror is a folder that looks as if objects stood in it: files of their lengths, of which
-// only what was read is there. It has the same name on every worker and is local to each.
+// mirror is a local folder with a sparse file for each object: it has the object's length, but only
+// those bytes that were fetched. Every worker has a mirror of its own, under the same name, so that the
+// paths in the plan are valid on all of them.
 type mirror struct {
 	Dir     string          `json:"dir"`   // absolute
-	Whole   int64           `json:"whole"` // objects up to this long are fetched whole, bytes
+	Whole   int64           `json:"whole"` // objects up to this length are fetched whole, bytes
 	Objects []bucket.Object `json:"objects"`
 
-	mu     sync.Mutex
+	mu     sync.Mutex              // of stores
 	stores map[string]bucket.Store // by scheme
-	count  func(n int64)           // bytes fetched
+	count  func(n int64)           // called with the bytes that were fetched; nil: not counted
 }
 
 const (
 	mirrorFile = "mirror.json" // in the folder of the plan
-	headBytes  = 4 << 20       // of a long object: enough to tell its form
-	tailBytes  = 64 << 10      // where the end of a line is looked for first, then twice as much, and so on
+	headBytes  = 4 << 20       // of a long object: enough to recognise its form
+	tailBytes  = 64 << 10      // after a part, in which the end of its last line is sought; then twice as many, and so on
 )
 
-// newMirror lists the objects below the addresses among the inputs and fetches what a plan
-// looks at; the inputs come back as names in the mirror. Nil without addresses.
+// newMirror lists the objects below the addresses among the inputs, fetches what the planning of a
+// run reads, and writes mirrorFile. It returns the inputs with paths in the mirror in place of
+// addresses. Without addresses there is no mirror, and the inputs are returned unchanged.
 func newMirror(ctx context.Context, inputs []string, dir string, whole int64) (*mirror, []string, error) {
 	if !slices.ContainsFunc(inputs, bucket.IsURL) {
 		return nil, inputs, nil
 	}
-	key := sha256.Sum256([]byte(dir))
+	key := sha256.Sum256([]byte(dir)) // of the plan: two plans on one machine have two mirrors
 	m := &mirror{Dir: filepath.Join(os.TempDir(), "blis-train-mirror", hex.EncodeToString(key[:8])), Whole: whole}
 	local := slices.Clone(inputs)
 	for i, url := range inputs {
@@ -64,7 +68,9 @@ func newMirror(ctx context.Context, inputs []string, dir string, whole int64) (*
 		}
 		n := len(m.Objects)
 		for _, o := range found {
-			if (o.URL != url && !strings.HasPrefix(o.URL, url+"/")) || strings.HasSuffix(o.URL, "/") {
+			isBelow := o.URL == url || strings.HasPrefix(o.URL, url+"/") // and not a longer name that begins so
+			isFolder := strings.HasSuffix(o.URL, "/")                    // the empty object that some tools make
+			if !isBelow || isFolder {
 				continue
 			}
 			if _, name := bucket.Split(o.URL); !filepath.IsLocal(filepath.FromSlash(name)) {
@@ -89,7 +95,7 @@ func newMirror(ctx context.Context, inputs []string, dir string, whole int64) (*
 	return m, local, err
 }
 
-// readMirror is the mirror of a plan; nil without one.
+// readMirror returns the mirror of a plan; nil if its recordings are files.
 func readMirror(dir string) (*mirror, error) {
 	text, err := os.ReadFile(filepath.Join(dir, mirrorFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -102,10 +108,12 @@ func readMirror(dir string) (*mirror, error) {
 	return m, err
 }
 
+// path returns the path of an object's file in the mirror.
 func (m *mirror) path(url string) string {
 	return filepath.Join(m.Dir, strings.Replace(url, "://", "/", 1))
 }
 
+// store returns the store of an address, one for each service.
 func (m *mirror) store(ctx context.Context, url string) (bucket.Store, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -124,13 +132,15 @@ func (m *mirror) store(ctx context.Context, url string) (bucket.Store, error) {
 	return s, nil
 }
 
-// reading is what a task reads of inputs: a piece of one, a run folder, or neither.
+// reading is the part of a task's spec that names recordings: a piece of one in the pass parse, a run
+// folder in the pass tables. Tasks of other passes read what earlier ones wrote.
 type reading struct {
 	Piece  *extract.Piece   `json:"piece"`
 	Run    *extract.Planned `json:"run"`
-	Stored []extract.Stored `json:"stored"` // inputs of the run whose records, read before, are read in their place
+	Stored []extract.Stored `json:"stored"` // inputs of the run that were read in pieces before
 }
 
+// readingOf returns the recordings that a task reads.
 func readingOf(t *shard.Task) (r reading, err error) {
 	if t.Pass == "parse" || t.Pass == "tables" {
 		err = json.Unmarshal(t.Spec, &r)
@@ -138,11 +148,13 @@ func readingOf(t *shard.Task) (r reading, err error) {
 	return r, err
 }
 
+// stores reports whether an input of the run was read in pieces before.
 func (r *reading) stores(name string) bool {
 	return slices.ContainsFunc(r.Stored, func(s extract.Stored) bool { return s.Name == name })
 }
 
-// prepare fetches what a task reads.
+// prepare fetches what a task reads: a whole input or its part, or all inputs of a run folder. Of an
+// input that was read in pieces before, only its head is needed.
 func (m *mirror) prepare(ctx context.Context, task *shard.Task) error {
 	reads, err := readingOf(task)
 	for i := range m.Objects {
@@ -165,8 +177,8 @@ func (m *mirror) prepare(ctx context.Context, task *shard.Task) error {
 	return err
 }
 
-// lay puts an object into the mirror: short ones, all if asked for, and those whose form only
-// the whole tells, whole; of others the beginning and the last byte.
+// lay puts an object into the mirror: whole if all is set, if it is short, or if even planning has to
+// read it whole; of other objects the beginning and the last byte, by which a plan recognises the form.
 func (m *mirror) lay(ctx context.Context, o *bucket.Object, all bool) error {
 	if all || o.Bytes <= max(m.Whole, headBytes) {
 		return m.fetch(ctx, o, 0, o.Bytes)
@@ -183,13 +195,16 @@ func (m *mirror) lay(ctx context.Context, o *bucket.Object, all bool) error {
 	if _, err := f.ReadAt(first[:], 0); err != nil {
 		return err
 	}
-	if !strings.ContainsRune("{[ \n\r\t\x1f\x28", rune(first[0])) { // JSON, gzip, zstd; messages tell their places by their lengths
+	// JSON begins with a bracket or a blank, gzip with 1f, zstd with 28. Anything else is a file of messages
+	// with their lengths before them, which must be read whole to find where a part can begin.
+	if !strings.ContainsRune("{[ \n\r\t\x1f\x28", rune(first[0])) {
 		return m.fetch(ctx, o, headBytes, o.Bytes)
 	}
 	return nil
 }
 
-// fetchPart fetches the bytes [from, to), and of lines the byte before and the end of the last.
+// fetchPart fetches the bytes [from, to) of an object. Of a file of lines it also fetches the byte
+// before, which shows whether a line begins at from, and the rest of the last line.
 func (m *mirror) fetchPart(ctx context.Context, o *bucket.Object, from, to int64, lines bool) error {
 	if !lines {
 		return m.fetch(ctx, o, from, to)
@@ -202,22 +217,24 @@ func (m *mirror) fetchPart(ctx context.Context, o *bucket.Object, from, to int64
 		return err
 	}
 	defer f.Close()
-	last := make([]byte, 1)
-	for at, end, more := to-1, to, int64(tailBytes); ; more *= 2 {
-		if _, err := f.ReadAt(last[:end-at], at); err != nil {
+	at, end := to-1, to // the bytes in which the end of the line is sought: at first the last one of the part
+	for more := int64(tailBytes); ; more *= 2 {
+		text := make([]byte, end-at)
+		if _, err := f.ReadAt(text, at); err != nil {
 			return err
 		}
-		if end == o.Bytes || bytes.IndexByte(last[:end-at], '\n') >= 0 {
+		if end == o.Bytes || bytes.IndexByte(text, '\n') >= 0 {
 			return nil
 		}
-		at, end, last = end, min(end+more, o.Bytes), make([]byte, more)
+		at, end = end, min(end+more, o.Bytes)
 		if err := m.fetch(ctx, o, at, end); err != nil {
 			return err
 		}
 	}
 }
 
-// fetch copies the bytes [from, to) of an object to their place.
+// fetch copies the bytes [from, to) of an object into its file in the mirror. It is an error if the object
+// no longer has the length that it had when it was listed.
 func (m *mirror) fetch(ctx context.Context, o *bucket.Object, from, to int64) (err error) {
 	path := m.path(o.URL)
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {

@@ -1,5 +1,7 @@
 package main
 
+// This file is the Beam pipeline of one pass.
+
 import (
 	"cmp"
 	"context"
@@ -26,10 +28,12 @@ func init() {
 	register.Iter1[string]()
 }
 
-// namespace is that of our metrics.
+// namespace is that of our metrics in Beam.
 const namespace = "blis-train"
 
-// runPass has the tasks of a pass done, one element each.
+// runPass runs the pipeline of a pass: a task for each id, and at last its manifest. Reshuffle lets the
+// runner distribute the ids, which are in one bundle otherwise. The group by one key makes closePass wait
+// for all tasks.
 func runPass(ctx context.Context, dir, pass string, ids []string, talk io.Writer) error {
 	p, s := beam.NewPipelineWithRoot()
 	tasks := beam.Reshuffle(s, beam.CreateList(s, ids))
@@ -44,7 +48,8 @@ func runPass(ctx context.Context, dir, pass string, ids []string, talk io.Writer
 	return nil
 }
 
-// watch says now and then how far a pass is, until the result is called.
+// watch prints the progress of a pass every few seconds until stop is called. It counts receipts in the
+// folder, because runners report nothing before the end.
 func watch(job shard.Job, pass string, ids []string, talk io.Writer) (stop func()) {
 	const every = 5 * time.Second
 	tick := time.NewTicker(every)
@@ -69,7 +74,7 @@ func watch(job shard.Job, pass string, ids []string, talk io.Writer) (stop func(
 	}
 }
 
-// sayCounters prints what the workers counted.
+// sayCounters prints the metrics of the workers.
 func sayCounters(res beam.PipelineResult, talk io.Writer) {
 	if res == nil {
 		return
@@ -81,16 +86,19 @@ func sayCounters(res beam.PipelineResult, talk io.Writer) {
 	}
 }
 
-// doTask does one task; elements are its id and the folder of its files.
+// doTask is the DoFn that does a task: it takes the task's id and emits the folder of its files. Beam
+// sends Dir to the workers; each reads the rest itself.
 type doTask struct {
-	Dir  string
-	far  *mirror // of objects; nil: recordings are files
-	once sync.Once
-	err  error
+	Dir  string    // of the plan
+	far  *mirror   // of objects in buckets; nil: recordings are files
+	once sync.Once // reads far
+	err  error     // of that
 }
 
+// ProcessElement fetches what the task reads of buckets, does the task and counts what it read.
 func (f *doTask) ProcessElement(ctx context.Context, id string, emit func(string)) error {
-	if f.once.Do(func() { f.far, f.err = readMirror(f.Dir) }); f.err != nil {
+	f.once.Do(func() { f.far, f.err = readMirror(f.Dir) })
+	if f.err != nil {
 		return f.err
 	}
 	if f.far != nil {
@@ -111,10 +119,11 @@ func (f *doTask) ProcessElement(ctx context.Context, id string, emit func(string
 	return count(ctx, f.Dir, r)
 }
 
-// entryFile is what a task that reads recordings writes of them.
+// entryFile is the file in which a task of the pass tables writes its part of extract.json.
 const entryFile = "entry.json"
 
-// count adds what of its inputs a task that is done read, kept and dropped by reason to the metrics.
+// count adds to the metrics the bytes and lines that a task of the pass tables read, and the records that it
+// kept and dropped, by reason.
 func count(ctx context.Context, dir string, r *shard.Receipt) error {
 	if !slices.ContainsFunc(r.Files, func(f shard.File) bool { return f.Name == entryFile }) {
 		return nil
@@ -136,11 +145,12 @@ func count(ctx context.Context, dir string, r *shard.Receipt) error {
 	return nil
 }
 
-// closePass writes the manifest when every receipt of the pass is there.
+// closePass is the DoFn at the end of a pipeline: it checks the receipts of the pass and writes its manifest.
 type closePass struct {
 	Dir, Pass string
 }
 
+// ProcessElement ignores its elements: State reads the receipts themselves.
 func (f *closePass) ProcessElement(_ int, _ func(*string) bool) error {
 	_, err := shard.Job{Dir: f.Dir}.State(f.Pass)
 	return err

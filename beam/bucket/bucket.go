@@ -1,6 +1,6 @@
-// Package bucket lists objects of Google Cloud Storage and Amazon S3 and reads ranges of them.
-// Whose account pays, and which endpoint answers, the clients of both read from the
-// environment (GOOGLE_APPLICATION_CREDENTIALS, STORAGE_EMULATOR_HOST, AWS_PROFILE, AWS_ENDPOINT_URL).
+// Package bucket lists objects of Google Cloud Storage and Amazon S3 and reads ranges of them. The
+// clients of both take credentials and endpoints from the environment (GOOGLE_APPLICATION_CREDENTIALS,
+// STORAGE_EMULATOR_HOST, AWS_PROFILE, AWS_ENDPOINT_URL).
 package bucket
 
 import (
@@ -21,15 +21,16 @@ import (
 
 // Object is a file in a bucket.
 type Object struct {
-	URL   string `json:"url"`
+	URL   string `json:"url"` // gs://BUCKET/NAME or s3://BUCKET/NAME
 	Bytes int64  `json:"bytes"`
 }
 
-// Store reads the objects of one service; any number of goroutines may use it.
+// Store reads the objects of one service. It is safe for concurrent use.
 type Store interface {
-	// List is the objects whose names begin with a prefix, by name.
+	// List returns the objects whose names begin with the prefix, sorted by name.
 	List(ctx context.Context, bucket, prefix string) ([]Object, error)
-	// Open reads n bytes from a place on, fewer at the end, and says how long the object is.
+	// Open returns a reader of n bytes of an object from the offset `from` on, fewer at its end, and
+	// the length of the whole object.
 	Open(ctx context.Context, bucket, name string, from, n int64) (r io.ReadCloser, size int64, err error)
 }
 
@@ -39,27 +40,27 @@ const (
 	s3Scheme = "s3://"
 )
 
-// IsURL reports whether a name is that of an object or a prefix.
+// IsURL reports whether a name is the address of an object or of a prefix, and not a path of a file.
 func IsURL(url string) bool {
 	return strings.HasPrefix(url, gsScheme) || strings.HasPrefix(url, s3Scheme)
 }
 
-// Split is the bucket and the name in it.
+// Split returns the bucket of an address and the name in it.
 func Split(url string) (bucket, name string) {
-	bucket, name, _ = strings.Cut(url[len(gsScheme):], "/")
+	bucket, name, _ = strings.Cut(url[len(gsScheme):], "/") // both schemes are of one length
 	return bucket, name
 }
 
-// StoreOf is the store of an address.
+// StoreOf returns the store of the service that an address names.
 func StoreOf(ctx context.Context, url string) (Store, error) {
 	switch {
 	case strings.HasPrefix(url, gsScheme):
 		c, err := storage.NewClient(ctx)
-		return google{c}, err
+		return google{c: c}, err
 	case strings.HasPrefix(url, s3Scheme):
 		c, err := config.LoadDefaultConfig(ctx)
-		// Servers that speak S3 elsewhere rarely have a host name for each bucket.
-		return amazon{s3.NewFromConfig(c, func(o *s3.Options) { o.UsePathStyle = os.Getenv("AWS_ENDPOINT_URL") != "" })}, err
+		// Amazon has a host name for each bucket; other servers with the interface of S3 rarely have.
+		return amazon{c: s3.NewFromConfig(c, func(o *s3.Options) { o.UsePathStyle = os.Getenv("AWS_ENDPOINT_URL") != "" })}, err
 	}
 	return nil, fmt.Errorf("%s: want gs://BUCKET/NAME or s3://BUCKET/NAME", url)
 }
@@ -67,6 +68,7 @@ func StoreOf(ctx context.Context, url string) (Store, error) {
 // google is the store of Google Cloud Storage.
 type google struct{ c *storage.Client }
 
+// List returns the objects whose names begin with the prefix, sorted by name.
 func (g google) List(ctx context.Context, bucket, prefix string) (out []Object, err error) {
 	for it := g.c.Bucket(bucket).Objects(ctx, &storage.Query{Prefix: prefix}); ; {
 		o, err := it.Next()
@@ -76,10 +78,11 @@ func (g google) List(ctx context.Context, bucket, prefix string) (out []Object, 
 		if err != nil {
 			return nil, fmt.Errorf("%s%s/%s: %w", gsScheme, bucket, prefix, err)
 		}
-		out = append(out, Object{gsScheme + bucket + "/" + o.Name, o.Size})
+		out = append(out, Object{URL: gsScheme + bucket + "/" + o.Name, Bytes: o.Size})
 	}
 }
 
+// Open returns a reader of a range of an object as it is stored: the service does not decompress it.
 func (g google) Open(ctx context.Context, bucket, name string, from, n int64) (io.ReadCloser, int64, error) {
 	r, err := g.c.Bucket(bucket).Object(name).ReadCompressed(true).NewRangeReader(ctx, from, n)
 	if err != nil {
@@ -91,6 +94,7 @@ func (g google) Open(ctx context.Context, bucket, name string, from, n int64) (i
 // amazon is the store of S3 and of servers that have its interface.
 type amazon struct{ c *s3.Client }
 
+// List returns the objects whose names begin with the prefix, sorted by name.
 func (a amazon) List(ctx context.Context, bucket, prefix string) (out []Object, err error) {
 	pages := s3.NewListObjectsV2Paginator(a.c, &s3.ListObjectsV2Input{Bucket: &bucket, Prefix: &prefix})
 	for pages.HasMorePages() {
@@ -100,12 +104,14 @@ func (a amazon) List(ctx context.Context, bucket, prefix string) (out []Object, 
 		}
 		for i := range page.Contents {
 			o := &page.Contents[i]
-			out = append(out, Object{s3Scheme + bucket + "/" + aws.ToString(o.Key), aws.ToInt64(o.Size)})
+			out = append(out, Object{URL: s3Scheme + bucket + "/" + aws.ToString(o.Key), Bytes: aws.ToInt64(o.Size)})
 		}
 	}
 	return out, nil
 }
 
+// Open returns a reader of a range of an object, and the object's length, which is in the header
+// Content-Range: "bytes FROM-TO/LENGTH".
 func (a amazon) Open(ctx context.Context, bucket, name string, from, n int64) (io.ReadCloser, int64, error) {
 	got, err := a.c.GetObject(ctx, &s3.GetObjectInput{Bucket: &bucket, Key: &name,
 		Range: aws.String(fmt.Sprintf("bytes=%d-%d", from, from+n-1))})

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// Fake speaks as much of both protocols as lists and range reads need.
+// Fake is a server with as much of both protocols as lists and range reads need.
 type Fake struct {
 	Objects map[string][]byte // by name; every bucket has them
-	Sent    atomic.Int64      // bytes of objects, of what was asked for
+	Sent    atomic.Int64      // bytes of objects that were sent
 }
 
 // Serve starts a server and points the clients of both services to it.
@@ -48,12 +48,14 @@ type list struct {
 	Items   []item   `json:"items" xml:"Contents"`
 }
 
+// ServeHTTP answers a listing in Google's or S3's form, and otherwise sends the object /BUCKET/NAME, of which
+// http.ServeContent selects the range.
 func (f *Fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	var found list
 	for _, name := range slices.Sorted(maps.Keys(f.Objects)) {
 		if strings.HasPrefix(name, q.Get("prefix")) {
-			found.Items = append(found.Items, item{name, strconv.Itoa(len(f.Objects[name]))})
+			found.Items = append(found.Items, item{Name: name, Size: strconv.Itoa(len(f.Objects[name]))})
 		}
 	}
 	switch {
@@ -80,6 +82,7 @@ type counting struct {
 	n *atomic.Int64
 }
 
+// Write sends the bytes and counts them.
 func (c *counting) Write(b []byte) (int, error) {
 	c.n.Add(int64(len(b)))
 	return c.ResponseWriter.Write(b)
