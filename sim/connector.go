@@ -143,7 +143,9 @@ func newCPUTier(e *Engine) cpuTier {
 	return c
 }
 
-// newConnector returns the connector of the deployment; nil if it has none or its tier has no room.
+// newConnector returns the connector of the deployment; nil if it has none. LMCache has its own hashes of
+// chunks and a size of its own. vLLM's own connector finds blocks by the hashes of the prefix cache and
+// holds as many as run.yaml states, so without either it never stores one.
 func newConnector(e *Engine) connector {
 	d := &e.cfg.Deployment.Engine
 	switch {

@@ -63,7 +63,9 @@ type seq struct {
 // occupy memory for the rest of the run.
 const mostSpare = 1024
 
-// freeList is the records of requests that have left, in the order in which they left.
+// freeList is the records of requests that have left, in the order in which they left. A step in flight may
+// still refer to such a record, so newSeq takes only one whose request left long enough ago, and zeroes it, its
+// link in this list too.
 type freeList struct {
 	head, tail *seq
 	n          int

@@ -14,7 +14,9 @@ import (
 
 // tables is a step-time model from the times of kernels measured on a GPU (package library),
 // multiplied by corrections (theta) that were fitted to measured servers. It is linear in the
-// corrections. It is not safe for concurrent use; make one per run.
+// corrections, piece by piece: outside CUDA graphs they also decide whether the GPU or the host that
+// launches its kernels is the slower, and only the slower counts (library.Pricer.Features). It is not
+// safe for concurrent use; make one per run.
 type tables struct {
 	price *library.Pricer          // looks kernel times up
 	theta [library.NumStep]float64 // corrections
@@ -82,6 +84,7 @@ func NewRoofline(d *deploy.Deployment) (*roofline, error) {
 		return nil, err
 	}
 	r := &roofline{space: sp, x: make([]float64, len(sp.BetaFeatures()))}
+	// Versions 1.1 and 1.3, which DefaultVersion chooses among, have every feature named here.
 	position := func(name string) int {
 		return slices.IndexFunc(sp.BetaFeatures(), func(f features.Feature) bool { return f.Name == name })
 	}

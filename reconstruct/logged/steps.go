@@ -127,7 +127,8 @@ func (p *pass) summary(id, blocks int64) trace.Step {
 const statedShare = 0.95
 
 // countWaiting sets how many requests waited when each step began, from the queueing delays that the server stated
-// to its clients, where the log does not have the number.
+// to its clients, where the log does not have the number. It needs the clocks aligned: once OffsetNs is known, the
+// steps are on the clients' clock (shiftPasses).
 func (f *filler) countWaiting() {
 	type edge struct {
 		ns     int64

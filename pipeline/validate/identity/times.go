@@ -24,6 +24,7 @@ const (
 	PriorNamed     = 1.5  // ratio of measured and predicted step times that is named
 	PriorUnusable  = 5.0  // ratio at which the data are not usable as described
 	leastOfBusy    = 0.5  // of the busy time that the elapsed times of passes take
+	leastOfUnit    = 0.1  // of the busy time: with less the elapsed times have another unit
 	fewestPriced   = 20   // steps of a regime, or requests, that a median is taken of
 )
 
@@ -381,17 +382,21 @@ func passTimes(f *facts) reading {
 		r = f.elapsedOverSpan()
 	}
 	if r.checked == 0 {
-		return notChecked("the passes have no elapsed times, or no stamps beside them")
+		return notChecked("the passes have no elapsed times, no stamps beside them, or span too short a time")
 	}
 	// Passes take most of the busy time, but of the whole span only an upper limit is known.
 	if r.largest > 1+clockTolerance || r.largest < leastOfBusy && a.Audit.SumOverWall.OK {
 		r.violated = r.checked
 		r.broken = true
 	}
-	if r.largest < leastOfBusy && r.largest > 1/PriorUnusable/2 { // too little for the passes, too much for another unit
+	if r.largest < leastOfBusy && r.largest > leastOfUnit { // some passes are missing; their times are in the right unit
 		r.effect = result.IdentityNamed
 	}
-	r.sentence = fmt.Sprintf("the elapsed times of %d passes add up to %.3g times the busy time: they have another unit, or passes are logged twice",
-		r.checked, r.largest)
+	of := "busy time"
+	if !a.Audit.SumOverWall.OK {
+		of = "time between the first and the last"
+	}
+	r.sentence = fmt.Sprintf("the elapsed times of %d passes add up to %.3g times the %s: they have another unit, or passes are logged twice",
+		r.checked, r.largest, of)
 	return r
 }
