@@ -1,8 +1,12 @@
 package extract
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -39,5 +43,28 @@ func TestClientRequestsFollowTheirEngine(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%d engines: engine %d has the requests %q, want %q", test.engines, test.of, got, test.want)
 		}
+	}
+}
+
+// TestSpansWithoutCoreFollowTheirEngine: an API span whose core span is lost is in the engine run of the core span
+// before it in the file.
+func TestSpansWithoutCoreFollowTheirEngine(t *testing.T) {
+	alone := func(n, atNs int64) string {
+		return otlptest.Line("e", otlptest.API(n, fmt.Sprintf("cmpl-%d", n), atNs, atNs+1e7))
+	}
+	lines := lifeOfEngine(3, 1, 1e9, 2e7)
+	lines = append(lines, alone(50, 2e9))
+	lines = append(lines, lifeOfEngine(3, 11, 9e9, 2e7)...)
+	lines = append(lines, alone(60, 10e9), alone(61, 11e9))
+	_, runs, err := dumpRun(t, []string{writeDump(t, "traces.json", []byte(strings.Join(lines, "\n")))}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []int
+	for _, run := range runs {
+		got = append(got, len(run.Requests))
+	}
+	if want := []int{4, 5}; !slices.Equal(got, want) {
+		t.Errorf("requests of the engine runs: got %v, want %v", got, want)
 	}
 }
