@@ -136,6 +136,10 @@ func (o *ValidateOptions) ResolveFor(f *result.Fit, ext *result.Extract) ([]trac
 	return o.skipReplay(f, ext)
 }
 
+// mostStepsAtOnce is the number of recorded steps up to which a recording is validated and inspected at
+// the same time. Of longer ones the tables are most of the memory, and both read them.
+const mostStepsAtOnce = 50_000
+
 // Judge validates a fit, writes what Validate writes to o.Out, which the caller has locked
 // (folder.Claim), and returns the validation.
 func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validation, error) {
@@ -152,7 +156,11 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 			return err
 		},
 	}
-	if err := par.Try(ctx, o.Workers, len(both), func(i int) error { return both[i]() }, nil); err != nil {
+	atOnce := 1
+	if in.Extract.Totals.Tables[table.Steps] <= mostStepsAtOnce {
+		atOnce = o.Workers
+	}
+	if err := par.Try(ctx, atOnce, len(both), func(i int) error { return both[i]() }, nil); err != nil {
 		return nil, err
 	}
 	val.Warnings = joinFindings(slices.Concat(in.Warnings, skipped), val.Warnings)

@@ -50,7 +50,7 @@ func (f *fitter) crossFit(ctx context.Context, step *Solved, delays alphaFits) e
 		c.blocks = append(c.blocks, p.Blocks...)
 	}
 	fits := make([]result.CrossFit, result.CrossFolds)
-	err := par.Try(ctx, f.o.Workers, result.CrossFolds, func(block int) error {
+	err := par.Try(ctx, f.atOnce, result.CrossFolds, func(block int) error {
 		fit, err := c.fitWithout(block)
 		if err != nil {
 			return fmt.Errorf("without block %d of %d: %w", block+1, result.CrossFolds, err)

@@ -59,6 +59,7 @@ type fitter struct {
 	within   []int     // positions within one standard error of the best
 	prepared []*Run    // all runs, by id
 	used     []*Run    // those of them that are fitted
+	atOnce   int       // models that are fitted at the same time
 	beta     *Pool     // the rows of the step-time model
 	out      *result.Fit
 	progress trace.Progress
@@ -112,8 +113,22 @@ func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 		return err
 	}
 	f.used = usable(f.prepared)
+	kept := 0
+	for _, p := range f.used {
+		if p.Beta != nil {
+			kept += p.Beta.Kept
+		}
+	}
+	f.atOnce = 1
+	if kept <= mostRowsAtOnce {
+		f.atOnce = f.o.Workers
+	}
 	return nil
 }
+
+// mostRowsAtOnce is the number of rows up to which several models are fitted at the same time. With more the
+// memory of a fit is that of its rows, and each model has copies of some of them.
+const mostRowsAtOnce = 50_000
 
 // usable returns the runs that are fitted. Saturated ones are among them for their rows near preemptions,
 // and lose their Reason, if there are others (spec#saturation).
@@ -187,7 +202,7 @@ func (f *fitter) fit(ctx context.Context) error {
 func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alphas alphaFits, err error) {
 	alphas = make(alphaFits, len(f.o.AlphaTargets))
 	report := func(done int) { f.progress.Report("grids", int64(done), int64(1+len(alphas)), "targets") }
-	err = par.Try(ctx, f.o.Workers, 1+len(alphas), func(i int) (err error) {
+	err = par.Try(ctx, f.atOnce, 1+len(alphas), func(i int) (err error) {
 		if i == 0 {
 			beta, sel, err = f.selectBeta()
 			return err
@@ -206,7 +221,7 @@ func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alph
 // document.
 func (f *fitter) describeModels(ctx context.Context, beta *Solved, sel Selections, alphas alphaFits) error {
 	delays := make([]*result.Model, len(alphas))
-	err := par.Try(ctx, f.o.Workers, 1+len(alphas), func(i int) error {
+	err := par.Try(ctx, f.atOnce, 1+len(alphas), func(i int) error {
 		if i == 0 {
 			model, err := f.betaModel(beta, sel)
 			if err == nil {

@@ -170,7 +170,7 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	// Together the others have no more columns than the first model.
 	models := make([]*result.Model, len(f.o.Models))
 	skipped := make([]error, len(f.o.Models))
-	err := par.Try(ctx, f.o.Workers, len(models), func(i int) error {
+	err := par.Try(ctx, f.atOnce, len(models), func(i int) error {
 		name := f.o.Models[i]
 		if name == Roofline {
 			models[i], skipped[i] = roofline, noRoofline

@@ -102,7 +102,7 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		if cross != nil {
 			replayed = append(replayed, cross)
 		}
-		if err := runAll(ctx, j.o.Workers, replayed...); err != nil {
+		if err := runAll(ctx, j.replaysAtOnce(p), replayed...); err != nil {
 			return err
 		}
 		j.entries[i] = append(j.entries[i], j.phaseEntries(t, phase, p, cross, withNoise)...)
@@ -113,6 +113,15 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	first := &j.entries[i][0]
 	first.Findings = append(first.Findings, findings...)
 	return nil
+}
+
+// replaysAtOnce returns how many replays of a phase are made and compared at the same time: of a long
+// recording one, because their requests are most of the memory.
+func (j *job) replaysAtOnce(p *replayedPhase) int {
+	if len(p.requests) >= manyRequests {
+		return 1
+	}
+	return j.o.Workers
 }
 
 // whyNotReplayed returns why the simulator, which is vLLM's scheduler, cannot replay a run; "" if
@@ -174,7 +183,7 @@ func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p, cross *replayed
 	}
 	out := make([]result.ValidationRun, len(list))
 	starved := make([]starvedRequests, len(list))
-	par.Each(j.o.Workers, len(list), func(_, i int) {
+	par.Each(j.replaysAtOnce(p), len(list), func(_, i int) {
 		c := list[i]
 		v := c.replay.entry(c.fromNs)
 		v.Split = c.split
