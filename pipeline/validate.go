@@ -150,7 +150,10 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	var val *result.Validation
 	var inspection *result.Inspect // for the report
 	both := []func() error{
-		func() (err error) { val, err = o.judge(ctx, in); return err },
+		func() (err error) {
+			val, err = o.judge(ctx, in)
+			return err
+		},
 		func() (err error) {
 			inspection, err = inspectTables(ctx, in.Extract, folder.Header("inspect", o.Config), nil, in.Inspect)
 			return err

@@ -59,7 +59,7 @@ type fitter struct {
 	within   []int     // positions within one standard error of the best
 	prepared []*Run    // all runs, by id
 	used     []*Run    // those of them that are fitted
-	atOnce   int       // models that are fitted at the same time
+	atOnce   int       // models that are fitted at the same time; 0: one a processor
 	beta     *Pool     // the rows of the step-time model
 	out      *result.Fit
 	progress trace.Progress
