@@ -3,8 +3,8 @@
 // global randomness. The same input gives the same bytes.
 //
 // [Run] simulates a workload and keeps every result, [Stream] hands each result on and keeps
-// none. An [Engine], or any [Server], lets a caller drive one or several engines request by
-// request. Times are in us of simulated time, sizes in tokens or KV blocks.
+// none, [StreamDrawn] does not even keep the requests. An [Engine], or any [Server], lets a caller
+// drive one or several engines request by request. Times are in us of simulated time, sizes in tokens or KV blocks.
 //
 // # One engine iteration
 //

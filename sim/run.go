@@ -56,15 +56,48 @@ func NewServer(cfg Config, obs Observer, hooks Hooks) (Server, error) {
 	return NewEngine(cfg, obs, hooks)
 }
 
+// source gives a driver its requests.
+type source interface {
+	// Next, Left: as of Source.
+	Next() (atUs int64, ok bool)
+	Left(i int, atUs int64, sent func(j int, atUs int64, followed bool))
+	// take returns the next request and its index, or an error if it is invalid.
+	take() (i int, r *Request, err error)
+	// unsent calls each for the requests that were not taken, until it returns false.
+	unsent(each func(i int, r *Request) bool) error
+}
+
+// known is the source of requests that are all in memory.
+type known struct {
+	*Source
+	sent []bool // by index of the request
+}
+
+// take returns the next request, which NewSource has checked.
+func (k *known) take() (i int, r *Request, err error) {
+	i = k.Take()
+	k.sent[i] = true
+	return i, &k.reqs[i], nil
+}
+
+// unsent calls each for the requests that were not taken.
+func (k *known) unsent(each func(i int, r *Request) bool) error {
+	for i := range k.reqs {
+		if !k.sent[i] && !each(i, &k.reqs[i]) {
+			break
+		}
+	}
+	return nil
+}
+
 // driver sends the requests of a workload to a server and reports their results.
 type driver struct {
 	Server
 	alone   *Engine // the server if it is one engine with derivatives; otherwise nil
 	stop    int64   // Config.StopUs, or never
-	src     *Source
-	reqs    []Request
+	src     source
+	reqs    []Request                          // of known
 	onLeft  func(i int, r *RequestResult) bool // the caller's; false stops the run
-	sent    []bool                             // by index of the request
 	from    map[int]*Derivative                // derivatives of the arrival of requests that follow an answer
 	stopped bool                               // onLeft returned false
 }
@@ -75,7 +108,12 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 	if err != nil {
 		return nil, err
 	}
-	d := &driver{src: src, reqs: reqs, onLeft: left, sent: make([]bool, len(reqs))}
+	d := &driver{src: &known{Source: src, sent: make([]bool, len(reqs))}, reqs: reqs, onLeft: left}
+	return d, d.start(cfg, obs)
+}
+
+// start makes the server of the driver.
+func (d *driver) start(cfg Config, obs Observer) (err error) {
 	d.stop = cfg.StopUs
 	if d.stop == 0 {
 		d.stop = math.MaxInt64
@@ -84,7 +122,7 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 	if cfg.Gradient {
 		d.alone, _ = d.Server.(*Engine)
 	}
-	return d, err
+	return err
 }
 
 // left is the server's hook for request i: it reports the result, and makes the requests arrive
@@ -121,9 +159,10 @@ func (d *driver) carryDerivative(j int, left *Derivative) {
 // sendNext submits the next request of the workload to the server.
 func (d *driver) sendNext() error {
 	at, _ := d.src.Next()
-	i := d.src.Take()
-	d.sent[i] = true
-	r := &d.reqs[i]
+	i, r, err := d.src.take()
+	if err != nil {
+		return err
+	}
 	if d.alone == nil {
 		return d.Arrive(i, r, at)
 	}
@@ -154,24 +193,24 @@ func (d *driver) run() (*Result, error) {
 				return nil, err
 			}
 		case d.NextUs() >= stop:
-			return d.finish(), nil
+			return d.finish()
 		}
 	}
-	return d.finish(), nil
+	return d.finish()
 }
 
 // finish ends the run, reports the requests that were never sent, and returns the result.
-func (d *driver) finish() *Result {
+func (d *driver) finish() (*Result, error) {
 	stopped := d.stopped // before the end of time; onLeft may still return false below
 	res := d.Close()
-	for i := range d.reqs {
-		if r := &d.reqs[i]; !d.sent[i] && !d.stopped {
-			unsent := r.result(r.ArrivalUs)
-			d.stopped = !d.onLeft(i, &unsent)
-		}
-	}
 	res.Stopped = stopped
-	return res
+	if d.stopped {
+		return res, nil
+	}
+	return res, d.src.unsent(func(i int, r *Request) bool {
+		unsent := r.result(r.ArrivalUs)
+		return d.onLeft(i, &unsent)
+	})
 }
 
 // InOrder returns a function for Stream that calls each for n requests in workload order: for a

@@ -29,6 +29,7 @@ import (
 type load struct {
 	fixed *workload.Workload                           // nil with draw
 	draw  func(seed int64) (*workload.Workload, error) // nil with fixed
+	from  *workload.Generator                          // draw is its Generate
 	loop  workload.Loop                                // closed loop of clients; without clients requests arrive at their own times
 }
 
@@ -75,6 +76,44 @@ func (s *Simulation) Requests(seed int64) ([]sim.Request, error) {
 	return own.Requests, nil
 }
 
+// requests are the requests of one seed: a list, or drawn while the simulation runs.
+type requests struct {
+	list  []sim.Request
+	drawn sim.Drawn // N is 0 with a list
+}
+
+// len returns the number of requests.
+func (q *requests) len() int { return len(q.list) + q.drawn.N }
+
+// requests returns what Requests returns. They are drawn while the simulation runs if nothing needs all of them at once, as a
+// closed loop and the observers of Observers do.
+func (s *Simulation) requests(seed int64) (*requests, error) {
+	if s.load.from != nil && s.load.loop.Clients == 0 && !s.o.closesSessions() && s.o.EventLog == "" && s.o.EmitOTLP == "" {
+		if drawn, ok := s.load.from.Draw(seed); ok {
+			if n := s.o.MaxRequests; n > 0 {
+				drawn.N = min(drawn.N, n)
+			}
+			if factor := s.o.RateScale; factor != 1 {
+				next := drawn.Next
+				drawn.Next = func() sim.Request {
+					q := next()
+					workload.ScaleRequest(&q, factor)
+					return q
+				}
+			}
+			return &requests{drawn: drawn}, nil
+		}
+	}
+	reqs, err := s.Requests(seed)
+	return &requests{list: reqs}, err
+}
+
+// drawFrom makes the workload that of a generator.
+func (l *load) drawFrom(g *workload.Generator) {
+	l.from = g
+	l.draw = g.Generate
+}
+
 // LoadWorkload reads the workload file or, without one, prepares to draw requests with the lengths
 // and the rate of the options.
 func (s *Simulation) LoadWorkload() error {
@@ -88,7 +127,11 @@ func (s *Simulation) LoadWorkload() error {
 			RangeRatio:   s.o.RangeRatio,
 			RateRPS:      s.o.RateRPS,
 		}
-		s.load.draw = point.Workload
+		g, err := point.Generator()
+		if err != nil {
+			return err
+		}
+		s.load.drawFrom(g)
 		return nil
 	}
 	info, err := os.Stat(path)
@@ -101,8 +144,11 @@ func (s *Simulation) LoadWorkload() error {
 	if s.o.Phase != "" {
 		return option.Misusef("--phase: goes with a recorded run as --workload only")
 	}
-	var inputs []result.Input
-	s.load.fixed, s.load.draw, inputs, err = ReadWorkload(path, s.o.Special)
+	fixed, g, inputs, err := readWorkload(path, s.o.Special)
+	s.load.fixed = fixed
+	if g != nil {
+		s.load.drawFrom(g)
+	}
 	if s.Inputs = append(s.Inputs, inputs...); s.load.fixed != nil {
 		s.notes = append(s.notes, s.load.fixed.Notes...)
 	}
@@ -113,6 +159,15 @@ func (s *Simulation) LoadWorkload() error {
 // draws them; the other result is nil. inputs describe the files that it read.
 func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(seed int64) (*workload.Workload, error),
 	inputs []result.Input, err error) {
+	w, g, inputs, err := readWorkload(path, special)
+	if g != nil {
+		draw = g.Generate
+	}
+	return w, draw, inputs, err
+}
+
+// readWorkload does what ReadWorkload does, and returns the generator itself.
+func readWorkload(path string, special bool) (w *workload.Workload, g *workload.Generator, inputs []result.Input, err error) {
 	data, in, err := folder.ReadInput(path, special)
 	if err != nil {
 		return nil, nil, nil, err
@@ -123,7 +178,7 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 	}
 	// TraceV2 is a YAML header and a CSV file, of which either may be named.
 	if rows := rowsBeside(data, path); rows != "" {
-		return ReadWorkload(rows, special) // it reads the header again
+		return readWorkload(rows, special) // it reads the header again
 	}
 	header, in, err := headerBeside(data, path, special)
 	switch {
@@ -133,11 +188,8 @@ func ReadWorkload(path string, special bool) (w *workload.Workload, draw func(se
 		w, err = workload.ReadTraceV2(data, path, header)
 		return w, nil, append(inputs, in), err
 	}
-	w, g, err := workload.Read(data, path)
-	if g != nil {
-		draw = g.Generate
-	}
-	return w, draw, inputs, err
+	w, g, err = workload.Read(data, path)
+	return w, g, inputs, err
 }
 
 // rowsBeside returns the path of the CSV file that has the requests of a TraceV2 header: beside it,

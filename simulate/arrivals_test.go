@@ -4,6 +4,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/blis-train/blis-train/internal/repo"
 )
 
@@ -51,5 +53,58 @@ func TestWorkloadFiles(t *testing.T) {
 	}
 	if _, _, _, err := ReadWorkload(filepath.Join(dir, "lost.yaml"), false); err == nil {
 		t.Error("a header without its rows is read")
+	}
+}
+
+// TestDrawnRequests: the requests that a generator draws while the simulation runs are those that it draws before: with every
+// part of a generator, at another rate and not all of them. Where all are needed at once, they are drawn before.
+func TestDrawnRequests(t *testing.T) {
+	const rest = "prompt: {kind: lognormal, mean: 300, sigma: 0.8}\noutput: {kind: uniform, min: 10, max: 200}\nmax_tokens: 100\n" +
+		"prefix: {groups: 3, tokens: 64, share: 0.5}\nclasses: [{name: a, share: 1, ttft_ms: 5, priority: 1}, {name: b, share: 2}]\n"
+	dir := t.TempDir()
+	for name, c := range map[string]struct {
+		text  string
+		set   func(o *Options)
+		drawn int // while the simulation runs
+	}{
+		"poisson": {"requests: 50\narrivals: {kind: poisson, rate_rps: 5}\n" + rest, func(*Options) {}, 50},
+		"gamma":   {"requests: 50\narrivals: {kind: gamma, rate_rps: 5, cv: 2}\n" + rest, func(o *Options) { o.RateScale = 3 }, 50},
+		"bursts":  {"requests: 50\narrivals: {kind: bursts, burst: 7, every_s: 3}\n" + rest, func(o *Options) { o.MaxRequests = 20 }, 20},
+		"stages":  {"stages: [{requests: 20, rate_rps: 2}, {requests: 10, rate_rps: 8}]\narrivals: {kind: constant}\n" + rest, func(o *Options) { o.MaxRequests = 40 }, 30},
+		"closed":  {"requests: 50\narrivals: {kind: closed, clients: 4}\n" + rest, func(*Options) {}, 0},
+		"clients": {"requests: 50\narrivals: {kind: poisson, rate_rps: 5}\n" + rest, func(o *Options) { o.Concurrency = 4 }, 0},
+		"events":  {"requests: 50\narrivals: {kind: poisson, rate_rps: 5}\n" + rest, func(o *Options) { o.EventLog = "events" }, 0},
+		"point": {"", func(o *Options) {
+			o.Workload, o.Requests, o.RateRPS, o.InputTokens, o.OutputTokens, o.RangeRatio = "", 50, 3, 100, 20, 0.5
+		}, 50},
+	} {
+		o := DefaultOptions()
+		o.Workload = filepath.Join(dir, name+".yaml")
+		repo.Write(t, c.text, o.Workload)
+		c.set(&o)
+		s := &Simulation{o: &o}
+		if err := s.LoadWorkload(); err != nil {
+			t.Fatal(err)
+		}
+		want, err := s.Requests(3)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := s.requests(3)
+		if err != nil || got.drawn.N != c.drawn || got.len() != len(want) {
+			t.Errorf("%s: got %d drawn of %d and %v, want %d of %d", name, got.drawn.N, got.len(), err, c.drawn, len(want))
+			continue
+		}
+		list := got.list
+		for range got.drawn.N {
+			list = append(list, got.drawn.Next())
+		}
+		if d := cmp.Diff(want, list); d != "" {
+			t.Errorf("%s:\n%s", name, d)
+		}
+	}
+	s := &Simulation{o: &Options{Requests: 1, RangeRatio: 2}}
+	if err := s.LoadWorkload(); err == nil {
+		t.Error("lengths below 0 were drawn")
 	}
 }

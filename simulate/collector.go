@@ -41,8 +41,12 @@ type class struct {
 
 // NewCollector returns an empty collector for the results of these requests.
 func NewCollector(reqs []sim.Request) *collector {
-	requests := len(reqs)
-	c := &collector{isClosed: sim.IsClosedLoop(reqs), run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
+	return newCollector(len(reqs), sim.IsClosedLoop(reqs))
+}
+
+// newCollector returns an empty collector for so many results. isClosed: some request follows an answer.
+func newCollector(requests int, isClosed bool) *collector {
+	c := &collector{isClosed: isClosed, run: Summary{Rejections: map[string]int{}}, first: math.MaxInt64, classes: map[string]*class{}}
 	for _, list := range []*[]float64{&c.ttft, &c.completed, &c.e2e, &c.itl, &c.delay, &c.queueWait} {
 		*list = make([]float64, 0, requests)
 	}

@@ -14,8 +14,8 @@ import (
 
 // runRecorded simulates the first seed and writes requests and events to files as they happen. add
 // is called with the result of every request.
-func (s *Simulation) runRecorded(cfg sim.Config, reqs []sim.Request, add func(*sim.RequestResult)) (*sim.Result, error) {
-	obs, done, err := s.Observers(reqs)
+func (s *Simulation) runRecorded(cfg sim.Config, reqs *requests, add func(*sim.RequestResult)) (*sim.Result, error) {
+	obs, done, err := s.Observers(reqs.list)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (s *Simulation) runRecorded(cfg sim.Config, reqs []sim.Request, add func(*s
 		return nil, err
 	}
 	i := 0
-	res, err := Stream(cfg, reqs, obs, func(r *sim.RequestResult) error {
+	res, err := reqs.stream(cfg, obs, func(r *sim.RequestResult) error {
 		add(r)
 		i++
 		return errors.Join(rows.Append(*r.Timed()), blis.writeRequest(i-1, r))
@@ -47,14 +47,19 @@ func (s *Simulation) runRecorded(cfg sim.Config, reqs []sim.Request, add func(*s
 	return res, done(res)
 }
 
-// Stream simulates the requests and calls each with the result of every request, in the order of
+// stream simulates the requests and calls each with the result of every request, in the order of
 // the workload.
-func Stream(cfg sim.Config, reqs []sim.Request, obs sim.Observer, each func(*sim.RequestResult) error) (*sim.Result, error) {
+func (q *requests) stream(cfg sim.Config, obs sim.Observer, each func(*sim.RequestResult) error) (res *sim.Result, err error) {
 	var failed error
-	res, err := sim.Stream(cfg, reqs, obs, sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
+	left := sim.InOrder(q.len(), func(_ int, r *sim.RequestResult) bool {
 		failed = each(r)
 		return failed == nil
-	}))
+	})
+	if q.drawn.N > 0 {
+		res, err = sim.StreamDrawn(cfg, q.drawn, left)
+	} else {
+		res, err = sim.Stream(cfg, q.list, obs, left)
+	}
 	return res, errors.Join(err, failed)
 }
 

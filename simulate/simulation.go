@@ -217,7 +217,7 @@ func (s *Simulation) Replicate(run func(seed int64, first bool) (*Replication, e
 
 // runSeed returns the outcome of one replication of a single engine.
 func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
-	reqs, err := s.Requests(seed)
+	reqs, err := s.requests(seed)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
 		return nil, err
 	}
 	cfg.Ranks = s.Deployment.DP > 1
-	sum := NewCollector(reqs)
+	sum := newCollector(reqs.len(), sim.IsClosedLoop(reqs.list))
 	add := sum.Add
 	early := 0 // rounds of sessions that are sent before the previous round is answered
 	if w := s.load.fixed; w != nil && w.HasSessions() && !s.o.closesSessions() {
@@ -245,7 +245,7 @@ func (s *Simulation) runSeed(seed int64, first bool) (*Replication, error) {
 	if first {
 		res, err = s.runRecorded(cfg, reqs, add)
 	} else {
-		res, err = Stream(cfg, reqs, nil, func(r *sim.RequestResult) error {
+		res, err = reqs.stream(cfg, nil, func(r *sim.RequestResult) error {
 			add(r)
 			return nil
 		})

@@ -82,6 +82,23 @@ output: {kind: uniform, min: 10, max: 400}
 	}
 }
 
+// TestEvalMillionMemory simulates a million requests, on an engine that serves them as they come: the process stays below
+// 400 MB. A generator's requests are drawn as they arrive, and what is kept of each is numbers.
+func TestEvalMillionMemory(t *testing.T) {
+	repo.NeedEval(t)
+	load := filepath.Join(t.TempDir(), "load.yaml")
+	repo.Write(t, `requests: 1000000
+arrivals: {kind: poisson, rate_rps: 40}
+prompt: {kind: lognormal, mean: 400, sigma: 0.9}
+output: {kind: uniform, min: 10, max: 250}
+`, load)
+	c := measure(t, []string{built(t), "simulate", "--deployment", "../../testdata/traces/demo/b200-llama-3.1-8b-tp1/run.yaml",
+		"--workload", load, "-o", filepath.Join(t.TempDir(), "out"), "--quiet"})
+	if t.Log(c); c.peakMB == 0 || c.peakMB >= 400 {
+		t.Errorf("peak memory: got %.0f MB, want < 400", c.peakMB)
+	}
+}
+
 func sharedLoad(n int, perSecond, prompt, output float64, group int64, share float64) []sim.Request {
 	rng := rand.New(rand.NewPCG(7, 8))
 	lognormal := func(median, sigma, lo, hi float64) int64 {

@@ -299,36 +299,56 @@ func (g *Generator) Generate(seed int64) (*Workload, error) {
 	if g.spec != nil {
 		return g.spec.generate(seed)
 	}
-	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
 	w := &Workload{Requests: make([]sim.Request, 0, g.Requests)}
-	clockUs := 0.0 // arrival of the last request
-	arrivals := g.Arrivals
-	stage := 0 // number of stages begun
-	left := 0  // requests of the present stage that are still to be drawn
-	for i := range g.Requests {
-		if len(g.Stages) > 0 && left == 0 {
-			arrivals.RateRPS = g.Stages[stage].RateRPS
-			left = g.Stages[stage].Requests
-			stage++
-		}
-		left--
-		request := sim.Request{ID: strconv.Itoa(i), PromptTokens: g.Prompt.draw(rng), OutputTokens: g.Output.draw(rng)}
-		if g.MaxTokens > 0 {
-			request.MaxTokens = max(g.MaxTokens, request.OutputTokens)
-		}
-		arrivals.setArrival(rng, i, &clockUs, &request)
-		if p := g.Prefix; p.Groups > 0 && rng.Float64() < p.Share {
-			request.Group = 1 + uint64(rng.IntN(p.Groups))
-			request.GroupTokens = min(p.Tokens, request.PromptTokens)
-		}
-		g.classify(rng, &request)
-		w.addRequest(request)
+	next := g.draws(seed)
+	for range g.Requests {
+		w.addRequest(next())
 	}
 	if a := g.Arrivals; a.Kind == "closed" {
 		return w, w.Close(Loop{Clients: a.Clients, ThinkUs: sim.ToUs(a.ThinkMs * 1000),
 			RampUs: sim.ToUs(a.RampS * 1e6)})
 	}
 	return w, nil
+}
+
+// Draw returns the requests of Generate in a form that draws each when it is needed, so that a long workload need not be in
+// memory. ok is false for closed loops and for workload specifications of BLIS, where a request depends on later ones.
+func (g *Generator) Draw(seed int64) (requests sim.Drawn, ok bool) {
+	if g.spec != nil || g.Arrivals.Kind == "closed" {
+		return sim.Drawn{}, false
+	}
+	return sim.Drawn{N: g.Requests, Next: g.draws(seed)}, true
+}
+
+// draws returns a function that draws one request after another, at most g.Requests. The arrivals never decrease; those of
+// a closed loop are not set.
+func (g *Generator) draws(seed int64) func() sim.Request {
+	rng := rand.New(rand.NewPCG(uint64(seed), 0x9e37))
+	clockUs := 0.0 // arrival of the last request
+	arrivals := g.Arrivals
+	drawn := 0 // number of requests drawn
+	stage := 0 // number of stages begun
+	left := 0  // requests of the present stage that are still to be drawn
+	return func() sim.Request {
+		if len(g.Stages) > 0 && left == 0 {
+			arrivals.RateRPS = g.Stages[stage].RateRPS
+			left = g.Stages[stage].Requests
+			stage++
+		}
+		left--
+		request := sim.Request{ID: strconv.Itoa(drawn), PromptTokens: g.Prompt.draw(rng), OutputTokens: g.Output.draw(rng)}
+		if g.MaxTokens > 0 {
+			request.MaxTokens = max(g.MaxTokens, request.OutputTokens)
+		}
+		arrivals.setArrival(rng, drawn, &clockUs, &request)
+		if p := g.Prefix; p.Groups > 0 && rng.Float64() < p.Share {
+			request.Group = 1 + uint64(rng.IntN(p.Groups))
+			request.GroupTokens = min(p.Tokens, request.PromptTokens)
+		}
+		g.classify(rng, &request)
+		drawn++
+		return request
+	}
 }
 
 // setArrival sets the arrival of request i. *at is the arrival of the request before, us; it

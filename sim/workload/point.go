@@ -20,8 +20,8 @@ type Point struct {
 	Concurrency int
 }
 
-// Workload draws the requests of the load level; the same seed gives the same ones.
-func (p Point) Workload(seed int64) (*Workload, error) {
+// Generator returns the generator of the requests without the limit of Concurrency.
+func (p Point) Generator() (*Generator, error) {
 	if !(p.RangeRatio >= 0 && p.RangeRatio < 1) || p.RateRPS < 0 || p.Concurrency < 0 {
 		return nil, trace.Errorf(codeBadWorkload,
 			"point: got range ratio %g, rate %g/s, concurrency %d, want 0 <= ratio < 1, >= 0, >= 0",
@@ -32,14 +32,20 @@ func (p Point) Workload(seed int64) (*Workload, error) {
 		hi := float64(n) * (1 + p.RangeRatio)
 		return LengthSpec{Kind: "uniform", Min: max(1, int64(lo)), Max: int64(hi)}
 	}
-	g := Generator{
+	g := &Generator{
 		Requests: p.Requests, Prompt: length(p.InputTokens), Output: length(p.OutputTokens),
 		Arrivals: ArrivalSpec{Kind: "bursts", Burst: max(1, p.Requests), EveryS: 1}, // one burst of all
 	}
 	if p.RateRPS > 0 {
 		g.Arrivals = ArrivalSpec{Kind: "poisson", RateRPS: p.RateRPS}
 	}
-	if err := g.Check(); err != nil {
+	return g, g.Check()
+}
+
+// Workload draws the requests of the load level; the same seed gives the same ones.
+func (p Point) Workload(seed int64) (*Workload, error) {
+	g, err := p.Generator()
+	if err != nil {
 		return nil, err
 	}
 	w, err := g.Generate(seed)

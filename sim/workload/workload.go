@@ -55,11 +55,15 @@ const (
 // times of aborts by it. No abort comes before its request.
 func (w *Workload) Scale(factor float64) {
 	for i := range w.Requests {
-		q := &w.Requests[i]
-		q.ArrivalUs = sim.ToUs(float64(q.ArrivalUs) / factor)
-		if q.AbortAtUs.OK {
-			q.AbortAtUs.V = max(q.ArrivalUs, sim.ToUs(float64(q.AbortAtUs.V)/factor))
-		}
+		ScaleRequest(&w.Requests[i], factor)
+	}
+}
+
+// ScaleRequest does for one request what Scale does for all.
+func ScaleRequest(q *sim.Request, factor float64) {
+	q.ArrivalUs = sim.ToUs(float64(q.ArrivalUs) / factor)
+	if q.AbortAtUs.OK {
+		q.AbortAtUs.V = max(q.ArrivalUs, sim.ToUs(float64(q.AbortAtUs.V)/factor))
 	}
 }
 
