@@ -20,7 +20,7 @@ const MaxMembers = 1 << 30
 // it.
 func CountMembers(lives []Life, first, last int64) (n int64) {
 	for i := range lives {
-		if l := &lives[i]; l.unknown == "" {
+		if l := &lives[i]; l.unknown == Known {
 			n += max(0, min(last, l.lastRun)-max(first, l.scheduled)+1)
 		}
 	}
@@ -138,7 +138,7 @@ func (b *Batches) countLives() {
 	w := b.working
 	for i := range b.lives {
 		l := &b.lives[i]
-		if l.unknown != "" {
+		if l.unknown != Known {
 			b.markUnknown(l.from, l.to, l.unknown)
 			continue
 		}
@@ -178,7 +178,7 @@ func (b *Batches) markUnknown(first, last int64, why Reason) {
 func (b *Batches) countCachedTokens() {
 	for i := range b.lives {
 		l := &b.lives[i]
-		if l.unknown != "" || l.cached.OK {
+		if l.unknown != Known || l.cached.OK {
 			continue
 		}
 		ran, ok := b.promptTokensOf(l)
@@ -203,7 +203,7 @@ func (b *Batches) promptTokensOf(l *Life) (int64, bool) {
 	}
 	var ran int64
 	for k := lo; k < hi; k++ {
-		if w.summary[k] < 0 || w.prefills[k] != 1 || w.unknown[k] != "" {
+		if w.summary[k] < 0 || w.prefills[k] != 1 || w.unknown[k] != Known {
 			return 0, false
 		}
 		ran += w.summaryList[w.summary[k]].ScheduledTokens - int64(w.decodes[k]+w.uncounted[k])
@@ -219,7 +219,7 @@ func (b *Batches) cutPrompts() {
 	var active []*Life  // with tokens left to compute
 	for i := range b.lives {
 		switch l := &b.lives[i]; {
-		case l.unknown != "" || l.unknownPrompt != "":
+		case l.unknown != Known || l.unknownPrompt != Known:
 		case l.firstToken-l.scheduled >= maxChunks:
 			l.unknownPrompt = PrefillUnknown
 		default:

@@ -55,7 +55,7 @@ func batchesOf(requests []trace.Request, r Recording) []string {
 	var out []string
 	for k, why := range reasons {
 		members := walk.AppendMembers(nil, int64(k)+1)
-		if why != "" {
+		if why != Known {
 			out = append(out, short(why))
 			continue
 		}

@@ -27,15 +27,39 @@
 // files or on the order of a map.
 package reconstruct
 
-// Reason is why the batch of a step is unknown.
-type Reason string
+// Reason is why the batch of a step is unknown. It is a number, because long runs have millions of steps.
+type Reason uint8
 
-// The reasons that come from journeys and summaries.
+// The reasons that come from journeys and summaries, then those of steps that are made from other records.
 const (
-	PreemptedRequest    Reason = "what a preempted request recomputed is not recorded"
-	InconsistentRequest Reason = "a request's events do not fit one token a step: some were lost, or it was aborted"
-	PrefillUnknown      Reason = "a prompt cannot be cut into chunks that end in its FIRST_TOKEN step"
-	CachedUnknown       Reason = "it is not recorded how many prompt tokens of a request were cached"
-	Unconfirmed         Reason = "requests may be missing from the journeys, and no BATCH_SUMMARY confirms the batch"
-	Contradicted        Reason = "the reconstructed batch contradicts the BATCH_SUMMARY of the step"
+	Known Reason = iota // no reason: the batch is known
+	PreemptedRequest
+	InconsistentRequest
+	PrefillUnknown
+	CachedUnknown
+	Unconfirmed
+	Contradicted
+	NoRequests
+	ChunkedTotals
+	EncoderRan
+	RecomputedTotals
+	ChunkedNoSnapshots
 )
+
+// String returns the reason as a sentence; "" for Known.
+func (r Reason) String() string { return reasonTexts[r] }
+
+var reasonTexts = [...]string{
+	Known:               "",
+	PreemptedRequest:    "what a preempted request recomputed is not recorded",
+	InconsistentRequest: "a request's events do not fit one token a step: some were lost, or it was aborted",
+	PrefillUnknown:      "a prompt cannot be cut into chunks that end in its FIRST_TOKEN step",
+	CachedUnknown:       "it is not recorded how many prompt tokens of a request were cached",
+	Unconfirmed:         "requests may be missing from the journeys, and no BATCH_SUMMARY confirms the batch",
+	Contradicted:        "the reconstructed batch contradicts the BATCH_SUMMARY of the step",
+	NoRequests:          "neither snapshots nor requests in the journeys account for it",
+	ChunkedTotals:       "totals do not determine the work of chunked prompts",
+	EncoderRan:          "a multimodal encoder ran in the pass, and its time is not modelled",
+	RecomputedTotals:    "decode tokens differ from decode requests, as when a preempted request is recomputed",
+	ChunkedNoSnapshots:  "spec 1.0 has no input for chunked prefill without snapshots",
+}

@@ -43,7 +43,7 @@ type Life struct {
 
 // FirstStep returns the first step that the request may have run in.
 func (l *Life) FirstStep() int64 {
-	if l.unknown != "" {
+	if l.unknown != Known {
 		return l.from
 	}
 	return l.scheduled
@@ -51,7 +51,7 @@ func (l *Life) FirstStep() int64 {
 
 // LastStep returns the last step that the request may have run in.
 func (l *Life) LastStep() int64 {
-	if l.unknown != "" {
+	if l.unknown != Known {
 		return l.to
 	}
 	return l.lastRun
@@ -61,11 +61,11 @@ func (l *Life) LastStep() int64 {
 // chunk of the prompt is unknown.
 func (l *Life) chunkAt(step int64) (trace.Chunk, bool) {
 	switch {
-	case l.unknown != "" || step < l.scheduled || step > l.lastRun:
+	case l.unknown != Known || step < l.scheduled || step > l.lastRun:
 		return trace.Chunk{}, false
 	case step > l.firstToken:
 		return trace.Chunk{Computed: l.prompt + step - l.firstToken - 1, Prompt: l.prompt, New: 1}, true
-	case l.unknownPrompt != "" || l.computed == nil:
+	case l.unknownPrompt != Known || l.computed == nil:
 		return trace.Chunk{}, false
 	}
 	before := l.computedBy(step - 1)

@@ -32,7 +32,7 @@ func TestInconsistentRequests(t *testing.T) {
 		l, ok := r.readLife(&trace.Request{CoreID: trace.Some("r"), PromptTokens: trace.Some(int64(5)), OutputTokens: trace.Some(int64(4)),
 			ScheduledStep: trace.Some(int64(9)), FirstTokenStep: trace.Some(int64(10)), FinishedStep: trace.Some(c.finished),
 			FinishStatus: trace.Some(c.status)})
-		if !ok || (l.unknown != "") != c.unknown || !c.unknown && l.lastRun != c.lastRun {
+		if !ok || (l.unknown != Known) != c.unknown || !c.unknown && l.lastRun != c.lastRun {
 			t.Errorf("%s: %+v", c.name, l)
 		}
 	}

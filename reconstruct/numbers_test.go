@@ -46,9 +46,9 @@ func TestStepsOfARequest(t *testing.T) {
 		why     Reason
 		steps   [2]int64 // -1: it never ran
 	}{
-		{"whole", false, func(*trace.Request) {}, "", [2]int64{9, 13}},
+		{"whole", false, func(*trace.Request) {}, Known, [2]int64{9, 13}},
 		{"preempted", false, func(q *trace.Request) { q.Preemptions = some(1) }, PreemptedRequest, [2]int64{9, 13}},
-		{"preempted 0 times", false, func(q *trace.Request) { q.Preemptions = some(0) }, "", [2]int64{9, 13}},
+		{"preempted 0 times", false, func(q *trace.Request) { q.Preemptions = some(0) }, Known, [2]int64{9, 13}},
 		{"preempted, asynchronous", true, func(q *trace.Request) { q.Preemptions = some(1) }, PreemptedRequest, [2]int64{9, 14}},
 		{"events lost", false, func(q *trace.Request) { q.DroppedEvents = 1 }, InconsistentRequest, [2]int64{9, 13}},
 		{"no SCHEDULED", false, func(q *trace.Request) { q.ScheduledStep = none }, InconsistentRequest, [2]int64{10, 13}},
@@ -58,7 +58,7 @@ func TestStepsOfARequest(t *testing.T) {
 		{"nothing", false, func(q *trace.Request) {
 			q.FinishedStep, q.ScheduledStep, q.FirstTokenStep, q.QueuedStep = none, none, none, none
 		}, InconsistentRequest, [2]int64{0, 100}},
-		{"it ended while it waited", false, func(q *trace.Request) { q.ScheduledStep, q.FirstTokenStep = none, none }, "", [2]int64{-1, -1}},
+		{"it ended while it waited", false, func(q *trace.Request) { q.ScheduledStep, q.FirstTokenStep = none, none }, Known, [2]int64{-1, -1}},
 		{"it ended while it waited, events lost", false, func(q *trace.Request) { q.ScheduledStep, q.FirstTokenStep, q.DroppedEvents = none, none, 1 }, InconsistentRequest, [2]int64{8, 13}},
 		{"no prompt length", false, func(q *trace.Request) { q.PromptTokens = none }, InconsistentRequest, [2]int64{9, 13}},
 		{"a prompt of 0 tokens", false, func(q *trace.Request) { q.PromptTokens = some(0) }, InconsistentRequest, [2]int64{9, 13}},
@@ -66,19 +66,19 @@ func TestStepsOfARequest(t *testing.T) {
 		{"an output of 0 tokens", false, func(q *trace.Request) { q.OutputTokens, q.FinishedStep = some(0), some(9) }, InconsistentRequest, [2]int64{9, 9}},
 		{"the first token before it was scheduled", false, func(q *trace.Request) { q.FirstTokenStep, q.FinishedStep = some(8), some(11) }, InconsistentRequest, [2]int64{9, 11}},
 		{"no first token", false, func(q *trace.Request) { q.FirstTokenStep = none }, InconsistentRequest, [2]int64{9, 13}},
-		{"aborted before it", false, func(q *trace.Request) { q.FirstTokenStep, q.FinishStatus = none, trace.Some(trace.FinishAborted) }, "", [2]int64{9, 13}},
-		{"an error before it", false, func(q *trace.Request) { q.FirstTokenStep, q.FinishStatus = none, trace.Some(trace.FinishError) }, "", [2]int64{9, 13}},
+		{"aborted before it", false, func(q *trace.Request) { q.FirstTokenStep, q.FinishStatus = none, trace.Some(trace.FinishAborted) }, Known, [2]int64{9, 13}},
+		{"an error before it", false, func(q *trace.Request) { q.FirstTokenStep, q.FinishStatus = none, trace.Some(trace.FinishError) }, Known, [2]int64{9, 13}},
 		{"aborted before it was scheduled", false, func(q *trace.Request) {
 			q.FirstTokenStep, q.FinishedStep, q.FinishStatus = none, some(8), trace.Some(trace.FinishAborted)
 		}, InconsistentRequest, [2]int64{9, 9}},
 		{"aborted early", false, func(q *trace.Request) { q.FinishedStep, q.FinishStatus = some(12), trace.Some(trace.FinishAborted) }, InconsistentRequest, [2]int64{9, 12}},
-		{"as many steps as may be", false, func(q *trace.Request) { q.OutputTokens, q.FinishedStep = some(1<<23-1), some(9+1<<23-1) }, "", [2]int64{9, 9 + 1<<23 - 1}},
+		{"as many steps as may be", false, func(q *trace.Request) { q.OutputTokens, q.FinishedStep = some(1<<23-1), some(9+1<<23-1) }, Known, [2]int64{9, 9 + 1<<23 - 1}},
 		{"more steps", false, func(q *trace.Request) { q.OutputTokens, q.FinishedStep = some(1<<23), some(9+1<<23) }, InconsistentRequest, [2]int64{0, 100}},
 		{"more steps to the first token", false, func(q *trace.Request) { q.FirstTokenStep = some(9 + 1<<23) }, InconsistentRequest, [2]int64{0, 100}},
-		{"a step of 40 bits", false, func(q *trace.Request) { q.QueuedStep = some(1 << 40) }, "", [2]int64{9, 13}},
+		{"a step of 40 bits", false, func(q *trace.Request) { q.QueuedStep = some(1 << 40) }, Known, [2]int64{9, 13}},
 		{"a larger one", false, func(q *trace.Request) { q.QueuedStep = some(1<<40 + 1) }, InconsistentRequest, [2]int64{0, 100}},
 		{"a negative one", false, func(q *trace.Request) { q.QueuedStep = some(-1) }, InconsistentRequest, [2]int64{0, 100}},
-		{"step 0", false, func(q *trace.Request) { q.QueuedStep = some(0) }, "", [2]int64{9, 13}},
+		{"step 0", false, func(q *trace.Request) { q.QueuedStep = some(0) }, Known, [2]int64{9, 13}},
 	} {
 		q := journeyOf("r", 5, 4, 9, 10, 13)
 		q.QueuedStep = some(8)
@@ -117,7 +117,7 @@ func TestStepsOfARequest(t *testing.T) {
 
 // TestLongPrompts: a prompt in 4096 steps has chunks, one in 4097 has none.
 func TestLongPrompts(t *testing.T) {
-	for steps, want := range map[int64]Reason{4096: "", 4097: PrefillUnknown} {
+	for steps, want := range map[int64]Reason{4096: Known, 4097: PrefillUnknown} {
 		e := engine(func(e *vllm.Engine) { e.MaxNumBatchedTokens = 1 })
 		b := FromJourneys(Lives([]trace.Request{journeyOf("a", steps, 1, 1, steps, steps)}, e, steps), Recording{Engine: e, First: 1, Last: steps})
 		if why := b.Reasons(); why[0] != want || why[steps-1] != want || b.Len() != int(steps) || !b.HasLives() || b.Summary(0) != -1 {

@@ -26,8 +26,8 @@ func (b *Batches) dropUncertainChunks() {
 	for i := range b.lives {
 		l := &b.lives[i]
 		switch {
-		case l.unknown != "":
-		case l.unknownPrompt != "":
+		case l.unknown != Known:
+		case l.unknownPrompt != Known:
 			b.markUnknown(l.scheduled, l.firstToken, l.unknownPrompt)
 			b.markUncertain(u, i)
 		default:
@@ -97,7 +97,7 @@ func (b *Batches) isUncertain(life int, u uncertainty) bool {
 			return true
 		case !hasSummary && w.needsSummary[k]:
 			return true
-		case hasSummary && w.unknown[k] == "" && !b.agreesWithSummary(k):
+		case hasSummary && w.unknown[k] == Known && !b.agreesWithSummary(k):
 			return true
 		}
 	}
@@ -129,7 +129,7 @@ func (w *working) fitsSummary(k int64, s *trace.Step, decodes int64) bool {
 		s.PrefillTokens-w.promptTokens[k] == relabelled
 }
 
-// Reasons returns, for each step, why its batch is unknown; "" if it is known. A batch that its summary
+// Reasons returns, for each step, why its batch is unknown; Known if it is not. A batch that its summary
 // contradicts is Contradicted, unless requests are known to be missing there: then it is Unconfirmed. It must
 // not be called after Release.
 func (b *Batches) Reasons() []Reason {
@@ -137,7 +137,7 @@ func (b *Batches) Reasons() []Reason {
 	why := make([]Reason, b.n)
 	copy(why, w.unknown)
 	for k := range why {
-		if why[k] != "" {
+		if why[k] != Known {
 			continue
 		}
 		hasSummary := w.summary[k] >= 0
@@ -162,7 +162,7 @@ func (w *working) spreadContradictions(why []Reason) {
 	visit := func(k int) {
 		if w.summary[k] >= 0 {
 			contradicted = why[k] == Contradicted
-		} else if contradicted && why[k] == "" {
+		} else if contradicted && why[k] == Known {
 			why[k] = Unconfirmed
 		}
 	}

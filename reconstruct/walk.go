@@ -24,7 +24,7 @@ func (b *Batches) Walk() *Walk { return &Walk{batches: b} }
 func (w *Walk) AppendMembers(to []trace.Member, step int64) []trace.Member {
 	lives := w.batches.lives
 	for ; w.next < len(lives) && lives[w.next].FirstStep() <= step; w.next++ {
-		if lives[w.next].unknown == "" {
+		if lives[w.next].unknown == Known {
 			w.active = append(w.active, w.next)
 		}
 	}

@@ -52,8 +52,9 @@ func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor *float
 				cadences = append(cadences, SpanUs(rec.TsStartNs, next.TsStartNs))
 			}
 		}
-		if st := s.At(rec.ID); st.Known() {
-			floors = append(floors, sp.FloorUs(&st.In))
+		if s.compact(rec.ID).known() {
+			in := s.input(rec.ID)
+			floors = append(floors, sp.FloorUs(&in))
 		}
 	}
 	return medianOrNil(durations), medianOrNil(cadences), medianOrNil(floors)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -199,7 +200,7 @@ func (b *betaBuilder) hasRecentPreemption(k int) bool {
 // spike.
 func (b *betaBuilder) spikeKind(iv interval) int {
 	for u := iv.from; u <= iv.to; u++ {
-		if b.s.At(u).In.PrefillTokens > 0 {
+		if b.s.compact(u).prefillTokens > 0 {
 			return 1
 		}
 	}
@@ -231,7 +232,7 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 	switch {
 	case !isBusy(i):
 		return interval{}, codeNoTarget
-	case !b.s.At(i.ID).Known():
+	case !b.s.compact(i.ID).known():
 		return interval{}, UnknownBatch
 	case i.DurationUs < 0:
 		return interval{}, codeNoTarget
@@ -251,7 +252,7 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if j.ID-i.ID > maxSteps && b.s.Run.Aggregate == nil { // between ticks of logged passes lie as many as run in a second
 		return iv, codeNoInterval
 	}
-	if b.s.At(i.ID).NoStart {
+	if b.s.compact(i.ID).noStart {
 		return iv, codeNoTarget
 	}
 	if iv.y = float64(j.TsStartNs-i.TsStartNs) / 1000; iv.y < 0 {
@@ -272,18 +273,18 @@ func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 	var why trace.Code
 	for u := iv.from; u <= last; u++ {
-		st := s.At(u)
-		isIdle := st != nil && (st.Recorded >= 0 && !isBusy(&s.Run.Steps[st.Recorded]) ||
-			st.Recorded < 0 && st.Known() && st.In.ScheduledTokens == 0)
+		st := s.compact(u)
+		isIdle := st != nil && (st.recorded >= 0 && !isBusy(&s.Run.Steps[st.recorded]) ||
+			st.recorded < 0 && st.known() && st.scheduledTokens == 0)
 		switch {
 		case st == nil:
 			why = UnknownBatch
 		case isIdle:
 			return codeNoInterval
-		case st.Reason == encoderRan:
+		case st.reason == reconstruct.EncoderRan:
 			return codeEncoder
 		// After iv.to a step only has to be busy, which its summary shows even where its batch is unknown.
-		case !st.Known() && (u <= iv.to || st.Recorded < 0):
+		case !st.known() && (u <= iv.to || st.recorded < 0):
 			why = UnknownBatch
 		}
 	}
@@ -294,7 +295,7 @@ func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 // its neighbours its batch would be known, so the steps cannot be taken as alike.
 func (b *betaBuilder) isRecorded(from, last int64) bool {
 	for u := from; u <= last; u++ {
-		if st := b.s.At(u); st != nil && st.Recorded >= 0 {
+		if st := b.s.compact(u); st != nil && st.recorded >= 0 {
 			return true
 		}
 	}
@@ -303,8 +304,8 @@ func (b *betaBuilder) isRecorded(from, last int64) bool {
 
 // isPureDecode reports whether a step runs decodes alone.
 func (b *betaBuilder) isPureDecode(id int64) bool {
-	st := b.s.At(id)
-	return st.Known() && st.In.PrefillTokens == 0 && st.In.DecodeTokens > 0 && isBusy(&b.s.Run.Steps[st.Recorded])
+	st := b.s.compact(id)
+	return st.known() && st.prefillTokens == 0 && st.decodeTokens > 0 && isBusy(&b.s.Run.Steps[st.recorded])
 }
 
 // isBusy reports whether a step runs requests and schedules tokens (spec#cadence).
@@ -340,7 +341,7 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 		k := int(u - b.s.First)
 		return b.ready[k*b.vec.P : (k+1)*b.vec.P], b.hits[k], b.fails[k]
 	}
-	b.in = b.s.At(u).In
+	b.in = b.s.input(u)
 	b.in.PreemptionEMA = b.averageAt(u)
 	h, err := b.vec.Step(&b.in, nil, b.row1)
 	return b.row1, h, err

@@ -64,11 +64,12 @@ type rowSummary struct {
 func (b *betaBuilder) summarise(iv interval) rowSummary {
 	k := rowSummary{prefill: true, decode: true, few: true, factor: 1}
 	for u := iv.from; u <= iv.to; u++ {
-		st := b.s.At(u)
-		k.addStep(&st.In, b.sp.FloorUs(&st.In))
-		k.tag = max(k.tag, st.Tag)
-		if st.Recorded >= 0 {
-			k.addSummary(&b.s.Run.Steps[st.Recorded])
+		st := b.s.compact(u)
+		in := b.s.input(u)
+		k.addStep(&in, b.sp.FloorUs(&in))
+		k.tag = max(k.tag, st.tag)
+		if st.recorded >= 0 {
+			k.addSummary(&b.s.Run.Steps[st.recorded])
 		}
 	}
 	if iv.approx {

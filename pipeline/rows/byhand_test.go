@@ -363,7 +363,7 @@ func TestQualityByHand(t *testing.T) {
 			Run:   &trace.Run{ID: "r", Steps: []trace.Step{{ID: 6}, {ID: 7}, {ID: 8}, {ID: 9}, {ID: 11}}},
 			Dep:   &deploy.Deployment{},
 			First: 5,
-			all: []Step{
+			all: listOf([]Step{
 				{ID: 5, Recorded: -1, Tag: TagJourney}, // before the first summary: counts nowhere
 				{ID: 6, Recorded: 0, Tag: TagRich},
 				{ID: 7, Recorded: 1, Tag: TagJourney},
@@ -372,10 +372,10 @@ func TestQualityByHand(t *testing.T) {
 				{ID: 10, Recorded: -1, Tag: TagJourney},
 				{ID: 11, Recorded: 4},
 				{ID: 12, Recorded: -1, Tag: TagJourney}, // after the last
-			},
+			}...),
 		}
 		b := &batchSources{s: s, journeys: true, checked: 4, wrong: []int64{6},
-			reasons: []reconstruct.Reason{"", "", "", "", "x", "", reconstruct.Contradicted, ""}}
+			reasons: []reconstruct.Reason{4: reconstruct.ChunkedTotals, 6: reconstruct.Contradicted, 7: reconstruct.Known}}
 		if change != nil {
 			change(s, b)
 		}
@@ -408,18 +408,18 @@ func TestQualityByHand(t *testing.T) {
 	if got := findings(s); !slices.Equal(got, texts) {
 		t.Errorf("got %q, want %q", got, texts)
 	}
-	s = of(func(s *Steps, b *batchSources) { s.all[4].In.PrefillTokens = 1 })
+	s = of(func(s *Steps, b *batchSources) { s.all.change(4, func(st *Step) { st.In.PrefillTokens = 1 }) })
 	if got, want := findings(s), append(slices.Clone(texts), "r: no prompt lengths in snapshots; equal prompts are assumed"); !slices.Equal(got, want) {
 		t.Errorf("prompts approximated: got %q, want %q", got, want)
 	}
 	s = of(func(s *Steps, b *batchSources) {
-		s.all[4].In.PrefillTokens = 1
+		s.all.change(4, func(st *Step) { st.In.PrefillTokens = 1 })
 		b.hasCV2 = true
 	})
 	if got := findings(s); !slices.Equal(got, texts) {
 		t.Errorf("prompt lengths known: got %q, want %q", got, texts)
 	}
-	s = of(func(s *Steps, b *batchSources) { s.all[5].Tag = tagUnknown })
+	s = of(func(s *Steps, b *batchSources) { s.all.change(5, func(st *Step) { st.Tag = tagUnknown }) })
 	if s.Quality.Unrecorded != 1 || s.Quality.Rebuilt != 0 {
 		t.Errorf("the unrecorded step is unknown: got %+v", s.Quality)
 	}
@@ -455,16 +455,18 @@ func TestCoverageByHand(t *testing.T) {
 		{ScheduledTokens: 1, RunningDepth: 1, KVUsage: 0.95},
 		{ScheduledTokens: 0, RunningDepth: 1, KVUsage: 0.5}, // ran nothing
 	}}}
+	var all []Step
 	for range 19 {
-		s.all = append(s.all, step(64, 3, 1000))
+		all = append(all, step(64, 3, 1000))
 	}
 	for range 20 {
-		s.all = append(s.all, step(65, 0, 0), step(0, 1, 4095))
+		all = append(all, step(65, 0, 0), step(0, 1, 4095))
 	}
-	s.all = append(s.all, step(0, 2000, 200_000))
+	all = append(all, step(0, 2000, 200_000))
 	for k := range s.Run.Steps {
-		s.all = append(s.all, Step{Recorded: int32(k)}) // of unknown batches
+		all = append(all, Step{Recorded: int32(k)}) // of unknown batches
 	}
+	s.all = listOf(all...)
 	c := s.Coverage()
 	if len(c.Findings) != 1 || c.Findings[0].Message != "r: 19 steps that mix prefill and decode, want at least 20" {
 		t.Errorf("got %v", c.Findings)
@@ -551,7 +553,7 @@ func TestStepsThatMayMissARequest(t *testing.T) {
 
 // TestSlicesAskForTheirSteps: rows of a slice are made of the summaries that start in it, and of the steps between.
 func TestSlicesAskForTheirSteps(t *testing.T) {
-	s := &Steps{First: 8, all: make([]Step, 10), Run: &trace.Run{Steps: []trace.Step{
+	s := &Steps{First: 8, all: newStepList(10, false), Run: &trace.Run{Steps: []trace.Step{
 		{ID: 10, TsStartNs: 100}, {ID: 12, TsStartNs: 200}, {ID: 13, TsStartNs: 300}, {ID: 15, TsStartNs: 400}}}}
 	for _, c := range []struct {
 		slice    *trace.Slice

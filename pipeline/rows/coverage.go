@@ -60,16 +60,17 @@ func (s *Steps) Coverage() Coverage {
 		KVUsage:       tenthsHistogram("kv_usage"),
 	}
 	var decode, mixed, prefill int
-	for k := range s.all {
-		st := &s.all[k]
-		if st.Recorded >= 0 && isBusy(&s.Run.Steps[st.Recorded]) {
-			countValue(&c.KVUsage, s.Run.Steps[st.Recorded].KVUsage)
+	for k := range s.all.steps {
+		st := &s.all.steps[k]
+		if st.recorded >= 0 && isBusy(&s.Run.Steps[st.recorded]) {
+			countValue(&c.KVUsage, s.Run.Steps[st.recorded].KVUsage)
 		}
-		if !st.Known() || st.In.ScheduledTokens == 0 {
+		if !st.known() || st.scheduledTokens == 0 {
 			continue
 		}
-		hasPrefill := st.In.PrefillTokens > 0
-		hasDecode := st.In.DecodeTokens > 0
+		in := s.all.input(k)
+		hasPrefill := in.PrefillTokens > 0
+		hasDecode := in.DecodeTokens > 0
 		switch {
 		case hasPrefill && hasDecode:
 			mixed++
@@ -79,13 +80,13 @@ func (s *Steps) Coverage() Coverage {
 			decode++
 		}
 		if hasPrefill {
-			countValue(&c.PrefillTokens, st.In.PrefillTokens)
+			countValue(&c.PrefillTokens, in.PrefillTokens)
 		}
 		if hasDecode {
-			countValue(&c.DecodeBatch, st.In.NumDecodeReqs)
-			countValue(&c.Context, st.In.DecodeContextTokens/st.In.NumDecodeReqs)
+			countValue(&c.DecodeBatch, in.NumDecodeReqs)
+			countValue(&c.Context, in.DecodeContextTokens/in.NumDecodeReqs)
 		}
-		if st.In.PrefillTokens > evidenceTokens {
+		if in.PrefillTokens > evidenceTokens {
 			c.Heavy++
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -132,7 +133,7 @@ func TestMarksOfEvidence(t *testing.T) {
 		run := decodeRun(6)
 		run.Steps = slices.DeleteFunc(run.Steps, func(s trace.Step) bool { return s.ID == c.lost })
 		s := mustRebuild(t, run, testDeployment(), features.V11)
-		s.At(c.prompt).In.PrefillTokens = c.tokens
+		s.all.change(int(c.prompt-s.First), func(st *Step) { st.In.PrefillTokens = c.tokens })
 		var got []int64
 		for _, ns := range slices.Sorted(maps.Keys(s.evidenceMarks())) {
 			got = append(got, ns/10e6)
@@ -142,7 +143,7 @@ func TestMarksOfEvidence(t *testing.T) {
 		}
 	}
 	idle := mustRebuild(t, decodeRun(6), testDeployment(), features.V11)
-	idle.At(3).In.PrefillTokens = 65
+	idle.all.change(int(3-idle.First), func(st *Step) { st.In.PrefillTokens = 65 })
 	idle.Run.Steps[3].RunningDepth = 0
 	if got := idle.evidenceMarks(); len(got) != 1 || got[30e6] != 1 {
 		t.Errorf("step 4 is idle: got %v, want the mark of step 3", got)
@@ -197,22 +198,23 @@ func TestStepsOfAnInterval(t *testing.T) {
 		"an idle one after unknown":    {func(all []Step, recorded []trace.Step) { all[1].Tag, recorded[3].ScheduledTokens = tagUnknown, 0 }, codeNoInterval},
 		"not recorded and empty":       {func(all []Step, _ []trace.Step) { all[2].Recorded, all[2].In.ScheduledTokens = -1, 0 }, codeNoInterval},
 		"not recorded and busy":        {func(all []Step, _ []trace.Step) { all[2].Recorded = -1 }, ""},
-		"an encoder ran":               {func(all []Step, _ []trace.Step) { all[3].Reason = encoderRan }, codeEncoder},
+		"an encoder ran":               {func(all []Step, _ []trace.Step) { all[3].Reason = reconstruct.EncoderRan }, codeEncoder},
 	} {
 		s := &Steps{First: 7, Run: &trace.Run{}}
+		var all []Step
 		for k := range 4 {
 			st := Step{ID: 7 + int64(k), Tag: known, Recorded: int32(k)}
 			st.In.ScheduledTokens = 3
-			s.all = append(s.all, st)
+			all = append(all, st)
 			s.Run.Steps = append(s.Run.Steps, busy)
 		}
-		c.change(s.all, s.Run.Steps)
+		c.change(all, s.Run.Steps)
+		s.all = listOf(all...)
 		if got := s.checkInterval(interval{from: 8, to: 9}, 10); got != c.want {
 			t.Errorf("%s: got %q, want %q", name, got, c.want)
 		}
 	}
-	s := &Steps{First: 7, all: make([]Step, 1), Run: &trace.Run{Steps: []trace.Step{busy}}}
-	s.all[0].Tag = known
+	s := &Steps{First: 7, all: listOf(Step{Tag: known}), Run: &trace.Run{Steps: []trace.Step{busy}}}
 	if got := s.checkInterval(interval{from: 7, to: 8}, 8); got != UnknownBatch {
 		t.Errorf("beyond the run: got %q", got)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -45,23 +46,23 @@ func TestSumsFromTotals(t *testing.T) {
 	d.Engine.ChunkedPrefill = false
 	whole := &trace.Step{NumPrefillReqs: 2, PrefillTokens: 30, NumDecodeReqs: 3, DecodeTokens: 3, ScheduledTokens: 33, BlocksTotal: 100, BlocksFree: 60}
 	in, why := summary11(whole, d, 0.5, false)
-	if why != "" || in.PrefillTokens != 30 || in.DecodeTokens != 3 || in.ScheduledTokens != 33 || in.NumPrefillReqs != 2 || in.NumDecodeReqs != 3 || in.NumSampledSeqs != 5 ||
+	if why != reconstruct.Known || in.PrefillTokens != 30 || in.DecodeTokens != 3 || in.ScheduledTokens != 33 || in.NumPrefillReqs != 2 || in.NumDecodeReqs != 3 || in.NumSampledSeqs != 5 ||
 		in.DecodeContextTokens != 640-37.5-30 || in.KVReadTokens != 640-37.5 || in.PrefillCausalWork != features.CausalFromTotals(30, 2, 0.5) {
 		t.Errorf("got %+v, %q", in, why)
 	}
 	d.Engine.ChunkedPrefill = true
-	if _, why := summary11(whole, d, 0.5, false); why != chunkedTotals {
+	if _, why := summary11(whole, d, 0.5, false); why != reconstruct.ChunkedTotals {
 		t.Errorf("prompts in chunks: got %q", why)
 	}
-	if _, why := summary11(whole, d, 0.5, true); why != "" {
+	if _, why := summary11(whole, d, 0.5, true); why != reconstruct.Known {
 		t.Errorf("whole prompts: got %q", why)
 	}
 	decodes := &trace.Step{NumDecodeReqs: 3, DecodeTokens: 3, ScheduledTokens: 3}
-	if _, why := summary11(decodes, d, 0.5, false); why != "" {
+	if _, why := summary11(decodes, d, 0.5, false); why != reconstruct.Known {
 		t.Errorf("decodes alone: got %q", why)
 	}
 	if decodes.DecodeTokens = 4; true {
-		if _, why := summary11(decodes, d, 0.5, false); why != recomputedTotals {
+		if _, why := summary11(decodes, d, 0.5, false); why != reconstruct.RecomputedTotals {
 			t.Errorf("more tokens than decodes: got %q", why)
 		}
 	}

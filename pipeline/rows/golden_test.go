@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/blis-train/blis-train/vllm"
@@ -283,7 +284,7 @@ func goldenSummaryOnly(t *testing.T, g *golden) {
 		d.Engine.ChunkedPrefill = c.Chunked
 		step := stepOf(c.Summary)
 		in, why := summary11(&step, d, c.CV2, false)
-		if (why != "") != (c.Reason != "") || why != "" && why != chunkedTotals {
+		if (why != reconstruct.Known) != (c.Reason != "") || why != reconstruct.Known && why != reconstruct.ChunkedTotals {
 			t.Errorf("%s: reason: got %q, want %q", c.ID, why, c.Reason)
 		}
 		if c.Reason == "" {

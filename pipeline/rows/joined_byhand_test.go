@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -123,15 +124,15 @@ func TestTotalsOfPasses(t *testing.T) {
 		b.takeTotals(st)
 		return st
 	}
-	for id, want := range map[int64]any{9: noRequests, 11: encoderRan, 12: recomputedTotals, 13: noRequests} {
+	for id, want := range map[int64]any{9: reconstruct.NoRequests, 11: reconstruct.EncoderRan, 12: reconstruct.RecomputedTotals, 13: reconstruct.NoRequests} {
 		if got := of(id, features.V13); any(got.Reason) != want {
 			t.Errorf("pass %d: got %v, want %v", id, got.Reason, want)
 		}
 	}
-	if got := of(10, features.V13); got.Reason != "" || got.Tag != tagAggregate || !got.NoStart || !reflect.DeepEqual(got.In, features.FromTotals(&totals[0])) {
+	if got := of(10, features.V13); got.Reason != reconstruct.Known || got.Tag != tagAggregate || !got.NoStart || !reflect.DeepEqual(got.In, features.FromTotals(&totals[0])) {
 		t.Errorf("got %+v", got)
 	}
-	if got := of(10, features.V10); got.Reason != chunkedNoSnapshots {
+	if got := of(10, features.V10); got.Reason != reconstruct.ChunkedNoSnapshots {
 		t.Errorf("spec 1.0: got %+v", got)
 	}
 }

@@ -122,13 +122,13 @@ func (s *Steps) evidenceMarks() map[int64]int {
 // hasPrefill reports whether recorded steps k-2..k are busy and known and one of them has enough
 // prefill tokens to show the lag.
 func (s *Steps) hasPrefill(k int) bool {
-	var most float64
+	var most int32
 	for j := k - evidenceLags + 1; j <= k; j++ {
-		st := s.At(s.Run.Steps[j].ID)
-		if !st.Known() || !isBusy(&s.Run.Steps[j]) {
+		st := s.compact(s.Run.Steps[j].ID)
+		if !st.known() || !isBusy(&s.Run.Steps[j]) {
 			return false
 		}
-		most = max(most, st.In.PrefillTokens)
+		most = max(most, st.prefillTokens)
 	}
 	return most > evidenceTokens
 }

@@ -19,20 +19,20 @@ func (s *Steps) countQuality(b *batchSources) {
 	from, to := s.askedSteps()
 	for id := from; id < to; id++ {
 		k := int(id - s.First)
-		st := &s.all[k]
-		if st.Recorded < 0 {
-			s.countUnrecorded(st)
+		st := &s.all.steps[k]
+		if st.recorded < 0 {
+			s.countUnrecorded(id, st.known())
 			continue
 		}
 		q.Recorded++
-		switch st.Tag {
+		switch st.tag {
 		case TagRich:
 			q.FromSnapshots++
 		case TagJourney:
 			q.Reconstructed++
 		case TagSummary, tagAggregate:
 			q.Approximate++
-			approximatePrefill = approximatePrefill || st.In.PrefillTokens > 0
+			approximatePrefill = approximatePrefill || st.prefillTokens > 0
 		default:
 			q.Unknown++
 		}
@@ -40,7 +40,7 @@ func (s *Steps) countQuality(b *batchSources) {
 		if b.journeys && b.reasons[k] == reconstruct.Contradicted {
 			q.Contradictions++
 		}
-		if b.journeys && b.reasons[k] == "" {
+		if b.journeys && b.reasons[k] == reconstruct.Known {
 			q.FromJourneys++
 		}
 	}
@@ -53,12 +53,12 @@ func (s *Steps) countQuality(b *batchSources) {
 }
 
 // countUnrecorded counts a step without a summary, if it lies between two that have one.
-func (s *Steps) countUnrecorded(st *Step) {
-	if first, last := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID; st.ID < first || st.ID > last {
+func (s *Steps) countUnrecorded(id int64, isKnown bool) {
+	if first, last := s.Run.Steps[0].ID, s.Run.Steps[len(s.Run.Steps)-1].ID; id < first || id > last {
 		return
 	}
 	s.Quality.Unrecorded++
-	if st.Known() {
+	if isKnown {
 		s.Quality.Rebuilt++
 	}
 }

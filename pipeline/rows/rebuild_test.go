@@ -240,7 +240,7 @@ func TestSampledJourneysNeedSummaries(t *testing.T) {
 	exact := 0
 	approximate := 0
 	prefills := 0
-	for _, st := range s.all {
+	for _, st := range s.copies() {
 		switch st.Tag {
 		case TagJourney:
 			exact++
@@ -367,7 +367,7 @@ func TestChunkedWithoutSnapshotsIsAnError(t *testing.T) {
 	}
 	run.Snapshots = y.run.Snapshots[:len(y.run.Snapshots)/2]
 	s := mustRebuild(t, &run, toyDeployment(y), features.V10)
-	for _, st := range s.all {
+	for _, st := range s.copies() {
 		if st.Tag != TagRich && st.Tag != tagUnknown && st.In.ScheduledTokens > 0 {
 			t.Errorf("step %d of a chunked 1.0 run is %s", st.ID, st.Tag)
 		}
@@ -409,7 +409,7 @@ func TestUnsortedTablesGiveTheSameSteps(t *testing.T) {
 	slices.Reverse(run.Snapshots)
 	slices.Reverse(run.Requests)
 	b := mustRebuild(t, &run, toyDeployment(y), features.V11)
-	if !slices.Equal(a.all, b.all) {
+	if !reflect.DeepEqual(a.all, b.all) {
 		t.Error("steps differ")
 	}
 }

@@ -57,14 +57,14 @@ func hasPreemption(run *trace.Run) bool {
 // one, its chunks the uncached prompt.
 func checkTokens(t *testing.T, s *Steps) {
 	t.Helper()
-	for _, st := range s.all {
+	for _, st := range s.copies() {
 		if st.Tag == TagJourney && st.In.ScheduledTokens > float64(s.Dep.Engine.MaxNumBatchedTokens) {
 			t.Errorf("%s step %d: %g tokens exceed the budget %d", s.Run.ID, st.ID, st.In.ScheduledTokens, s.Dep.Engine.MaxNumBatchedTokens)
 		}
 	}
 	left := map[string]int64{} // prompt tokens that known chunks leave to compute, by core id
 	walk := s.batches.Walk()
-	for _, st := range s.all {
+	for _, st := range s.copies() {
 		for _, m := range walk.AppendMembers(nil, st.ID) {
 			if m.Computed >= m.Prompt {
 				continue // a decode

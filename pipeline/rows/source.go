@@ -53,14 +53,13 @@ func (b *batchSources) fillSteps() error {
 	if err != nil {
 		return err
 	}
-	b.s.all = make([]Step, len(b.reasons))
+	b.s.all = newStepList(len(b.reasons), len(b.reaches) > 0)
 	for k := range b.reasons {
-		id := b.s.First + int64(k)
-		st := &b.s.all[k]
-		st.ID, st.Recorded = id, b.s.batches.Summary(k)
-		b.members = walk.AppendMembers(b.members[:0], id)
-		b.chooseSource(st, snaps.step(id), b.reasons[k])
-		b.addTransfers(st)
+		st := Step{ID: b.s.First + int64(k), Recorded: b.s.batches.Summary(k)}
+		b.members = walk.AppendMembers(b.members[:0], st.ID)
+		b.chooseSource(&st, snaps.step(st.ID), b.reasons[k])
+		b.addTransfers(&st)
+		b.s.all.set(k, &st)
 	}
 	return snaps.close()
 }
@@ -80,14 +79,14 @@ func (b *batchSources) addTransfers(st *Step) {
 // chooseSource fills one step: from snapshots if they are complete, else from journeys, else from
 // the totals of its summary. Spec 1.0 does not use journeys. Steps made from logged passes have the
 // totals of the pass as their only source. why is the reason for which journeys do not determine
-// the batch, empty when they do.
+// the batch, Known when they do.
 func (b *batchSources) chooseSource(st *Step, snaps []trace.Snapshot, why reconstruct.Reason) {
 	var rec *trace.Step
 	if st.Recorded >= 0 {
 		rec = &b.s.Run.Steps[st.Recorded]
 	}
 	if !b.journeys {
-		why = noRequests
+		why = reconstruct.NoRequests
 	}
 	switch {
 	case b.s.Run.Aggregate != nil:
@@ -98,7 +97,7 @@ func (b *batchSources) chooseSource(st *Step, snaps []trace.Snapshot, why recons
 		st.In = b.sumSnapshots(rec, snaps)
 	case b.s.Version == features.V10:
 		b.chooseSource10(st, rec)
-	case why == "":
+	case why == reconstruct.Known:
 		st.Tag = TagJourney
 		st.In = sum11(b.members, b.reaches)
 	case rec != nil && b.totals:
@@ -121,13 +120,13 @@ func (b *batchSources) takeTotals(st *Step) {
 	k := st.ID - a.First
 	switch {
 	case k < 0 || k >= int64(len(a.Totals)):
-		st.Reason = noRequests
+		st.Reason = reconstruct.NoRequests
 	case a.Totals[k].Encoder:
-		st.Reason = encoderRan
+		st.Reason = reconstruct.EncoderRan
 	case !a.Totals[k].Known:
-		st.Reason = recomputedTotals
+		st.Reason = reconstruct.RecomputedTotals
 	case b.s.Version == features.V10:
-		st.Reason = chunkedNoSnapshots
+		st.Reason = reconstruct.ChunkedNoSnapshots
 	default:
 		st.Tag = tagAggregate
 		st.In = features.FromTotals(&a.Totals[k])
@@ -149,9 +148,9 @@ func (b *batchSources) sumSnapshots(rec *trace.Step, snaps []trace.Snapshot) fea
 func (b *batchSources) chooseSource10(st *Step, rec *trace.Step) {
 	switch {
 	case rec == nil:
-		st.Reason = noRequests
+		st.Reason = reconstruct.NoRequests
 	case b.s.Dep.Engine.ChunkedPrefill && rec.ScheduledTokens > 0:
-		st.Reason = chunkedNoSnapshots
+		st.Reason = reconstruct.ChunkedNoSnapshots
 	default:
 		st.Tag, st.In = TagSummary, summary10(rec, b.s.Dep, b.cv2)
 	}
@@ -164,7 +163,7 @@ func (b *batchSources) sumSummary(st *Step, rec *trace.Step) {
 		rec = new(relabelled(*rec, b.starts[st.Recorded]))
 	}
 	in, why := summary11(rec, b.s.Dep, b.cv2, whole)
-	if why != "" {
+	if why != reconstruct.Known {
 		st.Reason = why
 		return
 	}
@@ -173,7 +172,7 @@ func (b *batchSources) sumSummary(st *Step, rec *trace.Step) {
 
 // crossCheck compares the reconstruction of a step with its snapshots.
 func (b *batchSources) crossCheck(id int64, snaps []trace.Snapshot, why reconstruct.Reason) {
-	if from, to := b.s.askedSteps(); why != "" || id < from || id >= to {
+	if from, to := b.s.askedSteps(); why != reconstruct.Known || id < from || id >= to {
 		return
 	}
 	b.checked++

@@ -32,22 +32,13 @@ func (t Tag) String() string { return tagNames[t] }
 type Step struct {
 	ID       int64
 	Tag      Tag
-	Reason   reconstruct.Reason // why the tag is unknown; empty otherwise
+	Reason   reconstruct.Reason // why the tag is unknown; Known otherwise
 	NoStart  bool               // its start is not known
 	Recorded int32              // index of its summary in Run.Steps; -1 without one
 	// In has the sums over the batch, without PreemptionEMA. RunningDepth is that of the summary,
 	// or the number of members without one.
 	In features.StepInput
 }
-
-// Reasons for which the batch of a step is unknown, in addition to those of package reconstruct.
-const (
-	noRequests         reconstruct.Reason = "neither snapshots nor requests in the journeys account for it"
-	chunkedTotals      reconstruct.Reason = "totals do not determine the work of chunked prompts"
-	encoderRan         reconstruct.Reason = "a multimodal encoder ran in the pass, and its time is not modelled"
-	recomputedTotals   reconstruct.Reason = "decode tokens differ from decode requests, as when a preempted request is recomputed"
-	chunkedNoSnapshots reconstruct.Reason = "spec 1.0 has no input for chunked prefill without snapshots"
-)
 
 // Known reports whether the step's batch may be used.
 func (s *Step) Known() bool { return s.Tag != tagUnknown }
@@ -63,24 +54,35 @@ type Steps struct {
 	Findings []trace.Finding
 	Wrong    []int64 // rich steps whose reconstruction from journeys differs from the snapshots
 
-	all     []Step               // by id - First
+	all     stepList             // by id - First
 	batches *reconstruct.Batches // from the journeys
 	seen    *snapshotSurvey
 }
 
 // Len returns the number of steps, recorded or not; their ids are First and the next.
-func (s *Steps) Len() int { return len(s.all) }
+func (s *Steps) Len() int { return len(s.all.steps) }
 
-// At returns the step with the given id, or nil outside the run.
+// At returns a copy of the step with the given id, or nil outside the run.
 func (s *Steps) At(id int64) *Step {
-	if k := id - s.First; k >= 0 && k < int64(len(s.all)) {
-		return &s.all[k]
+	if s.compact(id) == nil {
+		return nil
+	}
+	return new(s.all.at(int(id-s.First), id))
+}
+
+// compact returns what is stored of the step with the given id, or nil outside the run.
+func (s *Steps) compact(id int64) *compactStep {
+	if k := id - s.First; k >= 0 && k < int64(s.Len()) {
+		return &s.all.steps[k]
 	}
 	return nil
 }
 
+// input returns the inputs of a step of the run.
+func (s *Steps) input(id int64) features.StepInput { return s.all.input(int(id - s.First)) }
+
 // Each calls f for every step in order with the members of its batch: from snapshots for rich
-// steps, from the journeys for journey steps, nil otherwise. f must not keep the slice.
+// steps, from the journeys for journey steps, nil otherwise. f must keep neither the step nor the slice.
 func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
 	if s.batches == nil {
 		return nil
@@ -91,8 +93,10 @@ func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
 		return err
 	}
 	var buf, rich []trace.Member
-	for k := range s.all {
-		st := &s.all[k]
+	var step Step
+	for k := range s.Len() {
+		step = s.all.at(k, s.First+int64(k))
+		st := &step
 		buf = walk.AppendMembers(buf[:0], st.ID)
 		switch st.Tag {
 		case TagRich:

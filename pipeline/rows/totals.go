@@ -36,10 +36,10 @@ func sum11(members []trace.Member, reaches []model.Reach) features.StepInput {
 // steps around show that prompts are whole. Otherwise it returns the reason.
 func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (features.StepInput, reconstruct.Reason) {
 	if s.PrefillTokens > 0 && d.Engine.ChunkedPrefill && !whole {
-		return features.StepInput{}, chunkedTotals
+		return features.StepInput{}, reconstruct.ChunkedTotals
 	}
 	if s.DecodeTokens != s.NumDecodeReqs {
-		return features.StepInput{}, recomputedTotals
+		return features.StepInput{}, reconstruct.RecomputedTotals
 	}
 	reqs := s.NumPrefillReqs + s.NumDecodeReqs
 	in := features.StepInput{
@@ -53,7 +53,7 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (fe
 		DecodeContextTokens: contextFromBlocks(s, d.Engine.BlockSize),
 	}
 	in.KVReadTokens = in.DecodeContextTokens + in.PrefillTokens
-	return in, ""
+	return in, reconstruct.Known
 }
 
 // unknownStarts marks a step whose totals do not determine how many prompts began in it.

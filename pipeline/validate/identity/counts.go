@@ -292,7 +292,7 @@ func journeyTokens(f *facts) reading {
 		Last:      last,
 		Summaries: steps,
 	})
-	reasons := batches.Reasons() // by step: why its batch is not known; empty: it is
+	reasons := batches.Reasons() // by step: why its batch is not known; Known: it is
 	walk := batches.Walk()
 	var members []trace.Member
 	var r reading
@@ -301,12 +301,12 @@ func journeyTokens(f *facts) reading {
 		s := &steps[k]
 		members = walk.AppendMembers(members[:0], s.ID)
 		why := reasons[s.ID-first]
-		if why != "" && why != reconstruct.Contradicted || f.maybe[k] > 0 || int64(f.running[k]) != s.RunningDepth {
+		if why != reconstruct.Known && why != reconstruct.Contradicted || f.maybe[k] > 0 || int64(f.running[k]) != s.RunningDepth {
 			continue
 		}
 		r.checked++
 		counted += float64(s.ScheduledTokens)
-		if why == "" {
+		if why == reconstruct.Known {
 			continue
 		}
 		tokens := int64(0)

@@ -140,11 +140,14 @@ func (f *facts) timeBatches() {
 	// are compared.
 	stride := 1 + len(f.run.Steps)/mostPriced
 	for k := 0; k+1 < len(f.run.Steps); k++ {
+		if k/64%stride != 0 {
+			continue
+		}
 		step := &f.run.Steps[k]
 		next := &f.run.Steps[k+1]
 		rebuilt := f.Steps.At(step.ID)
 		isUnknown := rebuilt == nil || !rebuilt.Known() || next.ID != step.ID+1
-		if isUnknown || rebuilt.In.ScheduledTokens == 0 || next.ScheduledTokens == 0 || k/64%stride != 0 {
+		if isUnknown || rebuilt.In.ScheduledTokens == 0 || next.ScheduledTokens == 0 {
 			continue
 		}
 		if next.RunningDepth == 0 || step.RunningDepth == 0 { // the engine was idle in between
