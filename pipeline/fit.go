@@ -225,25 +225,25 @@ func FitDocument(ctx context.Context, t Tables, sources []fit.Source, o FitOptio
 	if err != nil {
 		return nil, err
 	}
-	// Without a stated prior the fit from steps compares the recipes and takes the best.
+	// What the fit learns from: the times of requests, or steps. Without a stated prior the fit from steps
+	// compares the recipes and takes the best.
+	var evidence fit.Evidence
 	var recipes []result.RecipeScore
-	if isOpen && o.Prior == fit.PriorLibrary && kind.Name == fit.FromSteps.Name {
-		if o.Options, recipes, err = fit.ChooseRecipe(ctx, sources, o.Options); err != nil {
-			return nil, err
-		}
-		if o.Prior != fit.PriorLibrary {
-			sources = slices.Clone(sources)
-			for i := range sources {
-				sources[i].Rows = "" // made for the library's prior
-			}
-		}
-	}
-	// What the fit learns from: steps, or the times of requests.
-	var evidence fit.Evidence = fit.Steps{Sources: sources}
-	if kind.Name == fit.FromRequests.Name {
+	switch {
+	case kind.Name == fit.FromRequests.Name:
 		if evidence, err = t.requests(o); err != nil {
 			return nil, err
 		}
+	case isOpen && o.Prior == fit.PriorLibrary:
+		choice, err := fit.ChooseRecipe(ctx, sources, o.Options, o.Progress)
+		if err != nil {
+			return nil, err
+		}
+		o.Options = choice.Options
+		recipes = choice.Scores
+		evidence = choice.Steps
+	default:
+		evidence = fit.Steps{Sources: sources}
 	}
 	command, err := o.Command()
 	if err != nil {

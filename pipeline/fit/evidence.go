@@ -77,13 +77,20 @@ func (k Kind) Refusal(name string) error {
 }
 
 // Steps is the evidence of step traces.
-type Steps struct{ Sources []Source }
+type Steps struct {
+	Sources  []Source
+	prepared *fitter // with the rows of the sources, if ChooseRecipe has made them; else nil
+}
 
 // Kind returns FromSteps.
 func (Steps) Kind() Kind { return FromSteps }
 
-// Fit returns the fit of every model asked for, as the function of the same name does.
+// Fit returns the fit of every model asked for, as the function of the same name does. The steps of
+// a RecipeChoice are fitted with its options.
 func (s Steps) Fit(ctx context.Context, o Options, progress trace.Progress) (*result.Fit, error) {
+	if s.prepared != nil {
+		return s.prepared.fit(ctx)
+	}
 	return Fit(ctx, s.Sources, o, progress)
 }
 

@@ -426,8 +426,8 @@ func TestHeldOutScores(t *testing.T) {
 	if got, part := heldOutScores(sel); !slices.Equal(got, []float64{5, 6, 7}) || part != result.HeldOutConfigs {
 		t.Errorf("three: got %v of %s", got, part)
 	}
-	with := withRowsOf([]Source{{ID: "a", Rows: "x"}}, PriorLibrary)
-	without := withRowsOf([]Source{{ID: "a", Rows: "x"}}, PriorZero)
+	with := []Source{{ID: "a", Rows: "x"}}
+	without := withoutStoredRows(with)
 	if with[0].Rows != "x" || without[0].Rows != "" || without[0].ID != "a" {
 		t.Errorf("stored rows: got %q and %q", with[0].Rows, without[0].Rows)
 	}

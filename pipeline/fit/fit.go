@@ -45,10 +45,7 @@ func Fit(ctx context.Context, sources []Source, o Options, progress trace.Progre
 	if err != nil {
 		return nil, err
 	}
-	if err := f.fit(ctx); err != nil {
-		return nil, err
-	}
-	return f.out, nil
+	return f.fit(ctx)
 }
 
 // fitter is a fit of step traces in progress.
@@ -61,6 +58,7 @@ type fitter struct {
 	used     []*Run    // those of them that are fitted
 	atOnce   int       // models that are fitted at the same time; 0: one a processor
 	beta     *Pool     // the rows of the step-time model
+	selected *selected // the step time; nil until selectBeta has been called
 	out      *result.Fit
 	progress trace.Progress
 	prior    *libraryPrior // of the step time; nil: none with a covariance
@@ -172,29 +170,29 @@ func (f *fitter) nothingLeft() error {
 		WithHint("blis-train inspect shows what is missing from each run; the key keep-saturated in --config FILE keeps saturated runs")
 }
 
-// fit chooses the gamma of the step time, then solves every model at it. The order matters for memory:
-// otherModels drops the rows that the models before it read.
-func (f *fitter) fit(ctx context.Context) error {
+// fit chooses the gamma of the step time, then solves every model at it, and returns the document. The
+// order matters for memory: otherModels drops the rows that the models before it read.
+func (f *fitter) fit(ctx context.Context) (*result.Fit, error) {
 	beta, betaSel, alphas, err := f.choose(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := beta.SolveAt(betaSel, f.gamma, f.o.RefitAll); err != nil {
-		return fmt.Errorf("beta: %w", err)
+		return nil, fmt.Errorf("beta: %w", err)
 	}
 	if err := f.describeModels(ctx, beta, betaSel, alphas); err != nil {
-		return err
+		return nil, err
 	}
 	if err := f.crossFit(ctx, beta, alphas); err != nil {
-		return fmt.Errorf("cross-fitting: %w", err)
+		return nil, fmt.Errorf("cross-fitting: %w", err)
 	}
 	if err := f.otherModels(ctx); err != nil {
-		return err
+		return nil, err
 	}
 	if err := f.dump(); err != nil {
-		return err
+		return nil, err
 	}
-	return ctx.Err()
+	return f.out, ctx.Err()
 }
 
 // choose scores the grids of the step time and of every delay, which do not depend on each other,

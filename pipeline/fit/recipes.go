@@ -5,6 +5,7 @@ package fit
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -17,6 +18,13 @@ import (
 // prior, at which the prior is kept in any case.
 const mostFromPrior = 1.5
 
+// RecipeChoice is the result of ChooseRecipe.
+type RecipeChoice struct {
+	Options Options              // of the chosen recipe
+	Scores  []result.RecipeScore // of all recipes
+	Steps   Steps                // to be fitted with Options
+}
+
 // ChooseRecipe compares the step time under the options o, whose prior is the library's, with that
 // of spec 1.1 without a prior, and returns the options that predict held-out configurations better,
 // or held-out blocks of time if there is one configuration (spec#recipe-choice). The library's
@@ -24,32 +32,43 @@ const mostFromPrior = 1.5
 // standard error of the differences, because it also covers what the recorded loads do not show:
 // blocks of one recording are alike, and a model that follows them more closely can be far off at
 // another load. The hold-out takes no part in the choice.
-func ChooseRecipe(ctx context.Context, sources []Source, o Options) (Options, []result.RecipeScore, error) {
+func ChooseRecipe(ctx context.Context, sources []Source, o Options, progress trace.Progress) (RecipeChoice, error) {
 	plain := o
 	plain.Prior = PriorZero
 	plain.Spec = features.V11
-	candidates := []Options{o, plain}
-	var scores []result.RecipeScore
-	var errorsOf [][]float64
-	for _, c := range candidates {
-		score, errs, err := scoreRecipe(ctx, sources, c)
-		if err != nil {
-			return o, nil, err
-		}
-		scores = append(scores, score)
-		errorsOf = append(errorsOf, errs)
+	withoutPrior := withoutStoredRows(sources)
+	ofPlain, plainErrs, err := scorePlain(ctx, withoutPrior, plain)
+	if err != nil {
+		return RecipeChoice{}, err
 	}
-	gain := make([]float64, len(errorsOf[0]))
+	// The fitter of the first recipe is kept, with all rows of a fit: this recipe is seldom given up,
+	// and its rows need not be made twice.
+	f, err := newFitter(ctx, sources, o, progress)
+	if err != nil {
+		return RecipeChoice{}, err
+	}
+	ofPrior, priorErrs, err := f.scoreRecipe()
+	if err != nil {
+		return RecipeChoice{}, err
+	}
+	gain := make([]float64, len(priorErrs))
 	for k := range gain {
-		gain[k] = errorsOf[0][k] - errorsOf[1][k]
+		gain[k] = priorErrs[k] - plainErrs[k]
 	}
-	isLarge := stat.Mean(errorsOf[0]) > mostFromPrior*mostFromPrior*stat.Mean(errorsOf[1]) // scores are squares
+	choice := RecipeChoice{
+		Options: o,
+		Scores:  []result.RecipeScore{ofPrior, ofPlain},
+		Steps:   Steps{Sources: sources, prepared: f},
+	}
+	isLarge := stat.Mean(priorErrs) > mostFromPrior*mostFromPrior*stat.Mean(plainErrs) // scores are squares
 	best := 0
 	if isLarge && stat.Mean(gain) > stat.StdErr(gain) {
 		best = 1
+		choice.Options = plain
+		choice.Steps = Steps{Sources: withoutPrior}
 	}
-	scores[best].Chosen = true
-	return candidates[best], scores, nil
+	choice.Scores[best].Chosen = true
+	return choice, nil
 }
 
 // CompareUncalibrated returns a finding if the chosen recipe predicts held-out parts no better than the library does
@@ -71,15 +90,21 @@ func CompareUncalibrated(scores []result.RecipeScore) []trace.Finding {
 		"these measurements add nothing to it; record more loads, or use --coefficients library", 100*uncalibrated, 100*chosen)}
 }
 
-// scoreRecipe returns the cross-validated error of the step time of a recipe. errs are the errors
-// of the held-out parts.
-func scoreRecipe(ctx context.Context, sources []Source, o Options) (score result.RecipeScore, errs []float64, err error) {
+// scorePlain returns the score of the recipe without a prior, of which no rows but those of the step
+// time are made.
+func scorePlain(ctx context.Context, sources []Source, o Options) (score result.RecipeScore, errs []float64, err error) {
 	o.noDelays = true
 	o.Models = []string{}
-	f, err := newFitter(ctx, withRowsOf(sources, o.Prior), o, nil)
+	f, err := newFitter(ctx, sources, o, nil)
 	if err != nil {
 		return score, nil, err
 	}
+	return f.scoreRecipe()
+}
+
+// scoreRecipe returns the cross-validated error of the step time. errs are the errors of the held-out
+// parts.
+func (f *fitter) scoreRecipe() (score result.RecipeScore, errs []float64, err error) {
 	s, m, err := f.selectBeta()
 	if err != nil {
 		return score, nil, err
@@ -120,16 +145,13 @@ func heldOutScores(sel *ridge.Selection) (scores []float64, part string) {
 	return sel.Grid[sel.Index].FoldScores, result.HeldOutBlocks
 }
 
-// withRowsOf returns the sources with the stored rows (Source.Rows) that a recipe with this prior can
-// use. Rows are stored for the library's; the recipe without a prior has another version of the
-// features, and makes its rows from the recordings.
-func withRowsOf(sources []Source, prior string) []Source {
-	out := make([]Source, len(sources))
-	for i, s := range sources {
-		if prior != PriorLibrary {
-			s.Rows = ""
-		}
-		out[i] = s
+// withoutStoredRows returns the sources without their stored rows (Source.Rows). Rows are stored for
+// the library's prior; the recipe without a prior has another version of the features, and makes its
+// rows from the recordings.
+func withoutStoredRows(sources []Source) []Source {
+	out := slices.Clone(sources)
+	for i := range out {
+		out[i].Rows = ""
 	}
 	return out
 }

@@ -25,10 +25,11 @@ func TestRecipeIsChosenByHeldOutData(t *testing.T) {
 		o.KeepSaturated = true
 		o.Spec = features.V12
 		o.Prior = PriorLibrary
-		chosen, scores, err := ChooseRecipe(t.Context(), c.sources, o)
+		choice, err := ChooseRecipe(t.Context(), c.sources, o, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
+		chosen, scores := choice.Options, choice.Scores
 		if len(scores) != 2 {
 			t.Fatalf("%d recipes, want 2", len(scores))
 		}

@@ -137,8 +137,8 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 // makeParts returns the run with tables made slice by slice. It calls done with each slice before
 // joining it to the previous ones; done may remove the tables of the slice.
 func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
-	err = visitParts(src, o, func(src Source) error {
-		q, err := makePart(src, o, gammas, p) // p: the slices before
+	err = visitParts(src, o, func(part Source) error {
+		q, err := makePart(part, o, gammas, p) // p: the slices before
 		if err == nil {
 			err = done(q)
 		}
@@ -149,6 +149,7 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 			p.join(q)
 		} else {
 			p = q
+			src.reserveRows(p.Beta)
 		}
 		return nil
 	})

@@ -340,7 +340,7 @@ func TestEvalRecipes(t *testing.T) {
 		o.Spec = features.V12
 		o.Prior = PriorLibrary
 		o.Split = c.split
-		_, scores, err := ChooseRecipe(t.Context(), c.sources, o)
+		choice, err := ChooseRecipe(t.Context(), c.sources, o, nil)
 		if err != nil {
 			fmt.Printf("  %s: %v\n", c.name, err)
 			continue
@@ -348,7 +348,7 @@ func TestEvalRecipes(t *testing.T) {
 		var mape [2]float64
 		line := ""
 		chosen := 0
-		for k, s := range scores {
+		for k, s := range choice.Scores {
 			own := o
 			own.Prior = s.Prior
 			own.Spec = features.Version(s.Spec)
@@ -371,7 +371,7 @@ func TestEvalRecipes(t *testing.T) {
 		libraryMAPE = append(libraryMAPE, mape[0])
 		zeroMAPE = append(zeroMAPE, mape[1])
 		chosenMAPE = append(chosenMAPE, mape[chosen])
-		fmt.Printf("  %-46s%s chosen %s\n", c.name, line, scores[chosen].Prior)
+		fmt.Printf("  %-46s%s chosen %s\n", c.name, line, choice.Scores[chosen].Prior)
 	}
 	fmt.Printf("  %d fits: the choice has the smaller hold-out error in %d; mean library %.2f, zero %.2f, chosen %.2f\n",
 		len(chosenMAPE), right, 100*stat.Mean(libraryMAPE), 100*stat.Mean(zeroMAPE), 100*stat.Mean(chosenMAPE))

@@ -31,6 +31,15 @@ type Source struct {
 	Rows string
 }
 
+// reserveRows makes room for the rows of the whole run in the table of its first slice, which those
+// of the other slices are joined to. Growing slice by slice would copy the rows several times.
+func (s *Source) reserveRows(t *rows.Table) {
+	if s.Slices != nil && t != nil {
+		expected := s.Most / int64(max(1, s.Stride))
+		t.Reserve(int(expected + expected/64)) // thinning keeps about one row in Stride
+	}
+}
+
 // Without returns the sources except the named runs. A name that no run has is an error.
 func Without(sources []Source, names []string) ([]Source, error) {
 	for _, name := range names {

@@ -21,9 +21,27 @@ import (
 // componentShare is the share of the columns' variance that a fit in principal components keeps.
 const componentShare = 0.999
 
+// selected is the step time before it is solved, with the scores of its grids.
+type selected struct {
+	model      *Solved
+	selections Selections
+}
+
 // selectBeta makes the pool of step-time rows, scores the grid of lambda at every gamma and sets
-// f.gamma. The model that it returns is not solved yet.
+// f.gamma. The model that it returns is not solved yet. A second call returns what the first did.
 func (f *fitter) selectBeta() (*Solved, Selections, error) {
+	if f.selected == nil {
+		model, selections, err := f.scoreGrids()
+		if err != nil {
+			return nil, Selections{}, err
+		}
+		f.selected = &selected{model: model, selections: selections}
+	}
+	return f.selected.model, f.selected.selections, nil
+}
+
+// scoreGrids does the work of selectBeta.
+func (f *fitter) scoreGrids() (*Solved, Selections, error) {
 	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Beta })
 	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
 	p := Pooled(tables, f.gammas)

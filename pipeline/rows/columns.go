@@ -51,6 +51,9 @@ func (t *Table) reserveRows(n int, slim bool) {
 	t.Sets = make([]StressSet, 0, n)
 }
 
+// Reserve grows the columns to the capacity of n rows, for a table that others will be joined to.
+func (t *Table) Reserve(n int) { t.eachColumn(func(c column) { c.reserve(n) }) }
+
 // column is one per-row column of a table, for code that treats all columns alike; a nil column
 // stays nil.
 type column interface {
@@ -58,6 +61,8 @@ type column interface {
 	permute(order []int)
 	// appendColumn appends the values of another column of the same type.
 	appendColumn(other column)
+	// reserve grows the column to the capacity of n rows.
+	reserve(n int)
 }
 
 // typedColumn is a column s of w values of type T per row.
@@ -69,6 +74,13 @@ type typedColumn[T any] struct {
 // appendColumn appends the values of another table's column.
 func (c typedColumn[T]) appendColumn(other column) {
 	*c.s = append(*c.s, *other.(typedColumn[T]).s...)
+}
+
+// reserve grows the column, unless it has no values at all.
+func (c typedColumn[T]) reserve(n int) {
+	if more := n*c.w - len(*c.s); *c.s != nil && more > 0 {
+		*c.s = slices.Grow(*c.s, more)
+	}
 }
 
 // copyOf returns a table whose columns may be replaced without changing t; their values are shared.

@@ -24,9 +24,9 @@ type LagEvidence struct {
 	kept  [evidenceLags]*Table // tables of a short run by lag, until At returns their rows
 }
 
-// mostKeptSteps is the number of steps up to which the rows of all lags are in memory together. Of a
-// longer run they are made twice.
-const mostKeptSteps = 20_000
+// mostKeptSteps is the number of steps up to which the rows of all lags are in memory together: that of
+// a slice with its margins. Of a longer run, which is not read in slices, they are made twice.
+const mostKeptSteps = 2*SliceSteps + SliceMargin
 
 // N returns the number of hold-out intervals.
 func (e *LagEvidence) N() int { return e.n }
