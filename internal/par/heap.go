@@ -15,7 +15,7 @@ import (
 // Settings of a stage on rows (LeanHeap).
 const (
 	leanPercent = 40        // garbage in percent of the live memory
-	leanBytes   = 560 << 20 // memory up to which the collector does not run more often; a fit of 1.7 million steps needs less
+	leanBytes   = 380 << 20 // memory up to which the collector does not run more often; a fit of 1.3 million steps needs less
 )
 
 // Garbage in bytes that may be left however little memory is live. Most commands are short and spend

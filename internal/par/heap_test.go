@@ -8,7 +8,7 @@ import (
 )
 
 // TestHeapSettings: with the few megabytes of this test live, taken as 8 MB, a stage may leave 48 MB (600 %), an
-// experiment 96 MB (1200 %) and a task 32 MB (400 %) of garbage. LeanHeap alone sets a limit of memory, 560 MB. GOGC and
+// experiment 96 MB (1200 %) and a task 32 MB (400 %) of garbage. LeanHeap alone sets a limit of memory, 380 MiB. GOGC and
 // GOMEMLIMIT of the caller take precedence.
 func TestHeapSettings(t *testing.T) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
@@ -37,7 +37,7 @@ func TestHeapSettings(t *testing.T) {
 		}
 		wantLimit := int64(1 << 40)
 		if c.name == "LeanHeap" {
-			wantLimit = 587_202_560
+			wantLimit = 398_458_880
 		}
 		if got := debug.SetMemoryLimit(-1); got != wantLimit {
 			t.Errorf("%s: got a limit of %d bytes, want %d", c.name, got, wantLimit)
@@ -61,9 +61,9 @@ func TestHeapSettings(t *testing.T) {
 	}
 }
 
-// TestMemoryLimit: 560 MiB, and 9/8 of the live memory where that is more.
+// TestMemoryLimit: 380 MiB, and 9/8 of the live memory where that is more.
 func TestMemoryLimit(t *testing.T) {
-	for live, want := range map[int64]int64{0: 587_202_560, 521_957_831: 587_202_560, 521_957_840: 587_202_570, 8e9: 9e9} {
+	for live, want := range map[int64]int64{0: 398_458_880, 354_185_671: 398_458_880, 354_185_680: 398_458_890, 8e9: 9e9} {
 		if got := limitFor(live); got != want {
 			t.Errorf("%d bytes are live: got a limit of %d, want %d", live, got, want)
 		}

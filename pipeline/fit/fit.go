@@ -203,6 +203,7 @@ func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alph
 	err = par.Try(ctx, f.atOnce, 1+len(alphas), func(i int) (err error) {
 		if i == 0 {
 			beta, sel, err = f.selectBeta()
+			f.selected = nil // it has the rows, which are in memory no longer than needed
 			return err
 		}
 		target := f.o.AlphaTargets[i-1]

@@ -112,9 +112,6 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 	if p.Src.Rows != "" {
 		return p.restoreOther(name)
 	}
-	if p.Src.Slices != nil {
-		return p.otherParts(name, o)
-	}
 	vec, err := Vectorizer(name, p.space)
 	if vec == nil || err != nil { // makeTables has warned of the error
 		return nil, nil
@@ -123,34 +120,52 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 		Split: o.Split, Saturated: p.Spans, Stride: p.Src.Stride, Slim: true})
 }
 
-// otherParts returns the rows under another basis, made part by part.
-func (p *Run) otherParts(name string, o Options) (all *rows.Table, err error) {
-	err = visitParts(p.Src, o, func(src Source) error {
-		q := &Run{Src: src, Spans: p.Spans, runFacts: runFacts{Lag: p.Lag}}
+// otherTables returns the rows of the run under the bases of all other models, in the order of
+// o.Models. The recording is read again, slice by slice if it is long.
+func (p *Run) otherTables(o Options) ([]*rows.Table, error) {
+	all := make([]*rows.Table, len(o.Models))
+	err := visitParts(p.Src, o, func(part Source) error {
+		q := &Run{Src: part, Spans: p.Spans, runFacts: runFacts{Lag: p.Lag}}
 		if err := q.Again(o); err != nil {
 			return err
 		}
-		t, err := q.OtherTable(name, o)
-		all = joinTables(all, t)
-		return err
+		return par.Try(context.Background(), o.Workers, len(all), func(i int) error {
+			t, err := q.OtherTable(o.Models[i], o)
+			if all[i] != nil {
+				all[i] = joinTables(all[i], t)
+			} else if t != nil {
+				all[i] = t
+				p.Src.reserveRows(t)
+			}
+			return err
+		}, nil)
 	})
 	return all, err
 }
 
-// prepareOthers reads the recordings again and makes rows of the other parameterisations (bases) of
-// the step time. They are not made together with the first because the rows of all models at once
-// would take several times the memory.
-func (f *fitter) prepareOthers(ctx context.Context) error {
-	if !f.o.Others() {
-		return nil
+// prepareOthers makes rows of the other parameterisations (bases) of the step time, by model and run;
+// nil for a run that has none. They are not made together with the first because the rows of all
+// models at once would take several times the memory. Together the others have no more columns than
+// the first.
+func (f *fitter) prepareOthers(ctx context.Context) (byModel [][]*rows.Table, err error) {
+	byModel = make([][]*rows.Table, len(f.o.Models))
+	for m := range byModel {
+		byModel[m] = make([]*rows.Table, len(f.used))
 	}
-	return par.Try(ctx, f.o.Workers, len(f.used), func(i int) error {
-		p := f.used[i]
-		if err := p.Again(f.o); err != nil {
-			return fmt.Errorf("run %s: %w", p.Src.ID, err)
+	if !f.o.Others() {
+		return byModel, nil
+	}
+	err = par.Try(ctx, f.o.Workers, len(f.used), func(i int) error {
+		tables, err := f.used[i].otherTables(f.o)
+		if err != nil {
+			return fmt.Errorf("run %s: %w", f.used[i].Src.ID, err)
+		}
+		for m, t := range tables {
+			byModel[m][i] = t
 		}
 		return nil
 	}, func(done int) { f.progress.Report("other models", int64(done), int64(len(f.used)), "runs") })
+	return byModel, err
 }
 
 // otherModels fits the other models to the same steps.
@@ -164,23 +179,20 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	// The rows of the first model are no longer needed; those of the others take their place in
 	// memory.
 	f.release()
-	if err := f.prepareOthers(ctx); err != nil {
+	tables, err := f.prepareOthers(ctx)
+	if err != nil {
 		return err
 	}
-	// Together the others have no more columns than the first model.
 	models := make([]*result.Model, len(f.o.Models))
 	skipped := make([]error, len(f.o.Models))
-	err := par.Try(ctx, f.atOnce, len(models), func(i int) error {
-		name := f.o.Models[i]
-		if name == Roofline {
+	err = par.Try(ctx, f.atOnce, len(models), func(i int) error {
+		if name := f.o.Models[i]; name == Roofline {
 			models[i], skipped[i] = roofline, noRoofline
-			return nil
+		} else {
+			models[i], skipped[i] = f.otherModel(tables[i], name)
 		}
-		tables, err := f.otherTables(ctx, name)
-		if err == nil {
-			models[i], skipped[i] = f.otherModel(tables, name)
-		}
-		return err
+		tables[i] = nil
+		return nil
 	}, nil)
 	if err != nil {
 		return err
@@ -193,18 +205,6 @@ func (f *fitter) otherModels(ctx context.Context) error {
 		f.out.Models = append(f.out.Models, *models[i])
 	}
 	return nil
-}
-
-// otherTables returns the rows of all runs under another basis; nil for a run that has none.
-func (f *fitter) otherTables(ctx context.Context, name string) ([]*rows.Table, error) {
-	tables := make([]*rows.Table, len(f.used))
-	err := par.Try(ctx, f.o.Workers, len(f.used), func(i int) (err error) {
-		if tables[i], err = f.used[i].OtherTable(name, f.o); err != nil {
-			err = fmt.Errorf("run %s: %w", f.used[i].Src.ID, err)
-		}
-		return err
-	}, nil)
-	return tables, err
 }
 
 // otherModel returns the part of the document about a model fitted to rows under another basis.

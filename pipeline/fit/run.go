@@ -95,7 +95,9 @@ func Make(src Source, o Options, gammas []float64) (*Run, error) {
 		return restore(src)
 	}
 	return makeParts(src, o, gammas, func(q *Run) error {
-		q.steps = nil // the slice is valid only during its visit
+		// The slice is valid only during its visit. The space keeps its source in memory.
+		q.steps = nil
+		q.space = nil
 		return nil
 	})
 }

@@ -68,9 +68,9 @@ func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	return found
 }
 
-// visitParts visits a source slice by slice, or once if it has no slices.
+// visitParts visits a source slice by slice, or once if it has no slices or its rows are stored.
 func visitParts(src Source, o Options, visit func(Source) error) error {
-	if src.Slices == nil || o.BetaOnly {
+	if src.Slices == nil || src.Rows != "" || o.BetaOnly {
 		return visit(src)
 	}
 	return src.Slices(func(run *trace.Run) error {

@@ -63,6 +63,8 @@ type column interface {
 	appendColumn(other column)
 	// reserve grows the column to the capacity of n rows.
 	reserve(n int)
+	// truncate removes all rows after the first n.
+	truncate(n int)
 }
 
 // typedColumn is a column s of w values of type T per row.
@@ -80,6 +82,13 @@ func (c typedColumn[T]) appendColumn(other column) {
 func (c typedColumn[T]) reserve(n int) {
 	if more := n*c.w - len(*c.s); *c.s != nil && more > 0 {
 		*c.s = slices.Grow(*c.s, more)
+	}
+}
+
+// truncate shortens the column.
+func (c typedColumn[T]) truncate(n int) {
+	if *c.s != nil {
+		*c.s = (*c.s)[:n*c.w]
 	}
 }
 
@@ -141,6 +150,14 @@ func (t *Table) rowsWhere(keep func(i int) bool) []int {
 func (t *Table) pickRows(order []int) {
 	t.eachColumn(func(c column) { c.permute(order) })
 	t.Kept = len(order)
+}
+
+// Truncate removes all rows after the first n, and forgets the drop counts.
+func (t *Table) Truncate(n int) {
+	t.eachColumn(func(c column) { c.truncate(n) })
+	t.Kept = n
+	t.Read = n
+	t.Dropped = nil
 }
 
 // checkColumns panics when rows read differ from rows kept and dropped, or the lengths of X and Y from the

@@ -47,8 +47,8 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 	}
 	// To compare: the intervals in which every lag has a row. To fit: the rows before the evidence begins.
 	test = t.Select(func(i int) bool { return e.marks[t.TimeNs[i]] == 1+evidenceLags })
-	t.Filter("", func(i int) bool { return t.TimeNs[i] < e.cut })
-	t.Read, t.Dropped = t.Kept, nil
+	before, _ := slices.BinarySearch(t.TimeNs, e.cut)
+	t.Truncate(before)
 	return t, test, nil
 }
 
@@ -65,7 +65,18 @@ func (s *Steps) LagEvidence(sp *features.Space, o Options, workers int) (*LagEvi
 	e.table = func(lag int) (*Table, error) {
 		o := o
 		o.Lag = lag
-		return s.Beta(sp, o)
+		t, err := s.Beta(sp, o)
+		if err != nil {
+			return nil, err
+		}
+		// What a lag is judged without is not kept: three such tables may be in memory.
+		t.LastStep = nil
+		t.Tag = nil
+		t.Phase = nil
+		t.FloorUs = nil
+		t.Batch = nil
+		t.Context = nil
+		return t, nil
 	}
 	if len(s.Run.Steps) <= mostKeptSteps {
 		err := par.Try(context.Background(), workers, len(e.kept), func(lag int) (err error) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/blis-train/blis-train/trace"
 )
@@ -17,23 +18,52 @@ import (
 // each. A slice also has margin steps before and after it, further steps until its requests have
 // ended (at most as many as in a slice), and all requests that may run in any of these steps. If
 // fewer than margin steps remain, they belong to the last slice. A slice is valid until use
-// returns. It has no tables of other kinds of recordings.
+// returns. It has no tables of other kinds of recordings. The next slice is read meanwhile.
 func EachSlice(dir string, steps, margin int, use func(*trace.Run) error) (err error) {
 	s := &slicer{dir: dir, size: steps, margin: margin, first: math.MinInt64}
+	// Room for both margins, and for the steps until the requests have ended.
+	room := steps + steps/64 + 2*margin
+	s.buf = make([]trace.Step, 0, room)
+	s.spare = make([]trace.Step, 0, room)
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(); err != nil {
 		return err
 	}
-	for done := false; !done; {
-		var run *trace.Run
-		if run, done, err = s.next(); err != nil {
-			return err
+	read := make(chan readSlice)
+	stop := make(chan struct{})
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		defer close(read)
+		for isLast := false; !isLast; {
+			var next readSlice
+			next.run, isLast, next.err = s.next()
+			select {
+			case read <- next:
+			case <-stop:
+				return
+			}
+			if next.err != nil {
+				return
+			}
 		}
-		if err := use(run); err != nil {
+	})
+	defer reader.Wait() // before the tables are closed
+	defer close(stop)
+	for slice := range read {
+		if slice.err != nil {
+			return slice.err
+		}
+		if err := use(slice.run); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// readSlice is a slice, or the error of reading it.
+type readSlice struct {
+	run *trace.Run
+	err error
 }
 
 // slicer reads a run in slices for EachSlice.
@@ -43,6 +73,7 @@ type slicer struct {
 	extent       trace.Slice         // of the run: FirstNs and LastNs alone
 	steps        *Cursor[trace.Step] // after those of buf
 	buf          []trace.Step        // steps from the margin before the slice on
+	spare        []trace.Step        // the buffer of the slice before
 	at           int                 // place in buf of the first step of the slice
 	end          int                 // place in buf of the step after the slice; 0 before the first slice
 	first        int64               // start of the slice, ns; MinInt64 for the first one
@@ -271,7 +302,9 @@ func (s *slicer) addTables(run *trace.Run) error {
 func (s *slicer) advance() {
 	s.first = s.buf[s.end].TsStartNs
 	from := max(0, s.end-s.margin)
-	s.buf = append(s.buf[:0], s.buf[from:]...)
+	before := s.buf // still in use: the slice is valid until the next one is asked for
+	s.buf = append(s.spare[:0], before[from:]...)
+	s.spare = before
 	s.at = s.end - from
 	for i := range s.requests[:2] { // those without a stamp stay
 		q := &s.requests[i]
