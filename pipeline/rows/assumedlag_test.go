@@ -35,7 +35,7 @@ func TestAssumedLag(t *testing.T) {
 		if got := AssumedLag(run, d); got != c.want {
 			t.Errorf("%s: got %d, want %d", name, got, c.want)
 		}
-		if got0, got1 := steps.IsAsync(0), steps.IsAsync(1); got0 != c.with0 || got1 != c.with1 {
+		if got0, got1 := IsAsync(steps.Run, steps.Dep, 0), IsAsync(steps.Run, steps.Dep, 1); got0 != c.with0 || got1 != c.with1 {
 			t.Errorf("%s: asynchronous: got %v with a lag of 0 and %v with 1, want %v and %v", name, got0, got1, c.with0, c.with1)
 		}
 	}

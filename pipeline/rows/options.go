@@ -96,11 +96,11 @@ func AssumedLag(run *trace.Run, d *deploy.Deployment) int {
 	return 0
 }
 
-// IsAsync reports whether the engine that ran the steps schedules asynchronously: with a lag it does,
+// IsAsync reports whether the engine that ran the steps of a run schedules asynchronously: with a lag it does,
 // whatever run.yaml states. The passes of vLLM's log have no lag either way.
-func (s *Steps) IsAsync(lag int) bool {
-	if areOfLog(s.Run) {
-		return s.Dep.Engine.IsAsync()
+func IsAsync(run *trace.Run, d *deploy.Deployment, lag int) bool {
+	if areOfLog(run) {
+		return d.Engine.IsAsync()
 	}
 	return lag > 0
 }

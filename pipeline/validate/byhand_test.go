@@ -97,7 +97,7 @@ func TestMetricsByHand(t *testing.T) {
 
 // TestGapsByHand: the time between steps counts once for each decode of the step that was executing.
 func TestGapsByHand(t *testing.T) {
-	steps := []stepMark{{1, 0, 1, 3}, {2, 10e6, 1, 1}, {3, 30e6, 1, 2}, {5, 60e6, 1, 9}, {6, 100e6, 0, 9}, {7, 150e6, 1, -1}, {8, 210e6, 1, 1}}
+	steps := []stepMark{newStepMark(1, 0, 1, 3), newStepMark(2, 10e6, 1, 1), newStepMark(3, 30e6, 1, 2), newStepMark(5, 60e6, 1, 9), newStepMark(6, 100e6, 0, 9), newStepMark(7, 150e6, 1, -1), newStepMark(8, 210e6, 1, 1)}
 	for _, c := range []struct {
 		lag  int
 		from int64
@@ -109,11 +109,16 @@ func TestGapsByHand(t *testing.T) {
 		}
 	}
 	run := &trace.Run{Steps: []trace.Step{{ID: 4, TsStartNs: 77, RunningDepth: 5, NumDecodeReqs: 6}}}
-	if got := recordedMarks(run); !slices.Equal(got, []stepMark{{4, 77, 5, 6}}) {
-		t.Errorf("got %v", got)
+	for _, c := range []struct {
+		fromNs, toNs int64
+		want         []stepMark
+	}{{77, 78, []stepMark{newStepMark(4, 77, 5, 6)}}, {78, 80, nil}, {0, 77, nil}} {
+		if got := recordedMarks(run, &deploy.Phase{StartNs: c.fromNs, EndNs: c.toNs}); !slices.Equal(got, c.want) {
+			t.Errorf("from %d to %d: got %v, want %v", c.fromNs, c.toNs, got, c.want)
+		}
 	}
 	log := &markLog{originNs: 5}
-	if log.Step(&sim.StepView{Batch: sim.Batch{StepID: 3, StartUs: 7, Running: 8}, LabelledDecodeReqs: 9}); !slices.Equal(log.marks, []stepMark{{3, 7005, 8, 9}}) {
+	if log.Step(&sim.StepView{Batch: sim.Batch{StepID: 3, StartUs: 7, Running: 8}, LabelledDecodeReqs: 9}); !slices.Equal(log.marks, []stepMark{newStepMark(3, 7005, 8, 9)}) {
 		t.Errorf("got %v", log.marks)
 	}
 }

@@ -212,11 +212,11 @@ func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, noise *s
 		c := e.Config
 		rng := rand.New(rand.NewPCG(uint64(e.Seed)+uint64(k), chanceStream))
 		c.Latency = &noisyModel{Model: e.Latency, noise: noise, rng: rng}
-		res, err := sim.Run(c, p.requests, nil)
-		if err != nil {
+		requests := make([]simulatedRequest, len(p.requests))
+		if _, err := p.simulate(c, nil, requests); err != nil {
 			return err
 		}
-		draw := p.sampleOf([]*sim.Result{res}, splitNs)
+		draw := p.sampleOf([]*simulatedRun{{requests: requests}}, splitNs)
 		for metric, of := range factor {
 			for n, i := range draw.request[metric] { // the n-th time is that of request i
 				draw.sim[metric][n] *= of[i]

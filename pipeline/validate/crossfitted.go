@@ -84,7 +84,11 @@ func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, d
 	}
 	c := *p
 	c.blocks = blocks
-	c.results = map[string][]*sim.Result{}
+	c.results = map[string][]*simulatedRun{}
+	c.blockOf = make([]int, len(p.recorded))
+	for i := range p.recorded {
+		c.blockOf[i] = blocks.Block(p.recorded[i].ArrivalNs)
+	}
 	c.findings = slices.Clone(c.findings)
 	c.newEngines = nil
 	for _, set := range j.cross.sets {
@@ -97,46 +101,33 @@ func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, d
 	return &c
 }
 
-// runBlocks replays the phase once for every block (the engine of block b has the coefficients that were
-// fitted without block b), from the first request of the phase until the last one of the block is done, so that the block's
-// requests meet the queue and the cache that the requests before them make. The result has each request from
-// the replay of its own block.
-func (p *replayedPhase) runBlocks(prepare func(sim.Config) sim.Config) (*sim.Result, error) {
-	block := make([]int, len(p.recorded))       // of each request
-	remaining := make([]int, len(p.newEngines)) // requests of each block that are not done
-	for i := range p.recorded {
-		block[i] = p.blocks.Block(p.recorded[i].ArrivalNs)
-		remaining[block[i]]++
-	}
-	out := &sim.Result{Requests: make([]sim.RequestResult, len(p.recorded))}
-	for b, newEngine := range p.newEngines {
-		if remaining[b] == 0 {
-			continue
-		}
-		e, err := newEngine()
-		if err != nil {
-			return nil, err
-		}
-		res, err := sim.Stream(prepare(e.Config), p.requests, nil, func(i int, r *sim.RequestResult) bool {
-			if block[i] == b {
-				out.Requests[i] = *r
-				remaining[b]--
-			}
-			return remaining[b] > 0
-		})
-		if err != nil {
-			return nil, err
-		}
-		out.Steps += res.Steps
-		out.ClippedSteps += res.ClippedSteps
-		out.ClippedDelays += res.ClippedDelays
-		for _, f := range res.Findings {
-			if !slices.Contains(out.Findings, f) {
-				out.Findings = append(out.Findings, f)
-			}
+// blocksWithRequests returns the blocks in which requests arrive, in order.
+func (p *replayedPhase) blocksWithRequests() (blocks []int) {
+	for b := range p.newEngines {
+		if slices.Contains(p.blockOf, b) {
+			blocks = append(blocks, b)
 		}
 	}
-	return out, nil
+	return blocks
+}
+
+// runBlock replays the phase with the coefficients that were fitted without a block, from the first request of the
+// phase until the last one of the block is done, so that the block's requests meet the queue and the cache that the
+// requests before them make. It sets what the replay gave of the requests of the block.
+func (p *replayedPhase) runBlock(block int, c sim.Config, requests []simulatedRequest) (*sim.Result, error) {
+	remaining := 0 // requests of the block that are not done
+	for _, b := range p.blockOf {
+		if b == block {
+			remaining++
+		}
+	}
+	return sim.Stream(c, p.requests, nil, func(i int, r *sim.RequestResult) bool {
+		if p.blockOf[i] == block {
+			requests[i] = timesOf(r)
+			remaining--
+		}
+		return remaining > 0
+	})
 }
 
 // timesOver returns, by metric, the ratio of each request's time in this replay to its time in another replay

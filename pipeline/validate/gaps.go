@@ -3,6 +3,8 @@ package validate
 // This file compares the gaps between the tokens of one request, recorded and simulated.
 
 import (
+	"math"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/sim"
@@ -14,26 +16,29 @@ const maxGaps = 200_000
 
 // stepMark has what token gaps need of a step, recorded or simulated.
 type stepMark struct {
-	id, startNs     int64
-	running, decode int64 // requests, as the engine labels them
+	id, startNs int64
+	decodes     int32 // requests, as the engine labels them
+	isBusy      bool  // requests run
 }
 
-// recordedMarks returns the recorded steps of a run.
-func recordedMarks(run *trace.Run) []stepMark {
-	out := make([]stepMark, len(run.Steps))
+// newStepMark returns the mark of a step with so many running requests and decodes.
+func newStepMark(id, startNs, running, decodes int64) stepMark {
+	return stepMark{id: id, startNs: startNs, decodes: int32(max(0, min(decodes, math.MaxInt32))), isBusy: running != 0}
+}
+
+// recordedMarks returns the recorded steps of a run that start in a phase.
+func recordedMarks(run *trace.Run, phase *deploy.Phase) []stepMark {
+	within := func(s *trace.Step) bool { return s.TsStartNs >= phase.StartNs && s.TsStartNs < phase.EndNs }
+	n := 0 // counted first: a long recording has millions
 	for i := range run.Steps {
-		s := &run.Steps[i]
-		out[i] = stepMark{id: s.ID, startNs: s.TsStartNs, running: s.RunningDepth, decode: s.NumDecodeReqs}
+		if within(&run.Steps[i]) {
+			n++
+		}
 	}
-	return out
-}
-
-// marksWithin returns the marks of the steps that start in a phase.
-func marksWithin(marks []stepMark, phase *deploy.Phase) []stepMark {
-	var out []stepMark
-	for _, m := range marks {
-		if m.startNs >= phase.StartNs && m.startNs < phase.EndNs {
-			out = append(out, m)
+	out := make([]stepMark, 0, n)
+	for i := range run.Steps {
+		if s := &run.Steps[i]; within(s) {
+			out = append(out, newStepMark(s.ID, s.TsStartNs, s.RunningDepth, s.NumDecodeReqs))
 		}
 	}
 	return out
@@ -45,14 +50,15 @@ type markLog struct {
 	marks    []stepMark
 }
 
+// newMarkLog returns an empty log of a phase that begins at originNs. It has room for as many steps as were recorded,
+// and a few more: about as many are simulated.
+func newMarkLog(originNs int64, recorded int) *markLog {
+	return &markLog{originNs: originNs, marks: make([]stepMark, 0, recorded+recorded/64)}
+}
+
 // Step adds the mark of the step.
 func (l *markLog) Step(v *sim.StepView) {
-	l.marks = append(l.marks, stepMark{
-		id:      v.StepID,
-		startNs: l.originNs + v.StartUs*1000,
-		running: v.Running,
-		decode:  v.LabelledDecodeReqs,
-	})
+	l.marks = append(l.marks, newStepMark(v.StepID, l.originNs+v.StartUs*1000, v.Running, v.LabelledDecodeReqs))
 }
 
 // Event does nothing.
@@ -85,8 +91,8 @@ func eachGap(steps []stepMark, lag int, fromNs int64, visit func(ms float64, tim
 	for i := lag; i+1 < len(steps); i++ {
 		executed, s, next := steps[i-lag], steps[i], steps[i+1]
 		adjacent := next.id == s.id+1 && executed.id == s.id-int64(lag)
-		if adjacent && s.startNs >= fromNs && s.running != 0 {
-			visit(float64(next.startNs-s.startNs)/1e6, int(max(0, executed.decode)))
+		if adjacent && s.startNs >= fromNs && s.isBusy {
+			visit(float64(next.startNs-s.startNs)/1e6, int(executed.decodes))
 		}
 	}
 }

@@ -19,7 +19,7 @@ func TestGapsAreThinnedAsTheyStand(t *testing.T) {
 		for id := int64(7); len(list) < 4000; id++ {
 			at += 1 + rng.Int64N(1e7)
 			if rng.IntN(50) > 0 {
-				list = append(list, stepMark{id, at, rng.Int64N(most), rng.Int64N(most)})
+				list = append(list, newStepMark(id, at, rng.Int64N(most), rng.Int64N(most)))
 			}
 		}
 		part := list[10:3990]
@@ -30,10 +30,10 @@ func TestGapsAreThinnedAsTheyStand(t *testing.T) {
 				s := part[i]
 				next := part[i+1]
 				done := part[i-lag]
-				if s.startNs < from || s.running == 0 || next.id != s.id+1 || done.id != s.id-int64(lag) {
+				if s.startNs < from || !s.isBusy || next.id != s.id+1 || done.id != s.id-int64(lag) {
 					continue
 				}
-				for range done.decode {
+				for range done.decodes {
 					all = append(all, float64(next.startNs-s.startNs)/1e6)
 				}
 			}

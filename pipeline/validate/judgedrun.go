@@ -31,6 +31,7 @@ type judgedRun struct {
 	seen     bool                       // its configuration was part of the fit
 	beta     *rows.Table                // rows of step times
 	alpha    []*rows.Table              // rows of delays outside a step, by target of the coefficients
+	knowsLag bool                       // Lag is known before the rows are made
 
 	// Set by predict, once outliers are dropped.
 	pred    []float64      // us, of the kept beta rows
@@ -55,8 +56,8 @@ type stored struct {
 	Blocks     int64              `json:"blocks"` // KV blocks that the steps recorded; 0: unknown
 }
 
-// newJudgedRun returns one run with its batches rebuilt and its rows made.
-func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, src *Source) (*judgedRun, error) {
+// newJudgedRun returns one run before its batches are rebuilt.
+func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Options, src *Source) *judgedRun {
 	t := &judgedRun{
 		id:       run.ID,
 		informs:  src.Informs,
@@ -71,37 +72,45 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		},
 	}
 	t.useCoefficients(set)
-	set = t.set
-	if len(run.Steps) == 0 {
-		if len(run.Requests) == 0 {
-			t.Saturation = OfClients(run, dep)
-		}
-		return t, t.compareStreams(run, nil, src)
+	if len(run.Steps) > 0 {
+		t.Blocks = run.Steps[0].BlocksTotal
+		t.Lag, t.Measured, t.knowsLag = t.lagOfFit()
+		t.IsAsync = rows.IsAsync(run, dep, t.Lag)
+	} else if len(run.Requests) == 0 {
+		t.Saturation = OfClients(run, dep)
 	}
-	t.Blocks = run.Steps[0].BlocksTotal
+	return t
+}
+
+// addSteps rebuilds the batches of the run and makes its rows.
+func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
+	if len(run.Steps) == 0 {
+		return t.compareStreams(run, nil, src)
+	}
+	dep, set := t.Deployment, t.set
 	space, err := features.New(set.SpecVersion, dep)
 	if err != nil {
-		return nil, err
-	}
-	var forced *workload.Forced
-	if !o.StepsOnly {
-		// nil for a run that cannot be forced: its batches are not compared. Before Rebuild, which may
-		// free what it needs of the run.
-		forced, _ = workload.ForceLater(run, dep)
+		return err
 	}
 	steps, err := rows.Rebuild(run, dep, set.SpecVersion)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	t.Quality = steps.Quality
 	t.Findings = append(t.Findings, steps.Findings...)
 	if err := t.compareStreams(run, steps, src); err != nil {
-		return nil, err
+		return err
 	}
-	if err := t.findLag(steps, space, set, o); err != nil {
-		return nil, err
+	if !t.knowsLag {
+		if err := t.findLag(steps, space, set, o); err != nil {
+			return err
+		}
+		t.IsAsync = rows.IsAsync(run, dep, t.Lag)
 	}
-	t.IsAsync = steps.IsAsync(t.Lag)
+	var forced *workload.Forced
+	if !o.StepsOnly {
+		forced, _ = workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
+	}
 	t.beta, err = steps.Beta(space, rows.Options{
 		Target:    set.BetaTarget,
 		Lag:       t.Lag,
@@ -112,12 +121,12 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 		Slim:      true,
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	t.Findings = append(t.Findings, t.beta.Findings...)
 	if !o.StepsOnly {
 		if t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	for i := range set.Alpha {
@@ -129,11 +138,20 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 			Stride:    src.Stride,
 		})
 		if err != nil {
-			return nil, err
+			return err
 		}
 		t.alpha = append(t.alpha, table)
 	}
-	return t, nil
+	return nil
+}
+
+// lagOfFit returns the lag that is stored with the coefficients of a training run, and whether one is.
+func (t *judgedRun) lagOfFit() (lag int, isMeasured, isKnown bool) {
+	l, known := t.set.PipelineLag[t.id]
+	if !known || !t.training {
+		return 0, false, false
+	}
+	return l.Lag, l.Measured, true
 }
 
 // compareStreams checks the streams (kinds of records) of the run against each other and sets the
@@ -168,16 +186,10 @@ const (
 	lags              = 3   // candidates: 0, 1 and 2
 )
 
-// findLag sets t.Lag, the number of steps by which execution lags behind scheduling. That of a training
-// run is the one stored with the coefficients. For another run the coefficients themselves
-// measure it: the lag at which they predict rows with prefill best, if it is clearly the best, else the
-// engine's default.
+// findLag sets t.Lag, the number of steps by which execution lags behind scheduling, of a run of which the fit knows
+// none. The coefficients themselves measure it: the lag at which they predict rows with prefill best, if it is clearly
+// the best, else the engine's default.
 func (t *judgedRun) findLag(steps *rows.Steps, space *features.Space, set *coeff.Set, o *Options) error {
-	if l, known := set.PipelineLag[t.id]; known && t.training {
-		t.Lag = l.Lag
-		t.Measured = l.Measured
-		return nil
-	}
 	t.Lag = rows.AssumedLag(steps.Run, steps.Dep)
 	if set.BetaTarget != coeff.Cadence { // only the time between two schedule() calls can be of another step
 		return nil

@@ -147,8 +147,8 @@ func TestOtherBatchesAreBlamed(t *testing.T) {
 	run.ID = "a"
 	o := DefaultOptions()
 	j := &job{o: &o, set: set, sources: []Source{sourceOf(run, dep, true)}}
-	judged, err := newJudgedRun(run, dep, set, &o, &j.sources[0])
-	if err != nil {
+	judged := newJudgedRun(run, dep, set, &o, &j.sources[0])
+	if err := judged.addSteps(run, &o, &j.sources[0]); err != nil {
 		t.Fatal(err)
 	}
 	j.runs = []*judgedRun{judged}

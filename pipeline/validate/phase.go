@@ -30,12 +30,13 @@ const scatterStream = 0x5eed
 
 // replayedPhase is one phase of a run, replayed from its first arrival with an empty engine.
 type replayedPhase struct {
-	recorded []Request                // requests of the phase, in order of arrival
-	requests []sim.Request            // the same, as the simulator takes them
-	results  map[string][]*sim.Result // by variant (result.VariantPlain, ...), one per replication
+	recorded []Request                  // requests of the phase, in order of arrival
+	requests []sim.Request              // the same, as the simulator takes them
+	results  map[string][]*simulatedRun // by variant (result.VariantPlain, ...), one per replication
 	engine   engine
 	// blocks are those of a cross-fitted replay; nil: one engine replays all requests.
-	blocks *result.CrossBlocks
+	blocks  *result.CrossBlocks
+	blockOf []int // of each request; nil without blocks
 	// newEngines has one function, or one for each block. Each makes an engine that shares no scratch
 	// space with another, so that replays can run at the same time.
 	newEngines []func() (engine, error)
@@ -53,6 +54,8 @@ type replication struct {
 	variant  string
 	number   int               // within the variant, from 0: added to the seed
 	addNoise func(*sim.Config) // makes the step times random; nil: they are not
+	// needsRows: the noise is that of the run's rows. Without it, the replay may run before they are made.
+	needsRows bool
 }
 
 // replications returns the replays of a phase: the plain one and, where their noise is known, the noisy
@@ -64,21 +67,21 @@ func (p *replayedPhase) replications() []replication {
 		return nil
 	}
 	list := []replication{{variant: result.VariantPlain}}
-	add := func(variant string, noise func(*sim.Config)) {
+	add := func(variant string, needsRows bool, noise func(*sim.Config)) {
 		n := noiseReplications
 		if len(p.requests) >= manyRequests {
 			n = 1
 		}
 		for k := range n {
-			list = append(list, replication{variant: variant, number: k, addNoise: noise})
+			list = append(list, replication{variant: variant, number: k, addNoise: noise, needsRows: needsRows})
 		}
 	}
 	e := &p.engine
 	if e.residuals != nil {
-		add(result.VariantNoise, func(c *sim.Config) { c.Noise = e.residuals })
+		add(result.VariantNoise, false, func(c *sim.Config) { c.Noise = e.residuals })
 	}
 	if e.scatter != nil && e.drift != nil && len(e.drift.Points) > 0 {
-		add(result.VariantDrift, func(c *sim.Config) {
+		add(result.VariantDrift, true, func(c *sim.Config) {
 			c.Latency = &recordedMachine{
 				Model:    c.Latency,
 				drift:    e.drift,
@@ -91,37 +94,132 @@ func (p *replayedPhase) replications() []replication {
 	return list
 }
 
-// runAll makes all replays of some phases, several at a time.
-func runAll(ctx context.Context, workers int, phases ...*replayedPhase) error {
-	type task struct {
-		phase *replayedPhase
-		replication
-		got *sim.Result
-		err error
-	}
-	var tasks []task
+// replay is one replay of a phase. It has several parts where blocks have engines of their own.
+type replay struct {
+	replication
+	phase    *replayedPhase
+	parts    []*replayPart
+	requests []simulatedRequest // as in replayedPhase.recorded; each part sets its own
+}
+
+// replayPart is the part of a replay that one engine makes.
+type replayPart struct {
+	replay *replay
+	block  int // in replayedPhase.blocks; wholePhase: all requests
+	got    *sim.Result
+	err    error
+}
+
+// wholePhase is the block of a replay that is not divided.
+const wholePhase = -1
+
+// replaysOf returns the replays of some phases that need the rows of the run, or those that do not.
+func replaysOf(needsRows bool, phases ...*replayedPhase) (list []*replay) {
 	for _, p := range phases {
 		for _, r := range p.replications() {
-			tasks = append(tasks, task{phase: p, replication: r})
+			if r.needsRows != needsRows {
+				continue
+			}
+			made := &replay{replication: r, phase: p, requests: make([]simulatedRequest, len(p.requests))}
+			blocks := []int{wholePhase}
+			if p.blocks != nil {
+				blocks = p.blocksWithRequests()
+			}
+			for _, b := range blocks {
+				made.parts = append(made.parts, &replayPart{replay: made, block: b})
+			}
+			list = append(list, made)
 		}
 	}
-	err := par.Try(ctx, workers, len(tasks), func(i int) error {
-		t := &tasks[i]
-		t.got, t.err = t.phase.run(t.replication)
+	return list
+}
+
+// partsOf returns the parts of some replays. The last come first: a later block takes longer, because its replay
+// begins with the requests of all before it.
+func partsOf(replays []*replay) (parts []*replayPart) {
+	for _, r := range replays {
+		parts = append(parts, r.parts...)
+	}
+	slices.Reverse(parts)
+	return parts
+}
+
+// runAll makes replays, several parts at a time, and keeps their results.
+func runAll(ctx context.Context, workers int, replays []*replay) error {
+	parts := partsOf(replays)
+	err := par.Try(ctx, workers, len(parts), func(i int) error {
+		parts[i].run()
 		return nil
 	}, nil)
 	if err != nil {
 		return err
 	}
-	for _, t := range tasks {
-		t.phase.keep(t.replication, t.got, t.err)
-	}
+	keepAll(replays)
 	return nil
+}
+
+// run makes the part, and stores its result or its error.
+func (t *replayPart) run() {
+	p := t.replay.phase
+	e, err := p.newEngines[max(0, t.block)]()
+	if err != nil {
+		t.err = err
+		return
+	}
+	c := e.Config
+	c.Seed += int64(t.replay.number)
+	if t.replay.addNoise != nil {
+		t.replay.addNoise(&c)
+	}
+	if t.block != wholePhase {
+		t.got, t.err = p.runBlock(t.block, c, t.replay.requests)
+		return
+	}
+	var obs sim.Observer
+	if t.replay.addNoise == nil {
+		p.simulated = newMarkLog(p.originNs, len(p.marks))
+		obs = p.simulated
+	}
+	t.got, t.err = p.simulate(c, obs, t.replay.requests)
+}
+
+// simulate replays all requests of the phase on an engine and sets what it gave of each. obs may be nil.
+func (p *replayedPhase) simulate(c sim.Config, obs sim.Observer, requests []simulatedRequest) (*sim.Result, error) {
+	return sim.Stream(c, p.requests, obs, func(i int, r *sim.RequestResult) bool {
+		requests[i] = timesOf(r)
+		return true
+	})
+}
+
+// keepAll keeps the results of replays whose parts have run.
+func keepAll(replays []*replay) {
+	for _, r := range replays {
+		got, err := r.result()
+		r.phase.keep(r.replication, got, err)
+	}
+}
+
+// result returns the result of the parts together, or the error of the first that failed.
+func (r *replay) result() (*simulatedRun, error) {
+	out := &simulatedRun{requests: r.requests}
+	for _, t := range r.parts {
+		if t.err != nil {
+			return nil, t.err
+		}
+		out.steps += t.got.Steps
+		out.clipped += t.got.ClippedSteps + t.got.ClippedDelays
+		for _, f := range t.got.Findings {
+			if t.block == wholePhase || !slices.Contains(out.findings, f) {
+				out.findings = append(out.findings, f)
+			}
+		}
+	}
+	return out, nil
 }
 
 // keep adds the result of a replay. A variant ends with its first replay that failed, which becomes a
 // finding.
-func (p *replayedPhase) keep(r replication, got *sim.Result, err error) {
+func (p *replayedPhase) keep(r replication, got *simulatedRun, err error) {
 	if isEnded := len(p.results[r.variant]) < r.number; isEnded { // the one before it was not kept
 		return
 	}
@@ -135,7 +233,7 @@ func (p *replayedPhase) keep(r replication, got *sim.Result, err error) {
 // newPhase returns the requests of all that arrive in the phase, before any replay. It has no engine and
 // no marks yet.
 func newPhase(all []Request, phase *deploy.Phase, content Content) *replayedPhase {
-	p := &replayedPhase{results: map[string][]*sim.Result{}}
+	p := &replayedPhase{results: map[string][]*simulatedRun{}}
 	for _, o := range all {
 		if o.ArrivalNs >= phase.StartNs && o.ArrivalNs < phase.EndNs {
 			p.recorded = append(p.recorded, o)
@@ -186,33 +284,8 @@ func (p *replayedPhase) replayUs(ns int64) int64 {
 	return int64(math.Floor(float64(ns-p.originNs)/1e3 + 0.5))
 }
 
-// run makes one replay.
-func (p *replayedPhase) run(r replication) (*sim.Result, error) {
-	// prepare returns the configuration of an engine (of each block, if there are several) with this
-	// replication's seed and noise.
-	prepare := func(c sim.Config) sim.Config {
-		c.Seed += int64(r.number)
-		if r.addNoise != nil {
-			r.addNoise(&c)
-		}
-		return c
-	}
-	if p.blocks != nil {
-		return p.runBlocks(prepare)
-	}
-	e, err := p.newEngines[0]()
-	if err != nil {
-		return nil, err
-	}
-	if r.addNoise != nil {
-		return sim.Run(prepare(e.Config), p.requests, nil)
-	}
-	p.simulated = &markLog{originNs: p.originNs}
-	return sim.Run(prepare(e.Config), p.requests, p.simulated)
-}
-
 // plain returns the result of the plain replay; nil: there is none.
-func (p *replayedPhase) plain() *sim.Result {
+func (p *replayedPhase) plain() *simulatedRun {
 	if r := p.results[result.VariantPlain]; len(r) > 0 {
 		return r[0]
 	}
@@ -266,9 +339,9 @@ func (p *replayedPhase) quality() *result.ReplayQuality {
 	if res == nil {
 		return q
 	}
-	q.Steps = int(res.Steps)
-	q.ClippedPredictions = int(res.ClippedSteps + res.ClippedDelays)
-	for _, f := range res.Findings {
+	q.Steps = int(res.steps)
+	q.ClippedPredictions = int(res.clipped)
+	for _, f := range res.findings {
 		q.Notes = append(q.Notes, fmt.Sprintf("%s: %s", f.Code, f.Message))
 	}
 	return q
@@ -293,15 +366,15 @@ func (p *replayedPhase) sample(variant string, splitNs int64) *sample {
 }
 
 // sampleOf returns the sample of some replications; nil without any.
-func (p *replayedPhase) sampleOf(replications []*sim.Result, splitNs int64) *sample {
+func (p *replayedPhase) sampleOf(replications []*simulatedRun, splitNs int64) *sample {
 	if len(replications) == 0 {
 		return nil
 	}
 	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, request: map[string][]int{}, excluded: map[string]int{}}
 	for k, res := range replications {
-		departedUs := lastDepartureUs(p.recorded, res)
+		departedUs := lastDepartureUs(p.recorded, res.requests)
 		for i := range p.recorded {
-			s.pair(i, &p.recorded[i], &res.Requests[i], splitNs, departedUs, k == 0)
+			s.pair(i, &p.recorded[i], &res.requests[i], splitNs, departedUs, k == 0)
 		}
 	}
 	return s
@@ -309,14 +382,14 @@ func (p *replayedPhase) sampleOf(replications []*sim.Result, splitNs int64) *sam
 
 // pair adds the i-th request, or counts why it is not compared. The recorded side is added with the first
 // replication (first) alone. departedUs are the departures of API requests with several samples.
-func (s *sample) pair(i int, recorded *Request, simulated *sim.RequestResult, splitNs int64, departedUs map[string]int64, first bool) {
+func (s *sample) pair(i int, recorded *Request, simulated *simulatedRequest, splitNs int64, departedUs map[string]int64, first bool) {
 	reason := ""
 	switch {
 	case recorded.ArrivalNs < splitNs:
 		reason = excludedTraining
 	case recorded.Excluded != "":
 		reason = recorded.Excluded
-	case simulated.Outcome != sim.OutcomeFinished:
+	case !simulated.isFinished:
 		reason = excludedRejected
 	}
 	if reason != "" {
@@ -328,8 +401,8 @@ func (s *sample) pair(i int, recorded *Request, simulated *sim.RequestResult, sp
 	if first {
 		s.compared++
 	}
-	s.addTimes("ttft", i, recorded.TTFTMs, optOf(simulated.TTFTUs()), first)
-	s.addTimes("itl", i, recorded.ITLMs, optOf(simulated.ITLUs()), first)
+	s.addTimes("ttft", i, recorded.TTFTMs, simulated.ttftUs, first)
+	s.addTimes("itl", i, recorded.ITLMs, simulated.itlUs, first)
 	s.addTimes("e2e", i, recorded.E2EMs, simulatedE2EUs(recorded, simulated, departedUs), first)
 }
 
@@ -346,22 +419,22 @@ func (s *sample) addTimes(metric string, i int, realMs, simUs trace.Opt[float64]
 }
 
 // lastDepartureUs returns when the last sample of each API request leaves the simulator, us by group.
-func lastDepartureUs(recorded []Request, res *sim.Result) map[string]int64 {
+func lastDepartureUs(recorded []Request, simulated []simulatedRequest) map[string]int64 {
 	last := map[string]int64{}
 	for i := range recorded {
 		if group := recorded[i].Group; group != "" {
-			last[group] = max(last[group], res.Requests[i].DepartedUs.V)
+			last[group] = max(last[group], simulated[i].departedUs)
 		}
 	}
 	return last
 }
 
 // simulatedE2EUs returns the E2E of the API request, which ends with the last of its samples.
-func simulatedE2EUs(o *Request, r *sim.RequestResult, departedUs map[string]int64) trace.Opt[float64] {
+func simulatedE2EUs(o *Request, r *simulatedRequest, departedUs map[string]int64) trace.Opt[float64] {
 	if o.Group == "" {
-		return optOf(r.E2EUs())
+		return r.e2eUs
 	}
-	return trace.Some(float64(departedUs[o.Group] - r.ArrivalUs))
+	return trace.Some(float64(departedUs[o.Group] - r.arrivalUs))
 }
 
 // metrics returns the comparison of every metric of one replay; nil if it was not run.
@@ -420,12 +493,12 @@ func (p *replayedPhase) starvedFrom(splitNs int64) starvedRequests {
 	starvedError, totalError := 0.0, 0.0
 	for i := range p.recorded {
 		recorded := &p.recorded[i]
-		simulated := &plain.Requests[i]
+		simulated := &plain.requests[i]
 		realMs := recorded.TTFTMs
-		simUs := optOf(simulated.TTFTUs())
+		simUs := simulated.ttftUs
 		if !realMs.OK {
 			realMs = recorded.E2EMs
-			simUs = optOf(simulated.E2EUs())
+			simUs = simulated.e2eUs
 		}
 		if recorded.ArrivalNs < splitNs || recorded.Excluded != "" || !(realMs.V > 0 && simUs.V > 0) {
 			continue
@@ -433,7 +506,7 @@ func (p *replayedPhase) starvedFrom(splitNs int64) starvedRequests {
 		starved.Of++
 		logError := math.Abs(math.Log(simUs.V / 1e3 / realMs.V))
 		totalError += logError
-		if simulated.Starved {
+		if simulated.isStarved {
 			starvedError += logError
 			recordedMs = append(recordedMs, realMs.V)
 			simulatedMs = append(simulatedMs, simUs.V/1e3)

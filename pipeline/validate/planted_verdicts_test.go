@@ -190,7 +190,7 @@ func planJudgement(t *testing.T, run *trace.Run, believe func(*coeff.Set, *Optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := j.loadSteps(0); err != nil {
+	if err := j.loadSteps(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
 	if err := j.clean(j.limits()); err != nil {

@@ -18,6 +18,36 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
+// runReplay is the replay of one run.
+type runReplay struct {
+	instead  func(v *result.ValidationRun) // completes the only entry of a run that is not replayed; nil: it is replayed
+	phases   []*phaseReplay
+	findings []trace.Finding
+}
+
+// phaseReplay has the replays of one phase.
+type phaseReplay struct {
+	phase *deploy.Phase
+	plain *replayedPhase
+	cross *replayedPhase // with cross-fitted coefficients; nil: there are none
+}
+
+// both returns the plain phase and, if there is one, the cross-fitted one.
+func (p *phaseReplay) both() []*replayedPhase {
+	if p.cross == nil {
+		return []*replayedPhase{p.plain}
+	}
+	return []*replayedPhase{p.plain, p.cross}
+}
+
+// replays returns the replays of all phases that need the rows of the run, or those that do not.
+func (r *runReplay) replays(needsRows bool) (list []*replay) {
+	for _, p := range r.phases {
+		list = append(list, replaysOf(needsRows, p.both()...)...)
+	}
+	return list
+}
+
 // replay makes the entries of one run, one for each phase and split, or reads those that
 // StoreReplay wrote.
 func (j *job) replay(ctx context.Context, i int) (err error) {
@@ -34,10 +64,52 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		j.entries[i] = []result.ValidationRun{t.compareLevels(levels, j.o.Seed)}
 		return nil
 	}
-	run, dep, err := j.sources[i].Load()
-	if err != nil {
+	r := j.replays[i]
+	var rest []*replay
+	if r == nil {
+		run, dep, err := j.sources[i].Load()
+		if err != nil {
+			return err
+		}
+		if r, err = j.newReplay(t, i, run, dep); err != nil {
+			return err
+		}
+		rest = r.replays(false)
+	}
+	j.replays[i] = nil // what is compared is in the entries then
+	if r.instead != nil {
+		v := t.entryWithoutReplay()
+		r.instead(&v)
+		j.entries[i] = []result.ValidationRun{v}
+		return nil
+	}
+	for _, p := range r.phases {
+		for _, of := range p.both() {
+			of.engine.drift = t.drift
+			if j.o.Noise == noiseResidual && t.beta != nil {
+				of.engine.scatter = scatterOf(t.beta, t.pred, t.drift, p.phase.StartNs, t.cutNs(p.phase), p.phase.EndNs)
+			}
+		}
+	}
+	if err := runAll(ctx, j.o.Workers, append(rest, r.replays(true)...)); err != nil {
 		return err
 	}
+	for _, p := range r.phases {
+		withNoise := func(of *replayedPhase, splitNs int64) (noisyTimes, error) { // of is p.plain or p.cross
+			return j.withNoise(ctx, t, p.plain, of, p.phase, splitNs)
+		}
+		j.entries[i] = append(j.entries[i], j.phaseEntries(t, p.phase, p.plain, p.cross, withNoise)...)
+	}
+	if len(j.entries[i]) == 0 {
+		j.entries[i] = []result.ValidationRun{t.entryWithoutReplay()}
+	}
+	first := &j.entries[i][0]
+	first.Findings = append(first.Findings, r.findings...)
+	return nil
+}
+
+// newReplay returns the replay of a run, of which no part has run yet. It needs no rows of the run, but its lag.
+func (j *job) newReplay(t *judgedRun, i int, run *trace.Run, dep *deploy.Deployment) (*runReplay, error) {
 	phases := rows.PhasesOf(run, dep)
 	why := whyNotReplayed(run, dep)
 	var drafts *draftReplay
@@ -45,22 +117,18 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		drafts, why = newDraftReplay(run, j.sources[i].Drafts, phases)
 	}
 	if why != "" {
-		v := t.entryWithoutReplay()
-		v.Undecided = why
-		v.Findings = append(v.Findings, trace.Findingf(NoReplay, "run %s: %s", run.ID, why))
-		j.entries[i] = []result.ValidationRun{v}
-		return nil
+		return &runReplay{instead: func(v *result.ValidationRun) {
+			v.Undecided = why
+			v.Findings = append(v.Findings, trace.Findingf(NoReplay, "run %s: %s", run.ID, why))
+		}}, nil
 	}
 	base, findings, err := j.engineOf(t, run, dep)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	requests, found := Requests(run)
 	if len(requests) == 0 && len(run.Points) > 0 {
-		v := t.entryWithoutReplay()
-		v.Source = result.SourcePoints
-		j.entries[i] = []result.ValidationRun{v}
-		return nil
+		return &runReplay{instead: func(v *result.ValidationRun) { v.Source = result.SourcePoints }}, nil
 	}
 	findings = append(findings, found...)
 	if t.Source == result.SourceJourneys && dep.Tracing.JourneySampleRate.Or(1) < 1 {
@@ -72,56 +140,25 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 	}
 	shared := ContentOf(run, dep, requests, Sharing{PrefixTokens: j.o.SharedPrefix, Estimate: j.sources[i].Cached})
 	findings = append(findings, shared.Findings...)
-	marks := recordedMarks(run)
 	if drafts != nil {
 		findings = append(findings, drafts.finding(run, requests))
 		base.Deployment = drafts.dep
 	}
-	aggregate := run.Aggregate
-	run = nil // its steps are most of the memory of a long recording
+	r := &runReplay{findings: findings}
 	for k := range phases {
 		phase := &phases[k]
-		e := base
-		if j.o.Noise == noiseResidual && t.beta != nil {
-			e.scatter = scatterOf(t.beta, t.pred, t.drift, phase.StartNs, t.cutNs(phase), phase.EndNs)
-		}
 		content := shared.Content
 		if drafts != nil {
 			content = drafts.content(content, phase)
 		}
 		p := newPhase(requests, phase, content)
-		p.engine = e
-		p.newEngines = []func() (engine, error){j.engineMaker(e, j.set, dep)}
-		p.marks = marksWithin(marks, phase)
-		p.undecided = cmp.Or(whyUncounted(aggregate, requests, phase), shared.whyUndecided(requests, phase))
-		withNoise := func(of *replayedPhase, splitNs int64) (noisyTimes, error) { // of is p or cross
-			return j.withNoise(ctx, t, p, of, phase, splitNs)
-		}
-		replayed := []*replayedPhase{p}
-		cross := j.crossFitted(t, p, phase, dep)
-		if cross != nil {
-			replayed = append(replayed, cross)
-		}
-		if err := runAll(ctx, j.replaysAtOnce(p), replayed...); err != nil {
-			return err
-		}
-		j.entries[i] = append(j.entries[i], j.phaseEntries(t, phase, p, cross, withNoise)...)
+		p.engine = base
+		p.newEngines = []func() (engine, error){j.engineMaker(base, j.set, dep)}
+		p.marks = recordedMarks(run, phase)
+		p.undecided = cmp.Or(whyUncounted(run.Aggregate, requests, phase), shared.whyUndecided(requests, phase))
+		r.phases = append(r.phases, &phaseReplay{phase: phase, plain: p, cross: j.crossFitted(t, p, phase, dep)})
 	}
-	if len(j.entries[i]) == 0 {
-		j.entries[i] = []result.ValidationRun{t.entryWithoutReplay()}
-	}
-	first := &j.entries[i][0]
-	first.Findings = append(first.Findings, findings...)
-	return nil
-}
-
-// replaysAtOnce returns how many replays of a phase are made and compared at the same time: of a long
-// recording one, because their requests are most of the memory.
-func (j *job) replaysAtOnce(p *replayedPhase) int {
-	if len(p.requests) >= manyRequests {
-		return 1
-	}
-	return j.o.Workers
+	return r, nil
 }
 
 // whyNotReplayed returns why the simulator, which is vLLM's scheduler, cannot replay a run; "" if
@@ -183,7 +220,7 @@ func (j *job) phaseEntries(t *judgedRun, phase *deploy.Phase, p, cross *replayed
 	}
 	out := make([]result.ValidationRun, len(list))
 	starved := make([]starvedRequests, len(list))
-	par.Each(j.replaysAtOnce(p), len(list), func(_, i int) {
+	par.Each(j.o.Workers, len(list), func(_, i int) {
 		c := list[i]
 		v := c.replay.entry(c.fromNs)
 		v.Split = c.split
@@ -240,13 +277,12 @@ type engine struct {
 func (j *job) engineOf(t *judgedRun, run *trace.Run, dep *deploy.Deployment) (engine, []trace.Finding, error) {
 	e := engine{
 		Config:     sim.DefaultConfig(dep, nil),
-		drift:      t.drift,
 		overheadUs: j.o.OverheadUs,
 		egressUs:   j.o.EgressUs,
 	}
 	e.Seed = j.o.Seed
 	e.Done = j.done
-	if t.beta != nil {
+	if len(run.Steps) > 0 {
 		e.Async = t.IsAsync
 		e.lag = t.Lag
 	}

@@ -229,10 +229,9 @@ func TestPairsOfRequests(t *testing.T) {
 		{ArrivalNs: 8, Excluded: excludedFailed},
 		{ArrivalNs: 9, TTFTMs: ms(13)},
 	}
-	res := &sim.Result{Requests: []sim.RequestResult{
-		finished(1, 2, 2), finished(20, 40, 5), finished(21, 80, 2), finished(22, 70, 2), finished(1, 2, 2), {Outcome: sim.OutcomeRejected},
-	}}
-	p := &replayedPhase{recorded: recorded, results: map[string][]*sim.Result{result.VariantPlain: {res, res}}}
+	res := simulatedOf(finished(1, 2, 2), finished(20, 40, 5), finished(21, 80, 2), finished(22, 70, 2), finished(1, 2, 2),
+		sim.RequestResult{Outcome: sim.OutcomeRejected})
+	p := &replayedPhase{recorded: recorded, results: map[string][]*simulatedRun{result.VariantPlain: {res, res}}}
 	s := p.sample(result.VariantPlain, 5)
 	wantReal := map[string][]float64{"ttft": {10, 11, 12}, "itl": {2}, "e2e": {50, 60}}
 	wantSim := map[string][]float64{"ttft": {20, 21, 22, 20, 21, 22}, "itl": {5, 5}, "e2e": {41, 81, 41, 81}}
@@ -247,6 +246,15 @@ func TestPairsOfRequests(t *testing.T) {
 	}
 }
 
+// simulatedOf returns what is kept of a replay with the results.
+func simulatedOf(results ...sim.RequestResult) *simulatedRun {
+	kept := &simulatedRun{}
+	for i := range results {
+		kept.requests = append(kept.requests, timesOf(&results[i]))
+	}
+	return kept
+}
+
 // TestStarvedRequests: two of three requests waited for blocks; their errors are ln 2 and ln 4 of ln 2 + ln 4 + ln 2.
 func TestStarvedRequests(t *testing.T) {
 	p := &replayedPhase{recorded: []Request{
@@ -256,15 +264,15 @@ func TestStarvedRequests(t *testing.T) {
 		{ArrivalNs: 7, TTFTMs: ms(40)},
 		{ArrivalNs: 8, TTFTMs: ms(40), Excluded: excludedAborted},
 		{ArrivalNs: 9},
-	}, results: map[string][]*sim.Result{}}
+	}, results: map[string][]*simulatedRun{}}
 	if got := p.starvedFrom(5); got != (starvedRequests{}) {
 		t.Errorf("no replay: got %+v", got)
 	}
-	res := &sim.Result{Requests: make([]sim.RequestResult, 6)}
-	for i := range res.Requests {
-		res.Requests[i] = sim.RequestResult{FirstTokenUs: trace.Some[int64](20_000), DepartedUs: trace.Some[int64](400_000), Starved: i != 3, Outcome: sim.OutcomeFinished}
+	results := make([]sim.RequestResult, 6)
+	for i := range results {
+		results[i] = sim.RequestResult{FirstTokenUs: trace.Some[int64](20_000), DepartedUs: trace.Some[int64](400_000), Starved: i != 3, Outcome: sim.OutcomeFinished}
 	}
-	p.results[result.VariantPlain] = []*sim.Result{res}
+	p.results[result.VariantPlain] = []*simulatedRun{simulatedOf(results...)}
 	got := p.starvedFrom(5)
 	if got.Requests != 2 || got.Of != 3 || math.Abs(got.ErrorShare-0.75) > 1e-12 || got.RecordedMs != 55 || got.SimulatedMs != 210 {
 		t.Errorf("got %+v", got)
@@ -513,17 +521,17 @@ func TestCoefficientsOfABlock(t *testing.T) {
 // TestTimesOverAnotherReplay are ratios by request, 1 for those that one of both does not compare.
 func TestTimesOverAnotherReplay(t *testing.T) {
 	phase := func(ttftMs ...int64) *replayedPhase {
-		p := &replayedPhase{recorded: make([]Request, 3), results: map[string][]*sim.Result{}}
-		res := &sim.Result{}
+		p := &replayedPhase{recorded: make([]Request, 3), results: map[string][]*simulatedRun{}}
+		var results []sim.RequestResult
 		for i, v := range ttftMs {
 			p.recorded[i] = Request{TTFTMs: ms(1)}
 			r := sim.RequestResult{FirstTokenUs: trace.Some(v * 1000), Outcome: sim.OutcomeFinished}
 			if v == 0 {
 				r.Outcome = sim.OutcomeRejected
 			}
-			res.Requests = append(res.Requests, r)
+			results = append(results, r)
 		}
-		p.results[result.VariantPlain] = []*sim.Result{res}
+		p.results[result.VariantPlain] = []*simulatedRun{simulatedOf(results...)}
 		return p
 	}
 	p := phase(30, 20, 10)

@@ -34,7 +34,7 @@ func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source
 	if err != nil {
 		return err
 	}
-	if err := j.each(ctx, "steps", j.loadSteps); err != nil {
+	if err := j.each(ctx, "steps", func(i int) error { return j.loadSteps(ctx, i) }); err != nil {
 		return err
 	}
 	t := j.runs[0]
@@ -81,7 +81,7 @@ func OutlierLimits(ctx context.Context, set *coeff.Set, fit *result.Fit, sources
 		return nil, err
 	}
 	err = j.each(ctx, "limits", func(i int) error {
-		if err := j.loadSteps(i); err != nil || j.runs[i].beta == nil {
+		if err := j.loadSteps(ctx, i); err != nil || j.runs[i].beta == nil {
 			return err
 		}
 		for _, table := range append([]*rows.Table{j.runs[i].beta}, j.runs[i].alpha...) {
@@ -114,7 +114,7 @@ func StoreReplay(ctx context.Context, set *coeff.Set, fit *result.Fit, src Sourc
 	if err != nil {
 		return err
 	}
-	if err := j.each(ctx, "steps", j.loadSteps); err != nil {
+	if err := j.each(ctx, "steps", func(i int) error { return j.loadSteps(ctx, i) }); err != nil {
 		return err
 	}
 	if err := j.clean(limits); err != nil {

@@ -71,7 +71,8 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 	if err != nil {
 		return nil, err
 	}
-	if err := j.each(ctx, "steps", j.loadSteps); err != nil {
+	j.isWhole = true
+	if err := j.each(ctx, "steps", func(i int) error { return j.loadSteps(ctx, i) }); err != nil {
 		return nil, err
 	}
 	if err := j.clean(j.limits()); err != nil {
@@ -90,10 +91,12 @@ type job struct {
 	rules    *gate.Rules
 	sources  []Source
 	runs     []*judgedRun             // by source, set by loadSteps
+	replays  []*runReplay             // by source: replays that began with the steps; nil: they have not begun
 	entries  [][]result.ValidationRun // by source, set by replay: one for each phase and split, at least one
 	warnings []trace.Finding
 	refit    bool            // the coefficients were fitted to the hold-out too
 	cross    crossSets       // coefficients for cross-fitted replays
+	isWhole  bool            // rows and replays are made, not one of them alone
 	done     <-chan struct{} // closed when the caller cancels
 }
 
@@ -119,6 +122,7 @@ func newJob(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Sour
 		rules:    rules,
 		sources:  sources,
 		runs:     make([]*judgedRun, len(sources)),
+		replays:  make([]*runReplay, len(sources)),
 		entries:  make([][]result.ValidationRun, len(sources)),
 		warnings: rules.Loosen(o.ThresholdsFrom),
 		refit:    set.Refit || fit != nil && fit.Options.RefitAll,
@@ -146,8 +150,9 @@ func (j *job) each(ctx context.Context, what string, work func(i int) error) err
 	})
 }
 
-// loadSteps makes the rows of one run, or reads those that StoreSteps wrote.
-func (j *job) loadSteps(i int) (err error) {
+// loadSteps makes the rows of one run, or reads those that StoreSteps wrote. At the same time it makes the replays that
+// need no rows, if the run is one of so few that they would leave workers idle.
+func (j *job) loadSteps(ctx context.Context, i int) (err error) {
 	s := &j.sources[i]
 	if s.Steps != "" {
 		j.runs[i], err = restoreSteps(s, j.set)
@@ -157,6 +162,34 @@ func (j *job) loadSteps(i int) (err error) {
 	if err != nil {
 		return err
 	}
-	j.runs[i], err = newJudgedRun(run, dep, j.set, j.o, s)
-	return err
+	t := newJudgedRun(run, dep, j.set, j.o, s)
+	j.runs[i] = t
+	var replays []*replay
+	if j.replaysBeside(t, s) {
+		if r, err := j.newReplay(t, i, run, dep); err == nil { // an error comes again in replay, which names it
+			j.replays[i] = r
+			replays = r.replays(false)
+		}
+	}
+	parts := partsOf(replays)
+	err = par.Try(ctx, j.o.Workers, 1+len(parts), func(k int) error {
+		if k > 0 {
+			parts[k-1].run()
+			return nil
+		}
+		whole := run
+		run = nil // its steps are most of the memory of a long recording, and are freed once the rows are made
+		return t.addSteps(whole, j.o, s)
+	}, nil)
+	if err != nil {
+		return err
+	}
+	keepAll(replays)
+	return nil
+}
+
+// replaysBeside reports whether a run is replayed while its rows are made.
+func (j *job) replaysBeside(t *judgedRun, s *Source) bool {
+	isReplayed := !j.o.StepsOnly && len(s.Levels) == 0 && s.Replay == ""
+	return j.isWhole && isReplayed && t.knowsLag && len(j.sources) < max(2, j.o.Workers)
 }
