@@ -195,7 +195,11 @@ func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, pr
 // InspectRun returns the inspection of a run whose tables are in dir. The lag (steps from
 // schedule() to the execution) and its evidence come from the fit f; they are measured if f is nil.
 func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
-	run, err := readRun(dir, r.Deployment, table.JourneyEvents)
+	var also []string
+	if r.Tables[table.Steps] == 0 { // the clocks of other runs are compared by their steps
+		also = append(also, table.JourneyEvents)
+	}
+	run, err := readRun(dir, r.Deployment, also...)
 	if err != nil {
 		return result.InspectRun{}, err
 	}
@@ -206,20 +210,32 @@ func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.Inspect
 			in.Lag, in.Evidence = &lag, evidence
 		}
 	} else {
-		if lag, ok := f.Beta.PipelineLag[r.ID]; ok {
-			in.Lag = &lag
-		}
-		for _, e := range f.Beta.LagEvidence {
-			if e.Run == r.ID {
-				in.Evidence = append(in.Evidence, e)
-			}
-		}
+		in = inspectionOf(r, f)
 	}
 	got, err := validate.Inspect(run, stepsOn(r), in)
 	if err != nil {
 		return got, err
 	}
-	got.Findings = append(got.Findings, r.Warnings...)
-	requestfit.Inspect(&got, run, r.Deployment)
+	addToInspection(&got, run, r)
 	return got, nil
+}
+
+// inspectionOf returns what extraction and the fit have found out about a run.
+func inspectionOf(r *result.ExtractRun, f *result.Fit) validate.Inspection {
+	in := validate.Inspection{Extract: r}
+	if lag, ok := f.Beta.PipelineLag[r.ID]; ok {
+		in.Lag = &lag
+	}
+	for _, e := range f.Beta.LagEvidence {
+		if e.Run == r.ID {
+			in.Evidence = append(in.Evidence, e)
+		}
+	}
+	return in
+}
+
+// addToInspection adds what the extraction warned of, and what a fit can learn from the requests.
+func addToInspection(got *result.InspectRun, run *trace.Run, r *result.ExtractRun) {
+	got.Findings = append(got.Findings, r.Warnings...)
+	requestfit.Inspect(got, run, r.Deployment)
 }

@@ -136,10 +136,6 @@ func (o *ValidateOptions) ResolveFor(f *result.Fit, ext *result.Extract) ([]trac
 	return o.skipReplay(f, ext)
 }
 
-// mostStepsAtOnce is the number of recorded steps up to which a recording is validated and inspected at
-// the same time. Of longer ones the tables are most of the memory, and both read them.
-const mostStepsAtOnce = 50_000
-
 // Judge validates a fit, writes what Validate writes to o.Out, which the caller has locked
 // (folder.Claim), and returns the validation.
 func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validation, error) {
@@ -147,23 +143,22 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if err != nil {
 		return nil, err
 	}
+	// The runs are inspected for the report: those with recorded steps while they are validated, because both need the
+	// run and its batches, the others beside the validation.
+	inspections := in.inspectWithRows()
 	var val *result.Validation
-	var inspection *result.Inspect // for the report
 	both := []func() error{
 		func() (err error) {
 			val, err = o.judge(ctx, in)
 			return err
 		},
-		func() (err error) {
-			inspection, err = inspectTables(ctx, in.Extract, folder.Header("inspect", o.Config), nil, in.Inspect)
-			return err
-		},
+		func() error { return inspections.makeOthers(ctx, in.Inspect) },
 	}
-	atOnce := 1
-	if in.Extract.Totals.Tables[table.Steps] <= mostStepsAtOnce {
-		atOnce = o.Workers
+	if err := par.Try(ctx, o.Workers, len(both), func(i int) error { return both[i]() }, nil); err != nil {
+		return nil, err
 	}
-	if err := par.Try(ctx, atOnce, len(both), func(i int) error { return both[i]() }, nil); err != nil {
+	inspection, err := inspectTables(ctx, in.Extract, folder.Header("inspect", o.Config), nil, inspections.of(in.Inspect))
+	if err != nil {
 		return nil, err
 	}
 	val.Warnings = joinFindings(slices.Concat(in.Warnings, skipped), val.Warnings)
@@ -184,6 +179,69 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	}
 	return val, writeReport(o.Out, o.Figures, report.Input{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
 		Inspect: inspection, Changes: changes})
+}
+
+// inspections are those of the runs, made at different times.
+type inspections []inspection
+
+// inspection is that of one run.
+type inspection struct {
+	run      *result.ExtractRun
+	withRows bool               // the validation makes it
+	got      *result.InspectRun // nil: it is not made yet
+}
+
+// inspectWithRows asks the validation for the inspections of runs with recorded steps. They need the lag that the fit
+// has found.
+func (in *Judged) inspectWithRows() inspections {
+	in.Sources = slices.Clone(in.Sources)
+	list := make(inspections, len(in.Runs))
+	for i := range in.Runs {
+		r := &in.Runs[i]
+		list[i].run = r
+		k := slices.IndexFunc(in.Sources, func(s validate.Source) bool { return s.ID == r.ID })
+		if in.Fit == nil || k < 0 || in.Sources[k].Steps != "" || r.Tables[table.Steps] == 0 {
+			continue
+		}
+		list[i].withRows = true
+		of := inspectionOf(r, in.Fit)
+		in.Sources[k].Inspection = &of
+		in.Sources[k].Inspected = func(run *trace.Run, got *result.InspectRun) {
+			addToInspection(got, run, r)
+			list[i].got = got
+		}
+	}
+	return list
+}
+
+// makeOthers makes the inspections for which the validation was not asked.
+func (list inspections) makeOthers(ctx context.Context, inspect func(*result.ExtractRun) (result.InspectRun, error)) error {
+	for i := range list {
+		if list[i].withRows {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		got, err := inspect(list[i].run)
+		if err != nil {
+			return err
+		}
+		list[i].got = &got
+	}
+	return nil
+}
+
+// of returns a function that returns the inspection of a run, and makes it if that is not done.
+func (list inspections) of(inspect func(*result.ExtractRun) (result.InspectRun, error)) func(*result.ExtractRun) (result.InspectRun, error) {
+	return func(r *result.ExtractRun) (result.InspectRun, error) {
+		for i := range list {
+			if list[i].run == r && list[i].got != nil {
+				return *list[i].got, nil
+			}
+		}
+		return inspect(r)
+	}
 }
 
 // ownFit reports whether the validated fit is that of the output folder, beside its

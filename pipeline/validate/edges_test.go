@@ -95,7 +95,7 @@ func TestLevelsAreNotReplayed(t *testing.T) {
 		stepsOnly bool
 		load      string // of the entry; "": the run is read
 	}{"one level": {1, false, "levels"}, "two": {2, false, "levels"}, "steps alone": {1, true, deploy.LoadOpen}, "none": {0, false, ""}} {
-		j := &job{set: set, o: &Options{StepsOnly: c.stepsOnly}, runs: s.runs, entries: make([][]result.ValidationRun, 1)}
+		j := &job{set: set, o: &Options{StepsOnly: c.stepsOnly}, runs: s.runs, replays: make([]*runReplay, 1), entries: make([][]result.ValidationRun, 1)}
 		j.sources = []Source{{Levels: make([]result.LevelHoldout, c.levels), Load: func() (*trace.Run, *deploy.Deployment, error) { return nil, nil, failed }}}
 		err := j.replay(context.Background(), 0)
 		if c.load == "" {

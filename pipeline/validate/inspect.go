@@ -31,15 +31,44 @@ type Inspection struct {
 // reading the weights takes, or no usable batch. Errors: a deployment that contradicts itself, batches that
 // cannot be rebuilt.
 func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.InspectRun, error) {
-	losses, err := countLosses(run)
+	out, err := newInspectRun(run, dep, in)
 	if err != nil {
 		return result.InspectRun{}, err
+	}
+	_, unsupported := dep.CheckStepTimes()
+	var steps *rows.Steps
+	if len(run.Steps) > 0 && unsupported == nil {
+		steps, err = rows.Rebuild(run, dep, features.DefaultVersion(dep))
+		if err == nil {
+			err = inspectSteps(out, steps)
+		}
+		if err != nil {
+			return *out, fmt.Errorf("run %s: %w", run.ID, err)
+		}
+	}
+	var extracted []trace.Finding
+	if in.Extract != nil {
+		extracted = in.Extract.Warnings
+	}
+	identities, err := compareStreams(run, dep, steps, extracted)
+	if err != nil {
+		return *out, fmt.Errorf("run %s: %w", run.ID, err)
+	}
+	concludeInspection(out, run, identities, unsupported)
+	return *out, nil
+}
+
+// newInspectRun returns what the records of a run show without its batches.
+func newInspectRun(run *trace.Run, dep *deploy.Deployment, in Inspection) (*result.InspectRun, error) {
+	losses, err := countLosses(run)
+	if err != nil {
+		return nil, err
 	}
 	if in.Extract != nil {
 		addExtractLosses(&losses, in.Extract)
 	}
 	saturation := rows.VerdictsOf(run, dep)
-	out := result.InspectRun{
+	return &result.InspectRun{
 		ID:          run.ID,
 		Config:      dep.Config(),
 		Model:       dep.Model.ID,
@@ -58,40 +87,14 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 		Series:      loadSeries(run),
 		Findings:    []trace.Finding{},
 		Sources:     sourcesOf(run, dep, in.Extract),
-	}
-	_, unsupported := dep.CheckStepTimes()
-	var steps *rows.Steps
-	if len(run.Steps) > 0 && unsupported == nil {
-		if steps, err = inspectSteps(&out, run, dep); err != nil {
-			return out, fmt.Errorf("run %s: %w", run.ID, err)
-		}
-	}
-	var extracted []trace.Finding
-	if in.Extract != nil {
-		extracted = in.Extract.Warnings
-	}
-	if out.Identities, err = compareStreams(run, dep, steps, extracted); err != nil {
-		return out, fmt.Errorf("run %s: %w", run.ID, err)
-	}
-	out.Usable = result.UsesOf(out.Identities, coeff.Purposes)
-	out.Findings = append(out.Findings, identityFindings(run.ID, out.Identities)...)
-	out.Findings = append(out.Findings, inspectFindings(&out)...)
-	out.Findings = append(out.Findings, passesFinding(run)...)
-	learnsFromRequests := len(run.Points) > 0 || SourceOf(run) != result.SourceJourneys
-	out.Reason = unfitReason(&out, whyNoStepTimes(run, unsupported), len(run.Points), learnsFromRequests)
-	out.Unfit = out.Reason != ""
-	return out, nil
+	}, nil
 }
 
-// inspectSteps rebuilds the batches, sets what they show in out, and returns them.
-func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment) (*rows.Steps, error) {
-	space, err := features.New(features.DefaultVersion(dep), dep)
+// inspectSteps sets what the rebuilt batches show in out.
+func inspectSteps(out *result.InspectRun, steps *rows.Steps) error {
+	space, err := features.New(steps.Version, steps.Dep)
 	if err != nil {
-		return nil, err
-	}
-	steps, err := rows.Rebuild(run, dep, features.DefaultVersion(dep))
-	if err != nil {
-		return nil, err
+		return err
 	}
 	out.Steps = steps.Quality.StepQuality
 	audit := steps.Audit(space)
@@ -100,7 +103,20 @@ func inspectSteps(out *result.InspectRun, run *trace.Run, dep *deploy.Deployment
 	out.Coverage = []result.Histogram{coverage.PrefillTokens, coverage.DecodeBatch, coverage.Context, coverage.KVUsage}
 	out.Findings = append(out.Findings, steps.Findings...)
 	out.Findings = append(out.Findings, coverage.Findings...)
-	return steps, nil
+	return nil
+}
+
+// concludeInspection sets the identities of the run in out, and what follows from all figures. unsupported is the error
+// of a run that was served in a way that no feature covers.
+func concludeInspection(out *result.InspectRun, run *trace.Run, identities []result.Identity, unsupported error) {
+	out.Identities = identities
+	out.Usable = result.UsesOf(out.Identities, coeff.Purposes)
+	out.Findings = append(out.Findings, identityFindings(run.ID, out.Identities)...)
+	out.Findings = append(out.Findings, inspectFindings(out)...)
+	out.Findings = append(out.Findings, passesFinding(run)...)
+	learnsFromRequests := len(run.Points) > 0 || SourceOf(run) != result.SourceJourneys
+	out.Reason = unfitReason(out, whyNoStepTimes(run, unsupported), len(run.Points), learnsFromRequests)
+	out.Unfit = out.Reason != ""
 }
 
 // unfitReason returns why a run cannot be fitted, in one sentence; "" if it can. noStepTimes is the

@@ -101,6 +101,11 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 	if err := t.compareStreams(run, steps, src); err != nil {
 		return err
 	}
+	if src.Inspection != nil && steps.Version == features.DefaultVersion(dep) && run.Aggregate == nil {
+		if err := t.inspect(run, steps, src); err != nil {
+			return err
+		}
+	}
 	if !t.knowsLag {
 		if err := t.findLag(steps, space, set, o); err != nil {
 			return err
@@ -152,6 +157,24 @@ func (t *judgedRun) lagOfFit() (lag int, isMeasured, isKnown bool) {
 		return 0, false, false
 	}
 	return l.Lag, l.Measured, true
+}
+
+// inspect makes the inspection of the run from its batches and passes it on. A run of which an inspection has no
+// batches is left out.
+func (t *judgedRun) inspect(run *trace.Run, steps *rows.Steps, src *Source) error {
+	if _, unsupported := t.Deployment.CheckStepTimes(); unsupported != nil {
+		return nil
+	}
+	got, err := newInspectRun(run, t.Deployment, *src.Inspection)
+	if err != nil {
+		return err
+	}
+	if err := inspectSteps(got, steps); err != nil {
+		return err
+	}
+	concludeInspection(got, run, t.Identities, nil)
+	src.Inspected(run, got)
+	return nil
 }
 
 // compareStreams checks the streams (kinds of records) of the run against each other and sets the

@@ -41,7 +41,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Source is one run to judge. Load is called once for the steps and once for the replay, possibly from
+// Source is one run to judge. Load is called once for the steps, and once more for a replay after them, possibly from
 // another goroutine.
 type Source struct {
 	ID       string
@@ -57,6 +57,11 @@ type Source struct {
 	Drafts    *Drafts               // of a run with speculative decoding whose steps are fitted without; nil: none
 	Cached    *result.CachedShare   // estimate for prompts of which nothing else is known; nil: none
 	Levels    []result.LevelHoldout // load levels that are compared in place of requests; nil: requests
+	// Inspection makes Run inspect the run as Inspect does, while it has the run and its batches, and call Inspected.
+	// It is nil where that is not asked for. Runs of which no steps were recorded, or whose batches the coefficients
+	// need otherwise than an inspection, are not inspected.
+	Inspection *Inspection
+	Inspected  func(run *trace.Run, got *result.InspectRun)
 	// Steps and Replay are folders written by StoreSteps and StoreReplay under the same options, to be
 	// read in place of doing that work; empty: Run does it.
 	Steps, Replay string
