@@ -65,8 +65,8 @@ func FitSource(dir string, r *result.ExtractRun) fit.Source {
 		Judge:      func(run *trace.Run) (string, []rows.Span) { return rows.JudgeLoad(run, r.Deployment) },
 	}
 	if table.Len[trace.Step](dir, table.Steps) > rows.SliceSteps && table.Len[trace.Iteration](dir, table.Iterations) == 0 {
-		s.Slices = func(visit func(*trace.Run) error) error {
-			return table.EachSlice(dir, rows.SliceSteps, rows.SliceMargin, visit)
+		s.Slices = func(atOnce int, visit func(int, *trace.Run) error) error {
+			return table.EachSlice(dir, rows.SliceSteps, rows.SliceMargin, atOnce, visit)
 		}
 	}
 	return s

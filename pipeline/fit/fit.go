@@ -96,6 +96,10 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 	stat.SortStable(sources, func(a, b Source) int { return strings.Compare(a.ID, b.ID) })
 	o.OneConfig = !slices.ContainsFunc(sources, func(s Source) bool { return s.Deployment.Config() != sources[0].Deployment.Config() })
 	RowsLearned(sources, o.MaxRows) // sets their strides; newFitter reports the warning
+	// Where there are fewer runs than workers, two slices of a run are made at the same time.
+	if len(sources) < par.Workers(o.Workers) {
+		o.slicesAtOnce = 2
+	}
 	return sources, o, nil
 }
 
@@ -117,15 +121,16 @@ func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 			kept += p.Beta.Kept
 		}
 	}
-	f.atOnce = 1
-	if kept <= mostRowsAtOnce {
-		f.atOnce = f.o.Workers
+	f.atOnce = f.o.Workers
+	if kept > mostRowsAtOnce {
+		f.atOnce = min(2, par.Workers(f.o.Workers))
 	}
 	return nil
 }
 
-// mostRowsAtOnce is the number of rows up to which several models are fitted at the same time. With more the
-// memory of a fit is that of its rows, and each model has copies of some of them.
+// mostRowsAtOnce is the number of rows up to which as many models are fitted at the same time as there are
+// workers. With more it is two: the memory of a fit is that of its rows, and each model has copies of some of
+// their columns.
 const mostRowsAtOnce = 50_000
 
 // usable returns the runs that are fitted. Saturated ones are among them for their rows near preemptions,

@@ -136,8 +136,9 @@ func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, err
 		return result.RunLag{}, nil, err
 	}
 	var p *Run
-	err = visitParts(src, o, func(src Source) (err error) {
-		if p, _, _, err = Load(src, o); err == nil {
+	o.slicesAtOnce = 1 // the first slice is enough
+	err = visitParts(src, o, func(_ int, part Source) (err error) {
+		if p, _, _, err = Load(part, o); err == nil {
 			err = errEnough
 		}
 		return err

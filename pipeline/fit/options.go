@@ -74,6 +74,8 @@ type Options struct {
 	OneConfig bool // all runs have one configuration: no leave-one-configuration-out
 	BetaOnly  bool // only rows and coverage of the step time are needed, of whole runs (no slices)
 	noDelays  bool // rows of the step time alone, slice by slice, for ChooseRecipe
+
+	slicesAtOnce int // slices of a run that are in memory at the same time; up to 1: one
 }
 
 // DefaultOptions returns the options of spec 1.1.

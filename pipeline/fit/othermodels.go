@@ -124,21 +124,29 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 // o.Models. The recording is read again, slice by slice if it is long.
 func (p *Run) otherTables(o Options) ([]*rows.Table, error) {
 	all := make([]*rows.Table, len(o.Models))
-	err := visitParts(p.Src, o, func(part Source) error {
+	turns := par.NewTurns()
+	err := visitParts(p.Src, o, func(k int, part Source) error {
+		defer turns.End(k)
 		q := &Run{Src: part, Spans: p.Spans, runFacts: runFacts{Lag: p.Lag}}
 		if err := q.Again(o); err != nil {
 			return err
 		}
-		return par.Try(context.Background(), o.Workers, len(all), func(i int) error {
-			t, err := q.OtherTable(o.Models[i], o)
-			if all[i] != nil {
-				all[i] = joinTables(all[i], t)
-			} else if t != nil {
-				all[i] = t
-				p.Src.reserveRows(t)
-			}
+		tables := make([]*rows.Table, len(all)) // of this part
+		err := par.Try(context.Background(), o.Workers, len(all), func(i int) (err error) {
+			tables[i], err = q.OtherTable(o.Models[i], o)
 			return err
 		}, nil)
+		if err != nil {
+			return err
+		}
+		turns.After(k - 1)
+		for i, t := range tables {
+			if all[i] == nil {
+				p.Src.reserveRows(t)
+			}
+			all[i] = joinTables(all[i], t)
+		}
+		return nil
 	})
 	return all, err
 }

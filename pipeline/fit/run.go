@@ -45,9 +45,9 @@ func Load(src Source, o Options) (*Run, *rows.Steps, *features.Space, error) {
 }
 
 // loadSlice does what Load does for one slice of a run. The lag and the audit are those of its
-// first slice, so that all rows of a run have one lag. before are the slices before this one, joined;
-// nil for the first.
-func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features.Space, error) {
+// first slice, so that all rows of a run have one lag. first is the first slice, to which others may
+// have been joined; nil while it is made itself.
+func loadSlice(src Source, o Options, first *Run) (*Run, *rows.Steps, *features.Space, error) {
 	run, err := src.Load()
 	if err != nil {
 		return nil, nil, nil, err
@@ -78,8 +78,8 @@ func loadSlice(src Source, o Options, before *Run) (*Run, *rows.Steps, *features
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
-	if before != nil {
-		p.Lag = before.Lag
+	if first != nil {
+		p.Lag = first.Lag
 		return p, steps, space, nil
 	}
 	if err := p.chooseLag(steps, space, o); err != nil {
@@ -102,9 +102,9 @@ func Make(src Source, o Options, gammas []float64) (*Run, error) {
 	})
 }
 
-// makePart returns a slice, or a whole run that is not sliced, with its tables; before as in loadSlice.
-func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error) {
-	p, steps, space, err := loadSlice(src, o, before)
+// makePart returns a slice, or a whole run that is not sliced, with its tables; first as in loadSlice.
+func makePart(src Source, o Options, gammas []float64, first *Run) (*Run, error) {
+	p, steps, space, err := loadSlice(src, o, first)
 	if err != nil {
 		return nil, err
 	}
@@ -136,11 +136,17 @@ func makePart(src Source, o Options, gammas []float64, before *Run) (*Run, error
 	return p, nil
 }
 
-// makeParts returns the run with tables made slice by slice. It calls done with each slice before
-// joining it to the previous ones; done may remove the tables of the slice.
+// makeParts returns the run with tables made slice by slice. It calls done with each slice, one after
+// the other, before joining it to the previous ones; done may remove the tables of the slice.
 func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
-	err = visitParts(src, o, func(part Source) error {
-		q, err := makePart(part, o, gammas, p) // p: the slices before
+	turns := par.NewTurns()
+	err = visitParts(src, o, func(k int, part Source) error {
+		defer turns.End(k)
+		if k > 0 {
+			turns.After(0) // the first slice is made alone, because the others have its lag
+		}
+		q, err := makePart(part, o, gammas, p)
+		turns.After(k - 1)
 		if err == nil {
 			err = done(q)
 		}

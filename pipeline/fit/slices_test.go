@@ -28,7 +28,9 @@ func sliced(t *testing.T, steps, margin int) []Source {
 	sources := Bundled(t)
 	for i := range sources {
 		dir := table.RunDir(o.Out, sources[i].ID)
-		sources[i].Slices = func(visit func(*trace.Run) error) error { return table.EachSlice(dir, steps, margin, visit) }
+		sources[i].Slices = func(atOnce int, visit func(int, *trace.Run) error) error {
+			return table.EachSlice(dir, steps, margin, atOnce, visit)
+		}
 	}
 	return sources
 }
@@ -37,7 +39,7 @@ func sliced(t *testing.T, steps, margin int) []Source {
 // spikes, which each slice tells by its own median.
 func TestSlicesGiveTheRowsOfTheWhole(t *testing.T) {
 	lag := 1
-	for _, steps := range []int{400, 900} {
+	for atOnce, steps := range map[int]int{1: 900, 3: 400} {
 		cut := sliced(t, steps, 300)
 		for i, src := range Bundled(t) {
 			o := Quick()
@@ -46,6 +48,7 @@ func TestSlicesGiveTheRowsOfTheWhole(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			o.slicesAtOnce = atOnce
 			src.Judge, cut[i].Judge = nil, nil
 			whole, err := Make(src, o, features.Gammas())
 			if err != nil {

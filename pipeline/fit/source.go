@@ -16,9 +16,10 @@ type Source struct {
 	ID         string
 	Deployment deploy.Deployment
 	Load       func() (*trace.Run, error)
-	// Slices visits, slice by slice, a recording that is too long for Load. A slice is valid only during
-	// its visit. nil: Load returns the whole recording.
-	Slices func(visit func(*trace.Run) error) error
+	// Slices visits, slice by slice, a recording that is too long for Load, and numbers the slices from 0.
+	// A slice is valid only during its visit. Up to atOnce of them are visited at the same time, which
+	// begin in order. nil: Load returns the whole recording.
+	Slices func(atOnce int, visit func(k int, slice *trace.Run) error) error
 	// Most is an upper bound of the run's rows of a target; 0: unknown, and Options.MaxRows ignores the run.
 	Most int64
 	// Stride: every Stride-th row is fitted, because of Options.MaxRows; up to 1: all rows.
@@ -68,16 +69,17 @@ func RowsLearned(sources []Source, maxRows int) []trace.Finding {
 	return found
 }
 
-// visitParts visits a source slice by slice, or once if it has no slices or its rows are stored.
-func visitParts(src Source, o Options, visit func(Source) error) error {
+// visitParts visits a source slice by slice, or once if it has no slices or its rows are stored. k is
+// the number of the slice, from 0. Several may be visited at the same time (Options.slicesAtOnce).
+func visitParts(src Source, o Options, visit func(k int, part Source) error) error {
 	if src.Slices == nil || src.Rows != "" || o.BetaOnly {
-		return visit(src)
+		return visit(0, src)
 	}
-	return src.Slices(func(run *trace.Run) error {
+	return src.Slices(o.slicesAtOnce, func(k int, run *trace.Run) error {
 		part := src
 		part.Load = func() (*trace.Run, error) { return run, nil }
 		part.Slices = nil
-		return visit(part)
+		return visit(k, part)
 	})
 }
 

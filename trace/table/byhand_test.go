@@ -704,7 +704,7 @@ func TestSlicesByHand(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	if err := EachSlice(run, 4, 2, func(r *trace.Run) error {
+	if err := EachSlice(run, 4, 2, 1, func(_ int, r *trace.Run) error {
 		var ids []string
 		for _, q := range r.Requests {
 			ids = append(ids, q.CoreID.V)

@@ -108,13 +108,13 @@ func TestSlicesOfDamagedTables(t *testing.T) {
 	}
 	for _, name := range []string{Steps, Snapshots, KVEvents, Requests} {
 		restore := damage(name)
-		if err := EachSlice(dir, 4, 2, func(*trace.Run) error { return nil }); trace.CodeOf(err) != CodeDamaged || !strings.Contains(err.Error(), name) {
+		if err := EachSlice(dir, 4, 2, 1, func(int, *trace.Run) error { return nil }); trace.CodeOf(err) != CodeDamaged || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: got %v", name, err)
 		}
 		restore()
 	}
 	stop := errors.New("stop")
-	if err := EachSlice(dir, 4, 2, func(run *trace.Run) error {
+	if err := EachSlice(dir, 4, 2, 1, func(_ int, run *trace.Run) error {
 		defer damage(Snapshots)()
 		if _, err := run.Stored(); trace.CodeOf(err) != CodeDamaged {
 			t.Errorf("damaged snapshots of a slice: got %v", err)

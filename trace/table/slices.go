@@ -11,59 +11,80 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/trace"
 )
 
 // EachSlice reads a long run of journeys and steps in slices of so many steps and calls use with
-// each. A slice also has margin steps before and after it, further steps until its requests have
-// ended (at most as many as in a slice), and all requests that may run in any of these steps. If
-// fewer than margin steps remain, they belong to the last slice. A slice is valid until use
-// returns. It has no tables of other kinds of recordings. The next slice is read meanwhile.
-func EachSlice(dir string, steps, margin int, use func(*trace.Run) error) (err error) {
+// each and its number, from 0. A slice also has margin steps before and after it, further steps until
+// its requests have ended (at most as many as in a slice), and all requests that may run in any of
+// these steps. If fewer than margin steps remain, they belong to the last slice. A slice is valid until
+// use returns. It has no tables of other kinds of recordings. Up to atOnce slices are in use at the same
+// time, which begin in order. After an error no further slice is read, and that of the smallest number
+// is returned.
+func EachSlice(dir string, steps, margin, atOnce int, use func(k int, run *trace.Run) error) (err error) {
 	s := &slicer{dir: dir, size: steps, margin: margin, first: math.MinInt64}
-	// Room for both margins, and for the steps until the requests have ended.
-	room := steps + steps/64 + 2*margin
-	s.buf = make([]trace.Step, 0, room)
-	s.spare = make([]trace.Step, 0, room)
 	defer func() { err = errors.Join(err, s.close()) }()
 	if err := s.open(); err != nil {
 		return err
 	}
-	read := make(chan readSlice)
-	stop := make(chan struct{})
-	var reader sync.WaitGroup
-	reader.Go(func() {
-		defer close(read)
-		for isLast := false; !isLast; {
-			var next readSlice
-			next.run, isLast, next.err = s.next()
-			select {
-			case read <- next:
-			case <-stop:
-				return
-			}
-			if next.err != nil {
-				return
+	shared := sharedSlicer{slicer: s, failedAt: math.MaxInt}
+	workers := max(1, atOnce)
+	par.Each(workers, workers, func(int, int) {
+		var buf []trace.Step // for the steps of the slices that this worker uses
+		for k, run := shared.take(buf); run != nil; k, run = shared.take(buf) {
+			buf = run.Steps
+			if err := use(k, run); err != nil {
+				shared.fail(k, err)
 			}
 		}
 	})
-	defer reader.Wait() // before the tables are closed
-	defer close(stop)
-	for slice := range read {
-		if slice.err != nil {
-			return slice.err
-		}
-		if err := use(slice.run); err != nil {
-			return err
-		}
-	}
-	return nil
+	return shared.failure
 }
 
-// readSlice is a slice, or the error of reading it.
-type readSlice struct {
-	run *trace.Run
-	err error
+// sharedSlicer gives the slices of a run to several workers.
+type sharedSlicer struct {
+	mu       sync.Mutex // guards the fields below
+	slicer   *slicer
+	taken    int  // slices
+	ended    bool // no slice is left, or one has failed
+	failedAt int  // smallest number of a slice with an error; the largest int: none
+	failure  error
+}
+
+// take returns the next slice and its number; nil if no further slice is to be used. buf as in
+// slicer.next.
+func (s *sharedSlicer) take(buf []trace.Step) (k int, run *trace.Run) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return 0, nil
+	}
+	k = s.taken
+	s.taken++
+	run, isLast, err := s.slicer.next(buf)
+	if err != nil {
+		s.noteFailure(k, err)
+		return 0, nil
+	}
+	s.ended = isLast
+	return k, run
+}
+
+// fail notes the error of a slice in use.
+func (s *sharedSlicer) fail(k int, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.noteFailure(k, err)
+}
+
+// noteFailure does what fail does; s.mu is locked.
+func (s *sharedSlicer) noteFailure(k int, err error) {
+	s.ended = true
+	if k < s.failedAt {
+		s.failedAt = k
+		s.failure = err
+	}
 }
 
 // slicer reads a run in slices for EachSlice.
@@ -72,8 +93,7 @@ type slicer struct {
 	size, margin int                 // steps of a slice, and before and after it
 	extent       trace.Slice         // of the run: FirstNs and LastNs alone
 	steps        *Cursor[trace.Step] // after those of buf
-	buf          []trace.Step        // steps from the margin before the slice on
-	spare        []trace.Step        // the buffer of the slice before
+	buf          []trace.Step        // steps from the margin before the slice on; another slice may be using them
 	at           int                 // place in buf of the first step of the slice
 	end          int                 // place in buf of the step after the slice; 0 before the first slice
 	first        int64               // start of the slice, ns; MinInt64 for the first one
@@ -233,11 +253,13 @@ func (q *stream) readUntil(ns int64) error {
 	}
 }
 
-// next returns the next slice, and whether it is the last one.
-func (s *slicer) next() (run *trace.Run, last bool, err error) {
-	if s.end > 0 {
-		s.advance()
+// next returns the next slice, and whether it is the last one. The slice's steps are in buf, if it has
+// room for them.
+func (s *slicer) next(buf []trace.Step) (run *trace.Run, last bool, err error) {
+	if buf == nil { // room for both margins, and for the steps until the requests have ended
+		buf = make([]trace.Step, 0, s.size+s.size/64+2*s.margin)
 	}
+	s.advance(buf)
 	// The steps of the slice and its margin.
 	end := s.at + s.size
 	s.end = end
@@ -298,13 +320,16 @@ func (s *slicer) addTables(run *trace.Run) error {
 	return c.Err()
 }
 
-// advance moves to the next slice, and drops the steps and requests that it does not need.
-func (s *slicer) advance() {
+// advance moves to the next slice, whose steps will be in buf, and drops the steps and requests that it
+// does not need.
+func (s *slicer) advance(buf []trace.Step) {
+	if s.end == 0 { // the first slice
+		s.buf = buf[:0]
+		return
+	}
 	s.first = s.buf[s.end].TsStartNs
 	from := max(0, s.end-s.margin)
-	before := s.buf // still in use: the slice is valid until the next one is asked for
-	s.buf = append(s.spare[:0], before[from:]...)
-	s.spare = before
+	s.buf = append(buf[:0], s.buf[from:]...)
 	s.at = s.end - from
 	for i := range s.requests[:2] { // those without a stamp stay
 		q := &s.requests[i]

@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,7 +43,7 @@ func TestSlicesReadTheirPart(t *testing.T) {
 		t.Fatal(err)
 	}
 	slices, read := 0, 0
-	err = EachSlice(dir, 8_000, 500, func(run *trace.Run) error {
+	err = EachSlice(dir, 8_000, 500, 1, func(_ int, run *trace.Run) error {
 		slices++
 		from := run.Steps[0].ID
 		to := run.Steps[len(run.Steps)-1].ID
@@ -227,4 +228,52 @@ func Markdown() string {
 	}
 	b.WriteString("\nRead next: [what each recording fills](recording.md), [Python](../python/README.md).\n")
 	return b.String()
+}
+
+// TestSlicesAtOnce: slices in use at the same time have the steps that they have one by one, and the error of the first
+// slice that failed is returned, whichever failed first.
+func TestSlicesAtOnce(t *testing.T) {
+	dir := t.TempDir()
+	steps := make([]trace.Step, 5000)
+	for i := range steps {
+		steps[i] = trace.Step{ID: int64(i), TsStartNs: int64(i) * 1000}
+	}
+	err := errors.Join(Write(dir, Steps, Parquet, steps), Write(dir, Requests, Parquet, []trace.Request{}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	idsBy := func(atOnce int) [][]int64 {
+		ids := make([][]int64, 8)
+		var both sync.WaitGroup // the first two slices are in use together
+		both.Add(min(atOnce, 2))
+		err := EachSlice(dir, 700, 40, atOnce, func(k int, run *trace.Run) error {
+			if k < atOnce && k < 2 {
+				both.Done()
+				both.Wait()
+			}
+			for i := range run.Steps {
+				ids[k] = append(ids[k], run.Steps[i].ID)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ids
+	}
+	if one, three := idsBy(1), idsBy(3); !reflect.DeepEqual(one, three) || len(one[1]) != 780 || one[7][len(one[7])-1] != 4999 {
+		t.Errorf("got %v at once, %v one by one", three, one)
+	}
+	second := make(chan bool)
+	err = EachSlice(dir, 700, 40, 2, func(k int, _ *trace.Run) error {
+		if k == 0 {
+			<-second
+			return errors.New("first")
+		}
+		defer close(second)
+		return errors.New("second")
+	})
+	if err == nil || err.Error() != "first" {
+		t.Errorf("got %v, want first", err)
+	}
 }
