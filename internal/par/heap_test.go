@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestHeapSettings: with the few megabytes of this test live, taken as 8 MB, a stage may leave 48 MB (600 %), an
+// TestHeapSettings: with the few megabytes of this test live, taken as 8 MB, a stage may leave 152 MB (1900 %), an
 // experiment 96 MB (1200 %) and a task 32 MB (400 %) of garbage. LeanHeap alone sets a limit of memory, 380 MiB. GOGC and
 // GOMEMLIMIT of the caller take precedence.
 func TestHeapSettings(t *testing.T) {
@@ -17,7 +17,7 @@ func TestHeapSettings(t *testing.T) {
 	percent := debug.SetGCPercent(100)
 	limit := debug.SetMemoryLimit(-1)
 	t.Cleanup(func() {
-		leaveGarbage(100, 48<<20)
+		leaveGarbage(100, 48<<20, 0)
 		debug.SetGCPercent(percent)
 		debug.SetMemoryLimit(limit)
 	})
@@ -29,7 +29,7 @@ func TestHeapSettings(t *testing.T) {
 		name string
 		set  func()
 		want int
-	}{{"WideHeap", WideHeap, 1200}, {"TaskHeap", TaskHeap, 400}, {"LeanHeap", LeanHeap, 600}} {
+	}{{"WideHeap", WideHeap, 1200}, {"TaskHeap", TaskHeap, 400}, {"LeanHeap", LeanHeap, 1900}} {
 		debug.SetMemoryLimit(1 << 40)
 		c.set()
 		if got := debug.SetGCPercent(50); got != c.want {
@@ -43,10 +43,11 @@ func TestHeapSettings(t *testing.T) {
 			t.Errorf("%s: got a limit of %d bytes, want %d", c.name, got, wantLimit)
 		}
 	}
-	for _, c := range []struct{ percent, bytes, want int64 }{{40, 8 << 20, 100}, {300, 8 << 20, 300}, {40, 16 << 20, 200}} {
-		leaveGarbage(c.percent, c.bytes)
+	for _, c := range []struct{ percent, bytes, heap, want int64 }{{40, 8 << 20, 0, 100}, {300, 8 << 20, 0, 300}, {40, 16 << 20, 0, 200},
+		{40, 0, 24 << 20, 200}, {40, 0, 9 << 20, 40}, {40, 16 << 20, 20 << 20, 200}} {
+		leaveGarbage(c.percent, c.bytes, c.heap)
 		if got := debug.SetGCPercent(50); int64(got) != c.want {
-			t.Errorf("%d %% or %d bytes: got %d %%, want %d %%", c.percent, c.bytes, got, c.want)
+			t.Errorf("%d %% or %d bytes, or %d together: got %d %%, want %d %%", c.percent, c.bytes, c.heap, got, c.want)
 		}
 	}
 	t.Setenv("GOGC", "77")
