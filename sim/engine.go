@@ -78,11 +78,12 @@ type Engine struct {
 	kvLog     *kvLog       // nil: no observer of KV events
 
 	// Which short cuts the steps of this run allow.
-	plain     bool // without drafts and pipeline stages: a decode is always one token
-	quick     bool // steady steps (steady.go) are possible: synchronous, unobserved, no connector
-	memo      bool // a request that found no free blocks need not be tried before some come free
-	forced    bool // some request has a PickUpStep, so an idle engine may have to jump to it
-	allDecode bool // every running request decodes
+	plain     bool  // without drafts and pipeline stages: a decode is always one token
+	quick     bool  // steady steps (steady.go) are possible: one engine without pipeline stages, unobserved, no connector
+	memo      bool  // a request that found no free blocks need not be tried before some come free
+	forced    bool  // some request has a PickUpStep, so an idle engine may have to jump to it
+	allDecode bool  // every running request decodes
+	decoding  int64 // of an asynchronous engine: for how many steps every running request goes on decoding; 0: not known
 
 	reuse memory
 	check func(when string) // set by tests, called after every change
@@ -203,7 +204,8 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		e.pool.startLog()
 	}
 	// Short cuts of the hot path, where no optional part of the engine can change their result.
-	e.quick = e.depth == 1 && obs == nil && e.connector == nil && e.spec == nil && e.cadence.interval <= 1
+	e.quick = (e.depth == 1 || e.depth == 2 && e.cfg.Async && e.pp == 1) && obs == nil && e.connector == nil && e.spec == nil &&
+		e.cadence.interval <= 1
 	e.plain = e.spec == nil && e.pp == 1
 	// The parts excluded here let an attempt to admit a request depend on more than the free blocks
 	// and the token budget, which are what the engine remembers of a failed attempt.
@@ -409,9 +411,13 @@ func (e *Engine) landStep() {
 		if f.tokens > 0 && e.hooks.Step != nil {
 			e.hooks.Step()
 		}
+		if e.depth > 1 && len(e.aborts) > 0 {
+			e.itemize(&f)
+		}
 		e.processAborts()
 		if f.steady {
 			e.out.WastedTokens += int64(running - len(e.running)) // requests aborted during the step
+			e.drainFrees(f.step)
 			e.updateSteady(f.step)
 		} else {
 			e.update(&f)

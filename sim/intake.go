@@ -275,6 +275,10 @@ func (e *Engine) pickUp(s *seq) {
 // abort_requests()). The abort of a request that is still in the input queue takes effect in the
 // iteration after it is picked up.
 func (e *Engine) processAborts() {
+	if len(e.aborts) == 0 {
+		return
+	}
+	e.itemizeAll()
 	kept := e.aborts[:0]
 	for _, i := range e.aborts {
 		switch v := e.visits[i]; {

@@ -28,6 +28,8 @@ func (e *Engine) schedule() error {
 		e.cur = nil
 		e.scheduleSteady()
 	} else {
+		e.itemizeAll()
+		e.decoding = 0
 		e.beginBatch()
 		left, mayAdmit := e.scheduleRunning(e.budget)
 		if mayAdmit {

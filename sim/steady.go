@@ -4,13 +4,36 @@ package sim
 // request is admitted or preempted. In a busy engine most steps are steady. Two short loops over
 // the running list give the same result as the general code (TestSteadyPathIsExact).
 
+import "math"
+
 // isSteady reports whether the next step is certain to be steady: every running request decodes and
 // gets its token within the budget, no request can be admitted (none waits, or max_num_seqs are
 // running), and there are enough blocks even if every request needs one.
 func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
 	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free &&
-		(e.numWaiting() == 0 || n >= e.maxSeqs) && !e.transfers.areUnderWay()
+		(e.numWaiting() == 0 || n >= e.maxSeqs) && !e.transfers.areUnderWay() && (e.depth == 1 || e.decodeOn())
+}
+
+// decodeOn reports whether every running request of an asynchronous engine gets a token in the next
+// step. Those do not whose token in flight is their last one by max_tokens or max_model_len. It looks
+// at the requests only if the step before was not steady.
+func (e *Engine) decodeOn() bool {
+	if e.decoding == 0 {
+		least := int64(math.MaxInt64) // tokens that each may still get
+		for _, s := range e.running {
+			if !e.isPlainDecode(s) {
+				return false
+			}
+			least = min(least, min(e.maxLen, s.prompt+s.maxTokens)-1-s.computed)
+		}
+		if least <= 0 {
+			return false
+		}
+		e.decoding = least
+	}
+	e.decoding--
+	return true
 }
 
 // scheduleSteady forms a steady step: one token and at most one new block for each request.
@@ -20,18 +43,24 @@ func (e *Engine) scheduleSteady() {
 	// Read once: the loop visits hundreds of requests in every step.
 	size := e.blockSize
 	caching := e.pool.Caching
+	ahead := e.stepsAhead()
 	for _, s := range e.running {
 		c := s.computed
 		if c == (s.held.N-s.side)*size {
 			e.pool.Grow(&s.held, s.held.N+1)
 		}
 		if caching && c+1 >= (s.held.Registered+1)*size {
-			e.registerBlocks(s, c+1)
+			e.registerBlocks(s, s.tokens())
 		}
 		context += c
 		longest = max(longest, c)
 		blocks += s.held.N
 		s.computed = c + 1
+		s.inFlight += ahead
+		s.flying += ahead
+	}
+	if ahead > 0 {
+		e.stall.thrashes = 0
 	}
 	b.AddDecodes(int64(len(e.running)), context, blocks)
 	b.LongestDecode = longest
@@ -50,23 +79,67 @@ func (e *Engine) scheduleSteady() {
 	}
 }
 
+// stepsAhead returns how many steps are scheduled before the result of one is known.
+func (e *Engine) stepsAhead() int64 { return e.depth - 1 }
+
 // updateSteady processes the result of the steady step with number step: each running request gets
 // one token. It is not the first one of any, because all decoded before.
 func (e *Engine) updateSteady(step int64) {
 	isLast := false
 	gaps := e.gaps
+	ahead := e.stepsAhead()
+	registers := ahead > 0 && e.pool.Caching // as deliver does
 	for _, s := range e.running {
 		s.outputs++
+		s.inFlight -= ahead
+		s.flying -= ahead
+		if registers {
+			late := s.inFlight
+			if e.rules.ReadyTokensCached {
+				late = s.flying
+			}
+			if s.computed-late >= (s.held.Registered+1)*e.blockSize {
+				e.registerBlocks(s, s.computed-late)
+			}
+		}
 		if gaps != nil {
 			gaps.add(s, e.now-s.lastToken)
 			s.lastToken = e.now
 		}
 		if s.outputs >= s.target {
+			if !isLast {
+				e.itemizeAll()
+			}
 			e.stop(s, step)
 			isLast = true
 		}
 	}
 	if isLast {
 		e.sweep()
+	}
+	e.allDecode = true
+}
+
+// itemizeAll gives the steady steps in flight items, as other steps have. It must be called before a
+// request enters or leaves the running list, which until then has the requests of these steps. Only
+// asynchronous engines change the list while a step is in flight.
+func (e *Engine) itemizeAll() {
+	for i := range e.flight {
+		e.itemize(&e.flight[i])
+	}
+}
+
+// itemize gives a steady step items.
+func (e *Engine) itemize(f *flight) {
+	if !f.steady {
+		return
+	}
+	f.steady = false
+	if n := len(e.reuse.items); n > 0 {
+		f.items = e.reuse.items[n-1]
+		e.reuse.items = e.reuse.items[:n-1]
+	}
+	for _, s := range e.running {
+		f.items = append(f.items, item{s: s, n: 1, idx: int32(s.idx), yields: true})
 	}
 }

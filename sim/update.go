@@ -55,6 +55,9 @@ func (e *Engine) update(f *flight) {
 			e.stampToken(s, f.step)
 		}
 		if s.outputs >= s.target {
+			if !hasLeft {
+				e.itemizeAll()
+			}
 			e.stop(s, f.step)
 			hasLeft = true
 		} else {
