@@ -99,7 +99,9 @@ type driver struct {
 	reqs    []Request                          // of known
 	onLeft  func(i int, r *RequestResult) bool // the caller's; false stops the run
 	from    map[int]*Derivative                // derivatives of the arrival of requests that follow an answer
-	stopped bool                               // onLeft returned false
+	leaving int                                // the request for which left is being called
+	follow  func(j int, at int64, followed bool)
+	stopped bool // onLeft returned false
 }
 
 // newDriver returns a driver at time 0. left is called with each result.
@@ -114,6 +116,7 @@ func newDriver(cfg Config, reqs []Request, obs Observer, left func(i int, r *Req
 
 // start makes the server of the driver.
 func (d *driver) start(cfg Config, obs Observer) (err error) {
+	d.follow = d.followed // made once, because a method value is allocated
 	d.stop = cfg.StopUs
 	if d.stop == 0 {
 		d.stop = math.MaxInt64
@@ -136,12 +139,17 @@ func (d *driver) left(i int, atUs int64, r *RequestResult) {
 		d.Yield(math.MinInt64) // at once
 		return
 	}
-	d.src.Left(i, atUs, func(j int, at int64, followed bool) {
-		d.Yield(at) // so that request j is sent before the server passes its arrival
-		if d.alone != nil && followed {
-			d.carryDerivative(j, &d.alone.visits[i].grad.left)
-		}
-	})
+	d.leaving = i
+	d.src.Left(i, atUs, d.follow)
+}
+
+// followed is called with the arrival of request j, which waited for the one that is leaving. isThink is
+// false if its own arrival made it come later than its think time after that.
+func (d *driver) followed(j int, at int64, isThink bool) {
+	d.Yield(at) // so that request j is sent before the server passes its arrival
+	if d.alone != nil && isThink {
+		d.carryDerivative(j, &d.alone.visits[d.leaving].grad.left)
+	}
 }
 
 // carryDerivative stores the derivatives of the arrival time of request j, which follows another

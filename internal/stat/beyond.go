@@ -30,6 +30,45 @@ func DistanceBeyond(a, b []float64, d float64) float64 {
 	return most
 }
 
+// LargestBeyond returns the largest DistanceBeyond of one of some lists from all of them together, for the
+// tolerance d and for none. pool has the values of all lists, sorted; each list may be in any order.
+func LargestBeyond(lists [][]float64, pool []float64, d float64) (beyond, plain float64) {
+	m := float64(len(pool))
+	// By place in the pool, the numbers that DistanceBeyond searches for.
+	above, below := poolCounts(pool, d)
+	upTo, _ := poolCounts(pool, 0)
+	for _, list := range lists {
+		n := float64(len(list))
+		at := 0 // place of the first value of the pool that equals v
+		for i, v := range Sorted(list) {
+			at = searchFrom(pool, at, v)
+			before := float64(i) / n
+			after := float64(i+1) / n
+			beyond = max(beyond, after-float64(above[at])/m, float64(below[at])/m-before)
+			plain = max(plain, after-float64(upTo[at])/m, float64(at)/m-before)
+		}
+	}
+	return beyond, plain
+}
+
+// poolCounts returns, for each value v of a sorted list, how many values are at most v(1+d), and how many are below v/(1+d).
+func poolCounts(sorted []float64, d float64) (above, below []int32) {
+	above = make([]int32, len(sorted))
+	below = make([]int32, len(sorted))
+	to, from := 0, 0
+	for i, v := range sorted {
+		for to < len(sorted) && sorted[to] <= v*(1+d) {
+			to++
+		}
+		for sorted[from] < v/(1+d) {
+			from++
+		}
+		above[i] = int32(to)
+		below[i] = int32(from)
+	}
+	return above, below
+}
+
 // searchFrom returns the position of the first value >= x; those before from are smaller. It is fast when
 // that position is near.
 func searchFrom(sorted []float64, from int, x float64) int {

@@ -3,6 +3,7 @@ package stat
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -46,6 +47,29 @@ func TestDistanceBeyond(t *testing.T) {
 	}
 	if got := DistanceBeyond(a, []float64{100, 101, 102, 200}, 0.05); got != 0.25 {
 		t.Errorf("a tail on one side: got %v", got)
+	}
+}
+
+// TestLargestBeyond: it is the largest distance of a list from all lists, also where values are equal.
+func TestLargestBeyond(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	for range 100 {
+		lists := make([][]float64, 1+rng.IntN(6))
+		for k := range lists {
+			lists[k] = make([]float64, 1+rng.IntN(30))
+			for i := range lists[k] {
+				lists[k][i] = 1 + math.Floor(20*rng.Float64())/8
+			}
+		}
+		pool := Sorted(slices.Concat(lists...))
+		wantBeyond, wantPlain := 0.0, 0.0
+		for _, list := range lists {
+			wantBeyond = max(wantBeyond, DistanceBeyond(Sorted(list), pool, 0.2))
+			wantPlain = max(wantPlain, DistanceBeyond(Sorted(list), pool, 0))
+		}
+		if beyond, plain := LargestBeyond(lists, pool, 0.2); beyond != wantBeyond || plain != wantPlain {
+			t.Fatalf("%v: got %v and %v, want %v and %v", lists, beyond, plain, wantBeyond, wantPlain)
+		}
 	}
 }
 

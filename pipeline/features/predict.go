@@ -103,9 +103,11 @@ func (p *Predictor) PredictRow(x []float64, steps float64, hits Hits) (float64, 
 		return 0, trace.Errorf(WrongFeatureSet, "prediction: got a vector of %d, want %d", len(x), len(p.values))
 	}
 	sum := 0.0
+	values := p.values[:len(x)]
+	limits := p.limits[:len(x)]
 	for i, v := range x {
-		sum += p.values[i] * v
-		if v > p.limits[i]*steps {
+		sum += values[i] * v
+		if v > limits[i]*steps {
 			p.beyond |= 1 << i
 		}
 	}

@@ -26,6 +26,8 @@ type Space struct {
 	dep     *deploy.Deployment
 	beta    []Feature
 	alpha   []Feature
+	steps   []term[func(*Space, *StepInput) float64]  // of beta
+	queues  []term[func(*Space, *QueueInput) float64] // of alpha
 
 	layers, hidden, heads, kvHeads float64
 	experts, topK, moeLayers       float64
@@ -95,6 +97,12 @@ type Space struct {
 	logitBytes          float64           // logits of one sequence
 }
 
+// term is what a step needs of a feature, in a list of its own: the other fields of a Feature take several times the memory.
+type term[F any] struct {
+	of    F
+	bound float64
+}
+
 // New returns the constants of version v for deployment d. It fails on an unknown version, on an
 // impossible deployment (spec#deployment-checks) and, in 1.1, on one that the version does not
 // model (spec#supported).
@@ -109,6 +117,12 @@ func New(v Version, d *deploy.Deployment) (*Space, error) {
 		return nil, d.CheckSupported()
 	}
 	s := &Space{version: v, dep: d, beta: BetaFeatures(v), alpha: AlphaFeatures(v)}
+	for i := range s.beta {
+		s.steps = append(s.steps, term[func(*Space, *StepInput) float64]{of: s.beta[i].beta, bound: s.beta[i].Bound})
+	}
+	for i := range s.alpha {
+		s.queues = append(s.queues, term[func(*Space, *QueueInput) float64]{of: s.alpha[i].alpha, bound: s.alpha[i].Bound})
+	}
 	s.setDimensions()
 	if v == V10 {
 		s.derive10()
@@ -146,33 +160,47 @@ func (s *Space) AlphaFeatures() []Feature { return s.alpha }
 // Beta writes the bounded step features of in into x, whose length must be len(BetaFeatures()), and
 // returns the slots that hit their bound. It allocates nothing unless it fails. Codes:
 // spec#input-checks.
-func (s *Space) Beta(in *StepInput, x []float64) (Hits, error) {
+func (s *Space) Beta(in *StepInput, x []float64) (hits Hits, err error) {
 	if len(x) != len(s.beta) {
 		return 0, wrongLength("beta", len(x), len(s.beta))
 	}
 	if err := s.checkStep(in); err != nil {
 		return 0, err
 	}
-	for i := range s.beta {
-		x[i] = s.beta[i].beta(s, in)
+	for i := range s.steps {
+		t := &s.steps[i]
+		v := t.of(s, in)
+		if !(v >= 0 && v <= t.bound) {
+			if v, err = bounded(&s.beta[i], v, &hits); err != nil {
+				return 0, err
+			}
+		}
+		x[i] = v
 	}
-	return clip(s.beta, x)
+	return hits, nil
 }
 
 // Alpha writes the bounded queue features of in into x, whose length must be len(AlphaFeatures()),
 // and returns the slots that hit their bound. It allocates nothing unless it fails. Codes:
 // spec#input-checks.
-func (s *Space) Alpha(in *QueueInput, x []float64) (Hits, error) {
+func (s *Space) Alpha(in *QueueInput, x []float64) (hits Hits, err error) {
 	if len(x) != len(s.alpha) {
 		return 0, wrongLength("alpha", len(x), len(s.alpha))
 	}
 	if err := s.checkQueue(in); err != nil {
 		return 0, err
 	}
-	for i := range s.alpha {
-		x[i] = s.alpha[i].alpha(s, in)
+	for i := range s.queues {
+		t := &s.queues[i]
+		v := t.of(s, in)
+		if !(v >= 0 && v <= t.bound) {
+			if v, err = bounded(&s.alpha[i], v, &hits); err != nil {
+				return 0, err
+			}
+		}
+		x[i] = v
 	}
-	return clip(s.alpha, x)
+	return hits, nil
 }
 
 // clip limits every value to [0, Bound] of its feature and returns the slots that were outside.

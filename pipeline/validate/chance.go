@@ -198,25 +198,28 @@ type noisyTimes map[string][][]float64
 func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, noise *stepNoise, splitNs int64,
 	factor map[string][]float64) (noisyTimes, error) {
 	draws := make([]*sample, noisyReplays(len(p.requests)))
-	var idle sync.Pool // of *engine
+	type replayer struct {
+		engine
+		requests []simulatedRequest // of its last replay
+	}
+	var idle sync.Pool // of *replayer
 	err := par.Try(ctx, workers, len(draws), func(k int) error {
-		e, ok := idle.Get().(*engine)
+		e, ok := idle.Get().(*replayer)
 		if !ok {
 			made, err := p.newEngines[0]()
 			if err != nil {
 				return err
 			}
-			e = &made
+			e = &replayer{engine: made, requests: make([]simulatedRequest, len(p.requests))}
 		}
 		defer idle.Put(e)
 		c := e.Config
 		rng := rand.New(rand.NewPCG(uint64(e.Seed)+uint64(k), chanceStream))
 		c.Latency = &noisyModel{Model: e.Latency, noise: noise, rng: rng}
-		requests := make([]simulatedRequest, len(p.requests))
-		if _, err := p.simulate(c, nil, requests); err != nil {
+		if _, err := p.simulate(c, nil, e.requests); err != nil {
 			return err
 		}
-		draw := p.sampleOf([]*simulatedRun{{requests: requests}}, splitNs)
+		draw := p.sampleOf([]*simulatedRun{{requests: e.requests}}, splitNs)
 		for metric, of := range factor {
 			for n, i := range draw.request[metric] { // the n-th time is that of request i
 				draw.sim[metric][n] *= of[i]

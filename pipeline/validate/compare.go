@@ -92,13 +92,7 @@ func compareShapes(m *result.Metric, real []float64, noisy [][]float64) {
 		return
 	}
 	beyond := stat.DistanceBeyond(stat.Sorted(real), pool, shapeTolerance)
-	chance := 0.0 // the largest distance beyond the tolerance
-	plain := 0.0  // the largest distance without a tolerance
-	for _, times := range noisy {
-		times = stat.Sorted(times)
-		chance = max(chance, stat.DistanceBeyond(times, pool, shapeTolerance))
-		plain = max(plain, stat.DistanceBeyond(times, pool, 0))
-	}
+	chance, plain := stat.LargestBeyond(noisy, pool, shapeTolerance)
 	chance = min(1, chance*chanceFactor(len(noisy)))
 	plain = min(1, plain*chanceFactor(len(noisy)))
 	m.BeyondD = &beyond

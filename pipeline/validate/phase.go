@@ -371,18 +371,45 @@ func (p *replayedPhase) sampleOf(replications []*simulatedRun, splitNs int64) *s
 		return nil
 	}
 	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, request: map[string][]int{}, excluded: map[string]int{}}
+	most := 0 // of requests to compare
+	for i := range p.recorded {
+		if p.recorded[i].ArrivalNs >= splitNs && p.recorded[i].Excluded == "" {
+			most++
+		}
+	}
+	var of sampleTimes
+	for m := range of {
+		of[m].real = make([]float64, 0, most)
+		of[m].request = make([]int, 0, most)
+		of[m].sim = make([]float64, 0, most*len(replications))
+	}
 	for k, res := range replications {
 		departedUs := lastDepartureUs(p.recorded, res.requests)
 		for i := range p.recorded {
-			s.pair(i, &p.recorded[i], &res.requests[i], splitNs, departedUs, k == 0)
+			s.pair(&of, i, &p.recorded[i], &res.requests[i], splitNs, departedUs, k == 0)
+		}
+	}
+	for m, metric := range metricNames {
+		if len(of[m].sim) > 0 {
+			s.sim[metric] = of[m].sim
+		}
+		if len(of[m].real) > 0 {
+			s.real[metric] = of[m].real
+			s.request[metric] = of[m].request
 		}
 	}
 	return s
 }
 
+// sampleTimes are the times of a sample by the place of the metric in metricNames.
+type sampleTimes [3]struct {
+	real, sim []float64
+	request   []int
+}
+
 // pair adds the i-th request, or counts why it is not compared. The recorded side is added with the first
 // replication (first) alone. departedUs are the departures of API requests with several samples.
-func (s *sample) pair(i int, recorded *Request, simulated *simulatedRequest, splitNs int64, departedUs map[string]int64, first bool) {
+func (s *sample) pair(of *sampleTimes, i int, recorded *Request, simulated *simulatedRequest, splitNs int64, departedUs map[string]int64, first bool) {
 	reason := ""
 	switch {
 	case recorded.ArrivalNs < splitNs:
@@ -401,21 +428,22 @@ func (s *sample) pair(i int, recorded *Request, simulated *simulatedRequest, spl
 	if first {
 		s.compared++
 	}
-	s.addTimes("ttft", i, recorded.TTFTMs, simulated.ttftUs, first)
-	s.addTimes("itl", i, recorded.ITLMs, simulated.itlUs, first)
-	s.addTimes("e2e", i, recorded.E2EMs, simulatedE2EUs(recorded, simulated, departedUs), first)
+	of.add(0, i, recorded.TTFTMs, simulated.ttftUs, first)
+	of.add(1, i, recorded.ITLMs, simulated.itlUs, first)
+	of.add(2, i, recorded.E2EMs, simulatedE2EUs(recorded, simulated, departedUs), first)
 }
 
-// addTimes adds the times of a request that both sides know.
-func (s *sample) addTimes(metric string, i int, realMs, simUs trace.Opt[float64], first bool) {
+// add adds the times of a request that both sides know.
+func (t *sampleTimes) add(metric, i int, realMs, simUs trace.Opt[float64], first bool) {
 	if !realMs.OK || !simUs.OK {
 		return
 	}
+	of := &t[metric]
 	if first {
-		s.real[metric] = append(s.real[metric], realMs.V)
-		s.request[metric] = append(s.request[metric], i)
+		of.real = append(of.real, realMs.V)
+		of.request = append(of.request, i)
 	}
-	s.sim[metric] = append(s.sim[metric], simUs.V/1e3)
+	of.sim = append(of.sim, simUs.V/1e3)
 }
 
 // lastDepartureUs returns when the last sample of each API request leaves the simulator, us by group.
