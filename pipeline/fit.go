@@ -16,6 +16,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/pipeline/extract"
@@ -77,7 +78,7 @@ func (o *FitOptions) ResolveFor(ext *result.Extract) (err error) {
 		o.Spec = layeredVersion(ext, o.Without)
 	}
 	// Gram files of several places have to agree in their version, so the library is no default.
-	if ext != nil && o.PriorOpen() && o.SaveGram == "" && libraryKnows(ext, o.Without) {
+	if ext != nil && o.PriorOpen() && o.SaveGram == "" && libraryKnows(o.Workers, ext, o.Without) {
 		o.Prior = fit.PriorLibrary
 	}
 	if o.Options, err = o.Options.Resolve(); err != nil {
@@ -422,27 +423,30 @@ func layeredVersion(ext *result.Extract, without []string) features.Version {
 
 // libraryKnows reports whether the library has kernel tables for all runs of a fit and all their
 // models are dense (spec#prior-default).
-func libraryKnows(ext *result.Extract, without []string) bool {
-	known := false
+func libraryKnows(workers int, ext *result.Extract, without []string) bool {
+	var used []*result.ExtractRun
 	for i := range ext.Runs {
-		r := &ext.Runs[i]
-		if r.Deployment == nil || slices.Contains(without, r.ID) {
-			continue
+		if r := &ext.Runs[i]; r.Deployment != nil && !slices.Contains(without, r.ID) {
+			used = append(used, r)
 		}
-		if _, err := library.Bound(r.Deployment, library.Options{}); err != nil || r.Deployment.Model.IsMoE() {
-			return false
-		}
-		known = true
 	}
-	return known
+	if slices.ContainsFunc(used, func(r *result.ExtractRun) bool { return r.Deployment.Model.IsMoE() }) {
+		return false
+	}
+	err := par.Try(context.Background(), workers, len(used), func(i int) error {
+		_, err := library.Bound(used[i].Deployment, library.Options{})
+		return err
+	}, nil)
+	return err == nil && len(used) > 0
 }
 
 // WriteFit writes fit.json, coefficients.yaml without gates, and the requested form to o.Out.
 func WriteFit(ctx context.Context, doc *result.Fit, o FitOptions) error {
-	if err := folder.WriteDocument(filepath.Join(o.Out, folder.FitFile), doc); err != nil {
-		return err
+	both := []func() error{
+		func() error { return folder.WriteDocument(filepath.Join(o.Out, folder.FitFile), doc) },
+		func() error { return writeCoefficients(o.Out, doc, nil) },
 	}
-	if err := writeCoefficients(o.Out, doc, nil); err != nil {
+	if err := par.Try(ctx, o.Workers, len(both), func(i int) error { return both[i]() }, nil); err != nil {
 		return err
 	}
 	return o.writeForm(ctx)

@@ -549,7 +549,7 @@ func TestWhichPriorRunsHave(t *testing.T) {
 		for i := range ext.Runs {
 			ext.Runs[i].Deployment = c.runs[i]
 		}
-		if got := libraryKnows(ext, []string{c.without}); got != c.want {
+		if got := libraryKnows(1, ext, []string{c.without}); got != c.want {
 			t.Errorf("%s: got %v", name, got)
 		}
 		if got := layeredVersion(ext, nil); got != "" {

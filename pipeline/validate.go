@@ -162,14 +162,6 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 		return nil, err
 	}
 	val.Warnings = joinFindings(slices.Concat(in.Warnings, skipped), val.Warnings)
-	if err := folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val); err != nil {
-		return nil, err
-	}
-	if o.ownFit(in.Dir) { // coefficients.yaml of the folder gets the gates
-		if err := writeCoefficients(o.Out, in.Fit, val); err != nil {
-			return nil, err
-		}
-	}
 	changes, err := o.changes(in, val)
 	if err != nil {
 		return nil, err
@@ -177,8 +169,17 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if changes != nil && o.Changed != nil {
 		o.Changed(changes)
 	}
-	return val, writeReport(o.Out, o.Figures, report.Input{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
-		Inspect: inspection, Changes: changes})
+	writes := []func() error{
+		func() error { return folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val) },
+		func() error {
+			return writeReport(o.Out, o.Figures, report.Input{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
+				Inspect: inspection, Changes: changes})
+		},
+	}
+	if o.ownFit(in.Dir) { // coefficients.yaml of the folder gets the gates
+		writes = append(writes, func() error { return writeCoefficients(o.Out, in.Fit, val) })
+	}
+	return val, par.Try(ctx, o.Workers, len(writes), func(i int) error { return writes[i]() }, nil)
 }
 
 // inspections are those of the runs, made at different times.
