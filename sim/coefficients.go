@@ -30,6 +30,11 @@ func NewPhysics(set *coeff.Set, d *deploy.Deployment) (*physics, error) {
 		x: make([]float64, len(sp.BetaFeatures()))}, nil
 }
 
+// another returns a model of the same coefficients with memory of its own.
+func (p *physics) another() *physics {
+	return &physics{space: p.space, predict: p.predict.Copy(), x: make([]float64, len(p.x))}
+}
+
 // StepUs returns the predicted time of a step, us: from its schedule() to the next one's, as it was
 // measured.
 func (p *physics) StepUs(b *Batch) (float64, error) {
@@ -108,6 +113,31 @@ func NewAlphaDelay(set *coeff.Set, target string, d *deploy.Deployment) (*alphaD
 	}
 	return &alphaDelay{space: sp, predict: pr, x: make([]float64, len(sp.AlphaFeatures())),
 		blockSize: d.Engine.BlockSize}, nil
+}
+
+// another returns a model of the same coefficients with memory of its own.
+func (a *alphaDelay) another() *alphaDelay {
+	return &alphaDelay{space: a.space, predict: a.predict.Copy(), x: make([]float64, len(a.x)), blockSize: a.blockSize}
+}
+
+// WithOwnModels returns a copy of the configuration whose models are those of coefficients, as in c, with memory of their
+// own, so that both can run at the same time. ok is false if c has other models.
+func (c Config) WithOwnModels() (own Config, ok bool) {
+	latency, ok := c.Latency.(*physics)
+	if !ok {
+		return c, false
+	}
+	c.Latency = latency.another()
+	for _, d := range []*Delay{&c.Overhead, &c.Egress} {
+		switch of := (*d).(type) {
+		case nil, Const:
+		case *alphaDelay:
+			*d = of.another()
+		default:
+			return c, false
+		}
+	}
+	return c, true
 }
 
 // DelayUs returns the predicted delay, us.

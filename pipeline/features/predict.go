@@ -59,6 +59,14 @@ func DelayPredictor(s *coeff.Set, target string) (*Predictor, error) {
 	return AlphaPredictor(s, target)
 }
 
+// Copy returns a predictor of the same coefficients that has predicted nothing yet.
+func (p *Predictor) Copy() *Predictor {
+	c := *p
+	c.beyond = 0
+	c.bounded = 0
+	return &c
+}
+
 // newPredictor returns a predictor of the coefficients cs, whose predictions are at least least us.
 func newPredictor(cs []coeff.Coefficient, fs []Feature, least float64) *Predictor {
 	p := &Predictor{values: coeff.Values(cs), limits: make([]float64, len(cs)), learned: make([]bool, len(cs)), terms: fs, least: least}

@@ -51,7 +51,15 @@ func collectiveTime12(s *Space, in *StepInput) float64 {
 	if s.tp <= 1 || in.ScheduledTokens <= 0 {
 		return 0
 	}
-	return s.allreduces*s.reduceS(in.ScheduledTokens) + s.gatheredS(in.NumSampledSeqs)
+	return s.allreduces*tabled(s.reduces, in.ScheduledTokens, s.reduceS) + tabled(s.gathers, in.NumSampledSeqs, s.gatheredS)
+}
+
+// tabled returns f(n), from its table if that has it.
+func tabled(table []float64, n float64, f func(float64) float64) float64 {
+	if i := int(n); i < len(table) && float64(i) == n {
+		return table[i]
+	}
+	return f(n)
 }
 
 // expertLoad12 is step slot 20: a nominal microsecond for each expert a step touches.
@@ -95,8 +103,16 @@ func (s *Space) activate(vocab float64) {
 	if s.tp > 1 {
 		s.reduce, s.reduceEager = deploy.AllReduceOf(s.dep.Hardware.Name, s.dep.TP)
 		s.fused, s.fusedBytes = s.dep.FusedAllReduce()
+		for n := range mostTabled + 1 {
+			s.reduces = append(s.reduces, s.reduceS(float64(n)))
+			s.gathers = append(s.gathers, s.gatheredS(float64(n)))
+		}
 	}
 }
+
+// mostTabled is the largest number of tokens for which a Space keeps the times of collectives: most simulated steps decode and
+// have fewer.
+const mostTabled = 256
 
 // reduceS returns the time in s of one all-reduce of so many tokens' activations
 // (spec#all-reduce-s): published for the device, or latency and a ring over the link.

@@ -95,6 +95,7 @@ type Space struct {
 	graphs              vllm.GraphSizes   // captured CUDA graphs
 	tokenBytes          float64           // activations of one token
 	logitBytes          float64           // logits of one sequence
+	reduces, gathers    []float64         // reduceS and gatheredS by tokens and by sequences; nil with tp 1
 }
 
 // term is what a step needs of a feature, in a list of its own: the other fields of a Feature take several times the memory.

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"math"
+	"sync"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -322,10 +323,22 @@ func (j *job) setIdleDelays(e *engine, run *trace.Run) []trace.Finding {
 
 // engineMaker returns a function that makes an engine as e is, with models of its own of a set.
 func (j *job) engineMaker(e engine, set *coeff.Set, dep *deploy.Deployment) func() (engine, error) {
-	return func() (engine, error) {
+	newEngine := func() (engine, error) {
 		made := e
 		err := j.setModels(&made, set, dep)
 		return made, err
+	}
+	first := sync.OnceValues(newEngine) // what models derive from the deployment is computed once
+	return func() (made engine, err error) {
+		if made, err = first(); err != nil {
+			return made, err
+		}
+		own, ok := made.WithOwnModels()
+		if !ok {
+			return newEngine()
+		}
+		made.Config = own
+		return made, nil
 	}
 }
 
