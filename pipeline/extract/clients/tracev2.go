@@ -24,7 +24,8 @@ func sniffTraceV2(head []byte) bool {
 	return false
 }
 
-// traceFile is one TraceV2 file: its requests, and what findTraps needs of it.
+// traceFile is one TraceV2 file: which requests it gave, and what findTraps needs of it, which looks for known errors
+// once all files are read.
 type traceFile struct {
 	stem           string // of its name, as traceStem returns it
 	header         tracev2.Header
@@ -35,13 +36,15 @@ type traceFile struct {
 }
 
 // readTraceV2 reads a file with header and rows, rows whose header is in a file of the same stem,
-// or that header, which has no request.
+// or that header, which has no request (spec#wire-tracev2). A file that can only be read in part stays listed in
+// c.traceFiles with the requests before the fault, because those are kept.
 func (c *Reader) readTraceV2(file *clientFile) error {
 	src := file.src
 	header, err := c.findTraceHeader(file)
 	if err != nil {
 		return err
 	}
+	// countingReader adds the bytes to the account, and ends the reading where the requests take too much memory.
 	rd, err := tracev2.NewReader(&countingReader{c, src.R}, src.Name, header)
 	if errors.Is(err, tracev2.ErrHeaderOnly) {
 		file.in.Gave++ // a header counts as a record, because it describes another file's requests
@@ -65,9 +68,10 @@ func (c *Reader) readTraceV2(file *clientFile) error {
 		if err != nil && !errors.As(err, &badRow) {
 			return src.ReadError(err)
 		}
-		c.Acc.Lines++
+		c.Acc.Lines++ // a row counts as a line, although a quoted text may hold several
 		if err != nil {
-			c.dropLine(src, rd.Line(), 1, err)
+			const unreadable = 1 // bytes: a CSV reader does not state how long the row is
+			c.dropLine(src, rd.Line(), unreadable, err)
 			continue
 		}
 		if rec.ServerPromptTokens > 0 {

@@ -25,8 +25,10 @@ import (
 // passRecord is one line of a log: a pass, or statistics instead of a pass.
 type passRecord struct {
 	trace.Iteration
-	Engine  string // engine core, rank or producer that ran the pass
-	Process string // that wrote the line; "" where the line does not name it
+	Engine string // engine core, rank or producer that ran the pass
+	// Process wrote the line: of vLLM its name and pid, such as "EngineCore_DP0 pid=7", which change with a restart; of
+	// SGLang the tensor-parallel rank, which may stay the same; "" of other engines and where the line does not name it.
+	Process string
 
 	HitRate  trace.Opt[float64] // of the prefix cache, 0..1, in place of a pass
 	Drafts   DraftCounts        // of some ten seconds, in place of a pass

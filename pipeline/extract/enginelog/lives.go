@@ -19,8 +19,15 @@ import (
 
 // Scopes under which extract.json counts what was read.
 const (
-	scopeLog = "vllm.log"
-	scopeFPM = FPMSchema
+	scopeLog = "vllm.log" // lines of a log, of other engines too
+	scopeFPM = FPMSchema  // forward-pass metrics (FPM): a record of each pass, as Dynamo's trace has them
+)
+
+// Events of scopeLog.
+const (
+	eventPass  = "iterations"
+	eventOther = "other lines" // those without a pass: no record, statistics, or a copy that another rank wrote
+	eventRates = "hit rates beyond the limit"
 )
 
 // Lives writes passes as tables while they are read: one table for each life of each engine core,
@@ -64,8 +71,9 @@ type Life struct {
 
 	last     passRecord // not yet written: the next may complete it (completePass)
 	out      *table.Writer[trace.Iteration]
-	process  string // that wrote its first line
-	lastPass int64  // value of Lives.passes at its last pass
+	process  string       // that wrote its first line (passRecord.Process)
+	lastPass int64        // value of Lives.passes at its last pass
+	held     []passRecord // of one other rank since the life's last pass: copies, or passes of a restarted engine (hold)
 }
 
 // NewLives returns a collector of lives (the passes of one engine run each) that writes tables
@@ -105,12 +113,12 @@ func (c *Lives) Passes(ctx context.Context, in []source.Input, how source.Option
 }
 
 // addBatch adds the passes of one batch of lines. Torn lines count as dropped records; lines with
-// statistics, and copies that other ranks wrote, are no records.
+// statistics, and copies that other ranks wrote, are no records, but show that the file is an engine's log (Input.Gave).
 func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 	in := &c.names[p.Batch.File]
 	p.Account(c.acc, in.Name)
 	if p.Records.Other > 0 {
-		c.acc.Scope(scopeLog, "other lines", p.Records.Other)
+		c.acc.Scope(scopeLog, eventOther, p.Records.Other)
 	}
 	for _, b := range p.Records.Bad {
 		c.acc.Read++
@@ -121,37 +129,87 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 		r := &p.Records.Rows[i]
 		r.File = in.Name
 		in.Gave++
-		key := r.Form + " " + r.Engine
-		life := c.findLife(key, r)
-		// Any of SGLang's tensor-parallel ranks may write; those of the others are copies.
-		isCopy := life != nil && r.Form == trace.IterationSGLang && r.Process != life.process
 		switch {
 		case r.Drafts.Drafted > 0:
-			c.acc.Scope(scopeLog, "other lines", 1)
+			c.acc.Scope(scopeLog, eventOther, 1)
 			c.Drafts.Drafted += r.Drafts.Drafted
 			c.Drafts.Accepted += r.Drafts.Accepted
 			continue
 		case r.HitRate.OK:
-			c.acc.Scope(scopeLog, "other lines", 1)
+			c.acc.Scope(scopeLog, eventOther, 1)
 			if len(c.HitRates) < mostHitRates {
 				c.HitRates = append(c.HitRates, HitRate{Engine: r.Engine, Frac: r.HitRate.V})
+			} else {
+				c.acc.Scope(scopeLog, eventRates, 1)
 			}
 			continue
-		case isCopy:
-			c.acc.Scope(scopeLog, "other lines", 1)
-			continue
 		}
-		scope := scopeLog
-		if r.Form == trace.IterationFPM {
-			scope = scopeFPM
+		key := r.Form + " " + r.Engine
+		life := c.findLife(key, r)
+		var err error
+		if life != nil && r.Form == trace.IterationSGLang && r.Process != life.process {
+			err = c.hold(key, life, r)
+		} else {
+			err = c.countPass(key, life, r)
 		}
-		c.acc.Scope(scope, "iterations", 1)
-		c.acc.Read++
-		if err := c.addPass(key, life, r); err != nil {
+		if err != nil {
 			return err
 		}
 	}
-	return c.acc.Err
+	return c.acc.Err // the first error of writing a dropped record (--why-rejected), which Drop keeps
+}
+
+// countPass counts a pass as read and adds it to its life (addPass).
+func (c *Lives) countPass(key string, life *Life, r *passRecord) error {
+	if life != nil {
+		c.dropHeld(life)
+	}
+	scope := scopeLog
+	if r.Form == trace.IterationFPM {
+		scope = scopeFPM
+	}
+	c.acc.Scope(scope, eventPass, 1)
+	c.acc.Read++
+	return c.addPass(key, life, r)
+}
+
+// hold takes a line of SGLang that another tensor-parallel rank wrote than the one whose lines make the life. Any
+// rank may write first; all log the same passes, so the others' lines are copies. An engine that restarted may log
+// under another rank, however: with fewer ranks the life's own may not exist any more. A rank that writes
+// leastRestart passes after the life's last one, while the life's rank writes none, is of a restarted engine: its
+// passes begin a new life.
+func (c *Lives) hold(key string, life *Life, r *passRecord) error {
+	last := &life.last.Iteration
+	haveStamps := r.StampNs.OK && last.StampNs.OK && r.StampWall == last.StampWall
+	isLater := haveStamps && r.StampNs.V-last.StampNs.V > r.StampStepNs.V+1e9 // ranks do not write at exactly the same time
+	if !isLater || len(life.held) > 0 && life.held[0].Process != r.Process {
+		c.acc.Scope(scopeLog, eventOther, 1)
+		return nil
+	}
+	life.held = append(life.held, *r)
+	if len(life.held) < leastRestart {
+		return nil
+	}
+	passes := life.held
+	life.held = nil
+	var restarted *Life // nil until one of the passes was possible
+	for i := range passes {
+		if err := c.countPass(key, restarted, &passes[i]); err != nil {
+			return err
+		}
+		if newest := c.open[key][len(c.open[key])-1]; newest != life {
+			restarted = newest
+		}
+	}
+	return nil
+}
+
+// dropHeld counts the lines that the life holds as copies.
+func (c *Lives) dropHeld(life *Life) {
+	if n := len(life.held); n > 0 {
+		c.acc.Scope(scopeLog, eventOther, int64(n))
+		life.held = nil
+	}
 }
 
 // findLife returns the life of an engine that a pass continues; nil if there is none. If several
@@ -188,7 +246,7 @@ const (
 	stampSlackUs = 60e6 // by which a pass may seem longer than the time between two stamps: lines wait in buffers
 
 	// leastRestart is how many passes back the index of a record without a stamp must lie to be
-	// that of an engine that started again.
+	// that of an engine that started again, and how many passes another rank must write alone (hold).
 	leastRestart = 64
 )
 
@@ -342,6 +400,7 @@ func (c *Lives) Close() ([]*Life, error) {
 		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
 	})
 	for _, l := range c.lives {
+		c.dropHeld(l)
 		if err := errors.Join(l.out.Append(l.last.Iteration), l.out.Close()); err != nil {
 			return nil, err
 		}

@@ -1,14 +1,17 @@
 package enginelog
 
 import (
+	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -582,6 +585,72 @@ func TestCopiesOfRanks(t *testing.T) {
 	}
 	if counts["other lines"] != 1 || counts["iterations"] != 5 {
 		t.Errorf("got %v", counts)
+	}
+}
+
+// TestRestartUnderAnotherRank: 64 passes of another rank, more than two seconds after the last of the one that is read, are
+// those of an engine that started again; fewer, earlier ones and those after which the rank goes on are copies.
+func TestRestartUnderAnotherRank(t *testing.T) {
+	line := func(second int, rank string) string {
+		return fmt.Sprintf("[2026-02-02 03:%02d:%02d%s] Prefill batch, #new-seq: 1, #new-token: 5, #cached-token: 0", second/60, second%60, rank)
+	}
+	after := func(n, second int, own ...string) []string {
+		lines := []string{line(10, " TP1")}
+		for range n {
+			lines = append(lines, line(second, ""))
+		}
+		return append(lines, own...)
+	}
+	for _, c := range []struct {
+		name  string
+		lines []string
+		rows  []int64
+		other int64
+	}{
+		{"64", after(64, 13), []int64{1, 64}, 0},
+		{"then it goes on", after(64, 13, line(14, ""), line(13, "")), []int64{1, 66}, 0},
+		{"63", after(63, 13), []int64{1}, 63},
+		{"too early", after(64, 12), []int64{1}, 64},
+		{"the rank goes on", after(63, 13, line(13, " TP1"), line(13, ""), line(99, "")), []int64{2}, 65},
+		{"two other ranks", after(63, 13, line(13, " TP2"), line(14, "")), []int64{1, 64}, 1},
+	} {
+		_, acc, got := livesOf(t, c.lines...)
+		var rows []int64
+		var passes int64
+		for _, l := range got {
+			rows = append(rows, l.rows)
+			passes += l.rows
+		}
+		counts := map[string]int64{}
+		for _, s := range acc.ScopeCounts() {
+			counts[s.Event] = s.Count
+		}
+		if !reflect.DeepEqual(rows, c.rows) || counts["other lines"] != c.other || counts["iterations"] != passes || acc.Read != passes || acc.Kept != passes {
+			t.Errorf("%s: got lives of %v passes, %v, %d read, %d kept", c.name, rows, counts, acc.Read, acc.Kept)
+		}
+	}
+}
+
+// TestHitRatesBeyondTheLimit: a hit rate that is not kept is counted.
+func TestHitRatesBeyondTheLimit(t *testing.T) {
+	const rate = "(APIServer pid=1) INFO 11-21 23:21:43 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, " +
+		"Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.4%, Prefix cache hit rate: 12.5%\n"
+	dir := t.TempDir()
+	name := filepath.Join(dir, "server.log")
+	repo.Write(t, strings.Repeat(rate, 3), name)
+	acc := source.NewAccount(nil)
+	c := NewLives(acc, dir, table.Parquet)
+	c.HitRates = make([]HitRate, 1<<20-1)
+	how := source.Options{Workers: 1, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}
+	if err := c.Logs(context.Background(), []source.Input{{Path: name, Name: "server.log"}}, how); err != nil {
+		t.Fatal(err)
+	}
+	counts := map[string]int64{}
+	for _, s := range acc.ScopeCounts() {
+		counts[s.Event] = s.Count
+	}
+	if len(c.HitRates) != 1<<20 || counts["hit rates beyond the limit"] != 2 || counts["other lines"] != 3 {
+		t.Errorf("got %d, %v", len(c.HitRates), counts)
 	}
 }
 

@@ -27,7 +27,10 @@ func (s stamp) set(it *trace.Iteration) {
 	}
 }
 
-// finer returns the stamp with the better resolution of two.
+// finer returns the stamp with the better resolution of two; s of two equally fine ones, so that in a line with several
+// the first wins. A local time with a finer resolution is preferred to a coarser one since 1970: stamps serve to measure
+// intervals between passes of milliseconds, for which the resolution matters and neither the date nor the zone does.
+// Without the coarser stamp only the date of the recording is unknown (trace.Step.WallNs).
 func (s stamp) finer(o stamp) stamp {
 	if s.stepNs == 0 || o.stepNs > 0 && o.stepNs < s.stepNs {
 		return o

@@ -60,7 +60,7 @@ type Input struct {
 	Part   *Part    // only this part of the file is read; nil: all of it
 	Stored []string // decoded parts, written by Store, to read instead of Path; Size and Sum are known then
 	Asked  string   // pattern in run.yaml or on the command line that named it; "" if it was found
-	Gave   int64    // number of vLLM records in it, once read
+	Gave   int64    // number of records in it that were recognised, also those not kept, once read; 0: it is of no use
 	Size   int64    // bytes, once read
 	Sum    string   // SHA-256 in hexadecimal, once read
 }
