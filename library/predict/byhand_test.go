@@ -291,6 +291,24 @@ func TestEdgesOfAQuestion(t *testing.T) {
 			t.Errorf("%d blocks: got %q, want %q", c.blocks, got, c.want)
 		}
 	}
+	// A model with layers of several kinds, of which one group has full attention: a request also takes blocks for windows.
+	windows, _, err := (&Question{Model: "openai/gpt-oss-20b", Hardware: "H100", Concurrency: 1, InputTokens: 1, OutputTokens: 1}).Deployment()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		blocks int64
+		want   string
+	}{{87, ""}, {86, "--step: got contexts of 87 KV blocks, want at most the 86 of the cache"}} { // 63 + 9 of 1000 tokens, 7 + 8 of 100
+		windows.Engine.KVBlocksGPU = trace.Some(c.blocks)
+		got := ""
+		if err := checkBatch(windows, []trace.Chunk{chunk(999, 1), chunk(99, 1)}); err != nil {
+			got = strings.TrimPrefix(err.Error(), "bad_sim_config: ")
+		}
+		if got != c.want {
+			t.Errorf("with windows, %d blocks: got %q, want %q", c.blocks, got, c.want)
+		}
+	}
 	d.Engine.KVBlocksGPU.V = 20
 	for _, c := range []struct {
 		input, output, blocks int64

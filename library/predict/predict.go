@@ -130,7 +130,8 @@ func All(ctx context.Context, questions []Question, workers int) ([]*Prediction,
 }
 
 // Plan returns the plan of a step of this batch, operator by operator, and simulates nothing. A batch
-// that the engine never forms is an error. Code: bad_sim_config.
+// that the engine never forms is an error. Codes: bad_sim_config; no_kernel_tables for a GPU without
+// measured kernels, whose steps have no operators; those of deploy and library.
 func (q *Question) Plan(ctx context.Context, batch []trace.Chunk) (*Prediction, error) {
 	d, findings, err := q.Deployment()
 	if err != nil {
@@ -146,21 +147,30 @@ func (q *Question) Plan(ctx context.Context, batch []trace.Chunk) (*Prediction, 
 	if p.Step == nil {
 		return nil, trace.Errorf(library.NoTables, "%s", p.Trust.Unjudged)
 	}
-	return p, checkBatch(d, batch)
+	if err := checkBatch(d, batch); err != nil {
+		return nil, err
+	}
+	return p, nil
 }
 
 // checkBatch returns an error for a batch that the engine never forms: more requests or tokens than
 // its limits, or contexts beyond the model's or the KV cache.
+//
+// The blocks of a context are counted as the simulator counts them (model.KVUnits). Where all layers are alike, a unit
+// is one block. A model with layers of several kinds has a block table for each group of them: a unit then takes
+// units.Blocks blocks, one for each group with full attention, and the blocks of attention windows and recurrent
+// states are units besides (Side). fitCache counts with RequestBlocks instead, which adds a whole step of tokens to each
+// window: it states the cache's size in tokens as vLLM logs it.
 func checkBatch(d *deploy.Deployment, batch []trace.Chunk) error {
 	e := &d.Engine
 	var tokens, blocks int64
-	units := d.KVUnits() // Block tokens of a context take Blocks blocks
+	units := d.KVUnits()
 	for _, c := range batch {
 		tokens += c.New
-		context := c.Computed + c.New
-		blocks += (context + units.Block - 1) / units.Block * units.Blocks
-		if longest := d.MaxModelLen(); longest.OK && context > longest.V {
-			return trace.Errorf(sim.CodeBadConfig, "--step: got a context of %d tokens, want at most %d, the longest of the model", context, longest.V)
+		length := c.Computed + c.New
+		blocks += ((length+units.Block-1)/units.Block + units.Side(length)) * units.Blocks
+		if longest := d.MaxModelLen(); longest.OK && length > longest.V {
+			return trace.Errorf(sim.CodeBadConfig, "--step: got a context of %d tokens, want at most %d, the longest of the model", length, longest.V)
 		}
 	}
 	room, _, err := d.KVBlocks()

@@ -28,7 +28,7 @@ var Metrics = []string{TTFT, TPOT, ITL, E2E}
 // Target is a limit on one latency.
 type Target struct {
 	Metric string `json:"metric"` // ttft, tpot, itl or e2e
-	// Quantile is the percentile that the limit bounds, as a share in (0, 1); 0: the mean.
+	// Quantile is the statistic that the limit bounds: 0.95 for the 95th percentile, always in (0, 1); 0 for the mean.
 	Quantile float64 `json:"quantile"`
 	LimitMs  float64 `json:"limit_ms"`
 }
@@ -134,7 +134,8 @@ func parseShare(text string) (float64, error) {
 	return v, err
 }
 
-// Tightened returns the targets that a server with times larger by the stated errors still meets.
+// Tightened returns the targets with limits that are lower by the stated errors, which are relative (0.1 is 10 %): a
+// server whose predicted times meet them meets t itself even where its true times are larger by these errors.
 func (t Targets) Tightened(ttftError, tpotError float64) Targets {
 	out := Targets{Goodput: t.Goodput, Limits: slices.Clone(t.Limits)}
 	for i := range out.Limits {
@@ -144,14 +145,15 @@ func (t Targets) Tightened(ttftError, tpotError float64) Targets {
 	return out
 }
 
-// ErrorOf returns the stated error of a metric. E2E is TTFT and many gaps: the larger of both
-// errors bounds it.
+// ErrorOf returns the stated error of a metric, relative to its value. TPOT and ITL have the same: both are times of
+// decode steps. E2E is TTFT and many gaps: the larger of both errors bounds it.
 func ErrorOf(metric string, ttftError, tpotError float64) float64 {
 	switch metric {
 	case TTFT:
 		return ttftError
 	case E2E:
 		return max(ttftError, tpotError)
+	default: // TPOT and ITL
+		return tpotError
 	}
-	return tpotError
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // TTFTPart is a part of the mean TTFT. Parts add up to it, less those below half a microsecond. The range is where nine
-// in ten servers are expected to lie, from the error of that part alone.
+// in ten servers are expected to lie, from the error of that part alone, which is known in two forms (ranged).
 type TTFTPart struct {
 	Name   string  `json:"name"`
 	MeanMs float64 `json:"mean_ms"`
@@ -69,11 +69,12 @@ type requestParts struct {
 	stepsUs  [library.NumTimeParts]float64 // the steps of the prompt
 }
 
-// addRequests adds the parts of the TTFT of the stretch's measured requests.
+// addRequests adds the parts of the TTFT of the measured requests of a stretch (the part of a load that one simulation
+// runs, with requests before and after the measured ones); res is the result of its simulation.
 //
 // The front end is the server's HTTP and tokenizer, and the client. Queueing is the wait for a place in a batch. An
 // engine that schedules asynchronously lets a scheduled prompt wait for the running step. The steps of the prompt
-// follow, with what else runs in them.
+// follow, from the first that computes a part of it to the one that gives the first token, with what else runs in them.
 func (w *stepParts) addRequests(s *Stretch, res *sim.Result, to *requestParts) {
 	for i := range res.Requests {
 		r := &res.Requests[i]
@@ -92,32 +93,38 @@ func (w *stepParts) addRequests(s *Stretch, res *sim.Result, to *requestParts) {
 		scheduledUs := float64(r.ScheduledUs.V)
 		firstUs := float64(r.FirstTokenUs.V)
 		to.requests++
-		to.frontUs += ttftUs - (firstUs - enqueuedUs)
+		to.frontUs += ttftUs - (firstUs - enqueuedUs) // what TTFT has beyond the engine's own times
 		to.queueUs += scheduledUs - enqueuedUs
 		to.waitUs += firstUs - scheduledUs - inStepsUs
 	}
 }
 
 // ranged returns the means of the parts with their ranges.
+//
+// The front end and the launch are corrections that were fitted with a standard error each. All other parts consist of
+// step times: the time that a prompt waits for a batch or for the running step is the time of other steps. Their error
+// is the stated one of TPOT, not of TTFT, because a gap between tokens is one step, while TTFT also has the front end.
+// It is the half width of a 90 % interval already, so only the standard errors are multiplied by z90.
 func (r *requestParts) ranged(p *Prediction) (out []TTFTPart) {
 	if r.requests == 0 {
 		return nil
 	}
 	const z90 = 1.645 // standard errors within which 90 % of a normal distribution lie
 	learned := library.Learned()
-	_, overheadSE := learned.Value(library.NumStep, p.Hardware)
+	_, overheadSE := learned.Value(library.NumStep, p.Hardware) // the parameter behind those of a step is the overhead, us
 	_, launchSE := p.Step.LaunchUs(learned)
-	_, errOfSteps := p.StatedError()
+	_, stepError := p.StatedError()
+	// add adds a part with its sum over requests and half the width of its range, which is around the mean; both in us.
 	add := func(name string, sumUs, halfUs float64) {
 		if us := sumUs / r.requests; us >= 0.5 {
 			out = append(out, TTFTPart{Name: name, MeanMs: us / 1e3, LowMs: math.Max(0, us-halfUs) / 1e3, HighMs: (us + halfUs) / 1e3})
 		}
 	}
 	add(partFrontEnd, r.frontUs, z90*overheadSE)
-	add(partQueueing, r.queueUs, errOfSteps*r.queueUs/r.requests)
-	add(partRunning, r.waitUs, errOfSteps*r.waitUs/r.requests)
+	add(partQueueing, r.queueUs, stepError*r.queueUs/r.requests)
+	add(partRunning, r.waitUs, stepError*r.waitUs/r.requests)
 	for k, us := range r.stepsUs {
-		halfUs := errOfSteps * us / r.requests
+		halfUs := stepError * us / r.requests
 		if library.TimePart(k) == library.LaunchTime {
 			halfUs = z90 * launchSE
 		}
