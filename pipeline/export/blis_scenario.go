@@ -336,7 +336,7 @@ func blisScenario(src Source, opt Options) (*Output, error) {
 		return nil, err
 	}
 	lengths, warn := opt.MeanLengths(*c)
-	e := blisEntry{config: c, region: RegionOf(d, lengths.Prompt, lengths.Output), limits: kernelLimits}
+	e := blisEntry{config: c, region: RegionOf(d, lengths.Prompt, lengths.Output), limits: kernelLimits, isKernelMode: true}
 	law, err := e.fitKernelMode(&src, Target{Deployment: d, Model: timer, Region: e.region}, plan)
 	// A deployment that the kernel mode cannot represent is refused only now, so that the error can
 	// include how far off BLIS would be.

@@ -244,15 +244,16 @@ func TestErrorsOfAProjectionByHand(t *testing.T) {
 		}
 	}
 	e := entry()
-	if got := e.worstErrorReason(); !strings.HasPrefix(got, "worst for mixed batches (30.0 %): the time of a prompt does not grow") {
+	if got := e.likelyCause(); !strings.HasPrefix(got, "worst for mixed batches (30.0 % on average); a likely cause: the time of a prompt does not grow") {
 		t.Errorf("got %s", got)
 	}
 	e.fits.Errors[1].MAPE = 0.31
-	if got := e.worstErrorReason(); !strings.HasPrefix(got, "worst for decode batches (31.0 %): decode steps are not linear") {
+	if got := e.likelyCause(); !strings.HasPrefix(got, "worst for decode batches (31.0 % on average); a likely cause: decode steps are not linear") {
 		t.Errorf("got %s", got)
 	}
 	e.limits = kernelLimits
-	if got := e.worstErrorReason(); !strings.Contains(got, "the kernel mode has no term") {
+	e.isKernelMode = true
+	if got := e.likelyCause(); !strings.Contains(got, "the kernel mode has no term") {
 		t.Errorf("got %s", got)
 	}
 	if got := e.documentErrors(); len(got) != 4 || got[0].Batches != "all" || got[1].Batches != "decode" || *got[2].MAPE != 0.3 || *got[1].Bias != -0.125 {

@@ -38,9 +38,15 @@ type Projection struct {
 	Beta   []float64 // by position of features.TrainedPhysicsBeta
 	Used   []bool    // by position; false: no batch of the deployment has the term
 	Seen   []float64 // largest value of each of the model's own terms; nil for a model without terms
-	Errors []Error   // all batches first, then by kind
+	Errors []Error   // all batches first, then by kind, in the order of kinds
 	fitted float64   // MAPE of the batches that were fitted
 }
+
+// overall returns the error on all batches.
+func (p *Projection) overall() Error { return p.Errors[0] }
+
+// byKind returns the error on each kind of batch.
+func (p *Projection) byKind() []Error { return p.Errors[1:] }
 
 // Target is a deployment with its step-time model and its expected use.
 type Target struct {
@@ -190,13 +196,15 @@ func project(targets []Target, laws []law) ([]Projection, error) {
 	return out, nil
 }
 
-// rowSet has batches as rows of a regression: their terms (x), times in us (y) and weights (w).
+// rowSet has batches as rows of a regression: their terms (x), times in us (y) and weights (w). Each kind has batches in
+// both halves (Draws), so no set that sample returns is empty.
 type rowSet struct {
 	x    [][]float64
 	y, w []float64
 }
 
-// sum returns the sums of the terms and of the times (us) of all batches.
+// sum returns the sums of the terms and of the times (us) of all batches, which are at least one. They are not weighted:
+// the sum stands for the time in which a queue is served, to which every batch contributes its own.
 func (r *rowSet) sum() (x []float64, us float64) {
 	x = make([]float64, len(r.x[0]))
 	for i, row := range r.x {
@@ -208,7 +216,8 @@ func (r *rowSet) sum() (x []float64, us float64) {
 	return x, us
 }
 
-// used returns for each term whether any batch of the target has it.
+// used returns for each term whether any batch of the target has it: whether its sum is not 0, because a term of BLIS's,
+// like that of any law here, is never negative.
 func (s *sampled) used() []bool {
 	out := make([]bool, len(s.fitted[decode].x[0]))
 	for _, r := range s.fitted {

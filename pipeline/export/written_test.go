@@ -240,29 +240,50 @@ func TestEntriesThatBLISRefuses(t *testing.T) {
 	}
 }
 
-// TestWhyAProjectionMisses: the kind of batch with the largest error, and what BLIS's terms cannot represent there.
+// TestWhyAProjectionMisses: the kind of batch that is off most, of those that the exceeded limits concern, and what BLIS's
+// terms cannot represent there.
 func TestWhyAProjectionMisses(t *testing.T) {
 	dense, experts := &result.FitConfig{}, &result.FitConfig{}
 	experts.Deployment.Model.NumExperts = 8
 	errors := func(worst int) []Error {
-		list := []Error{{}, {Kind: decode, MAPE: 0.1}, {Kind: mixed, MAPE: 0.1}, {Kind: prefill, MAPE: 0.1}}
-		list[worst].MAPE = 0.257
+		list := []Error{{MAPE: 0.2}, {Kind: decode, MAPE: 0.1}, {Kind: mixed, MAPE: 0.125}, {Kind: prefill, MAPE: 0.11}}
+		if worst > 0 {
+			list[worst].MAPE = 0.257
+		}
 		return list
+	}
+	biased := errors(1)
+	biased[2].Bias = 0.08
+	biased[3].Bias = -0.09
+	fits := errors(3)
+	fits[0].MAPE = 0.1
+	few := errors(1)
+	few[0].MAPE = 0.1
+	loads := func(ttft, itl, e2e float64) []LoadPoint {
+		return []LoadPoint{{LoadFrac: 0.3, TTFTRatio: 1, ITLRatio: 1, E2ERatio: 1}, {LoadFrac: 0.6, TTFTRatio: ttft, ITLRatio: itl, E2ERatio: e2e}}
 	}
 	for _, c := range []struct {
 		config *result.FitConfig
-		limits projectionLimits
-		worst  int
+		kernel bool
+		errors []Error
+		loads  []LoadPoint
 		want   string
 	}{
-		{dense, blisLimits, 1, "worst for decode batches (25.7 %): decode steps are not linear in requests and context"},
-		{dense, blisLimits, 2, "worst for mixed batches (25.7 %): the time of a prompt does not grow with its length as BLIS's terms do"},
-		{dense, blisLimits, 3, "worst for prefill batches (25.7 %): the time of a prompt does not grow"},
-		{experts, blisLimits, 1, "worst for decode batches (25.7 %): a step loads the experts that its tokens reach"},
-		{experts, kernelLimits, 1, "worst for decode batches (25.7 %): the kernel mode has no term for the number of requests in a batch"},
+		{dense, false, errors(1), nil, "worst for decode batches (25.7 % on average); a likely cause: decode steps are not linear in requests and context"},
+		{dense, false, errors(2), nil, "worst for mixed batches (25.7 % on average); a likely cause: the time of a prompt does not grow with its length as BLIS's terms do"},
+		{dense, false, errors(3), nil, "worst for prefill batches (25.7 % on average); a likely cause: the time of a prompt does not grow"},
+		{experts, false, errors(1), nil, "worst for decode batches (25.7 % on average); a likely cause: a step loads the experts that its tokens reach"},
+		{experts, true, errors(1), nil, "worst for decode batches (25.7 % on average); a likely cause: the kernel mode has no term for the number of requests in a batch"},
+		{dense, false, biased, loads(2, 2, 2), "worst for prefill batches (-9.0 % together); a likely cause: the time of a prompt does not grow"},
+		{dense, false, fits, loads(1, 1, 1), "worst for prefill batches (25.7 % on average)"},
+		{dense, false, fits, loads(1, 0.9, 1), "worst for mixed batches (12.5 % on average)"},
+		{dense, false, fits, loads(1, 0.9, 0.8), "worst for prefill batches (25.7 % on average)"},
+		{dense, false, few, loads(1.2, 1, 1), "worst for mixed batches (12.5 % on average)"},
+		{dense, false, few, loads(1.2, 0.9, 1), "worst for decode batches (25.7 % on average)"},
+		{dense, false, errors(3), loads(1, 0.9, 1), "worst for prefill batches (25.7 % on average)"},
 	} {
-		e := &blisEntry{config: c.config, limits: c.limits, fits: Projection{Errors: errors(c.worst)}}
-		if got := e.worstErrorReason(); !strings.HasPrefix(got, c.want) {
+		e := &blisEntry{config: c.config, limits: blisLimits, isKernelMode: c.kernel, loads: c.loads, fits: Projection{Errors: c.errors}}
+		if got := e.likelyCause(); !strings.HasPrefix(got, c.want) {
 			t.Errorf("got %q, want %q", got, c.want)
 		}
 	}
