@@ -225,9 +225,11 @@ func (e *entry) compare(o *entry) int {
 }
 
 // assign gives the demand a number of replicas of candidate c; fewer than c needs if it cannot be
-// met in full.
+// met in full. Cost and value are then those of all replicas times the share that is given, as allocateMaximally and
+// allocateEqually of pkg/solver/greedy.go@b08b1c7 scale them. The value of a share is therefore not the penalty of a
+// transition to so many replicas.
 func (e *entry) assign(c *candidate, replicas int) {
-	share := 1.0
+	share := 1.0 // a candidate that needs no replicas is met in full: its value is what giving up the present ones saves
 	if c.Replicas > 0 {
 		share = float64(replicas) / float64(c.Replicas)
 	}

@@ -83,12 +83,12 @@ func (g *grid) solve(c *cell) error {
 		return err
 	}
 	t := workload.Traffic{
-		Shape:    workload.Lengths(c.shape),
-		Prompts:  workload.ConstantLaw,
-		Output:   c.law,
-		RateRPS:  c.load * m.MaxRateRPS(),
-		Requests: g.requests,
-		Seed:     1,
+		Shape:     workload.Lengths(c.shape),
+		PromptLaw: workload.ConstantLaw,
+		OutputLaw: c.law,
+		RateRPS:   c.load * m.MaxRateRPS(),
+		Requests:  g.requests,
+		Seed:      1,
 	}
 	if c.load > 0.7 {
 		t.Requests *= 10

@@ -89,12 +89,12 @@ func (e *engine) simulateWindows(windows []window, law workload.Law, requests in
 	for i := range windows {
 		w := &windows[i]
 		t := workload.Traffic{
-			Shape:    w.Shape,
-			Prompts:  workload.LogNormalLaw,
-			Output:   law,
-			RateRPS:  w.RateRPS,
-			Requests: requests,
-			Seed:     uint64(i + 1),
+			Shape:     w.Shape,
+			PromptLaw: workload.LogNormalLaw,
+			OutputLaw: law,
+			RateRPS:   w.RateRPS,
+			Requests:  requests,
+			Seed:      uint64(i + 1),
 		}
 		_, drawn := t.Draw()
 		got, err := simulate(fromVector(expsOf(e.theta)), w.Limits, t, nil)

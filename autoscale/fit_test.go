@@ -435,12 +435,12 @@ func simulatedSweep(t *testing.T, p params, law workload.Law, shapes []shape, re
 		}
 		for k, load := range []float64{0.15, 0.35, 0.5, 0.65, 0.8} {
 			traffic := workload.Traffic{
-				Shape:    s,
-				Prompts:  workload.ConstantLaw,
-				Output:   law,
-				RateRPS:  load * m.MaxRateRPS(),
-				Requests: requests,
-				Seed:     seed*100 + uint64(5*i+k),
+				Shape:     s,
+				PromptLaw: workload.ConstantLaw,
+				OutputLaw: law,
+				RateRPS:   load * m.MaxRateRPS(),
+				Requests:  requests,
+				Seed:      seed*100 + uint64(5*i+k),
 			}
 			at, err := simulate(p, limits, traffic, nil)
 			if err != nil {

@@ -778,7 +778,7 @@ func TestServersWithoutParameters(t *testing.T) {
 func TestDrawnTraffic(t *testing.T) {
 	w := window{RateRPS: 2, Shape: shape{Prompt: 300, PromptCV2: 1, Output: 60}, Limits: Limits{MaxBatch: 32, Queue: 320, MaxBatchedTokens: 2048}}
 	e := &engine{theta: logsOf([]float64{8, 0.05, 0.0001})}
-	traffic := workload.Traffic{Shape: w.Shape, Prompts: workload.LogNormalLaw, Output: workload.ConstantLaw, RateRPS: w.RateRPS, Requests: 40, Seed: 1}
+	traffic := workload.Traffic{Shape: w.Shape, PromptLaw: workload.LogNormalLaw, OutputLaw: workload.ConstantLaw, RateRPS: w.RateRPS, Requests: 40, Seed: 1}
 	_, drawn := traffic.Draw()
 	asDrawn := w
 	asDrawn.Shape, asDrawn.RateRPS = drawn, traffic.DrawnRate()

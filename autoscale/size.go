@@ -285,11 +285,11 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 // trafficOf returns n requests with Poisson arrivals and log-normal lengths of shape s.
 func trafficOf(s shape, rateRPS float64, n int, seed uint64) workload.Traffic {
 	return workload.Traffic{
-		Shape:    s,
-		Prompts:  workload.LogNormalLaw,
-		Output:   workload.LogNormalLaw,
-		RateRPS:  rateRPS,
-		Requests: n,
-		Seed:     seed,
+		Shape:     s,
+		PromptLaw: workload.LogNormalLaw,
+		OutputLaw: workload.LogNormalLaw,
+		RateRPS:   rateRPS,
+		Requests:  n,
+		Seed:      seed,
 	}
 }

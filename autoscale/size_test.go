@@ -165,12 +165,12 @@ func recording(t *testing.T, rng *rand.Rand, p params, v Limits, n, requests int
 			t.Fatal(err)
 		}
 		traffic := workload.Traffic{
-			Shape:    workload.Lengths(s),
-			Prompts:  workload.LogNormalLaw,
-			Output:   workload.LogNormalLaw,
-			RateRPS:  (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(),
-			Requests: requests,
-			Seed:     rng.Uint64(),
+			Shape:     workload.Lengths(s),
+			PromptLaw: workload.LogNormalLaw,
+			OutputLaw: workload.LogNormalLaw,
+			RateRPS:   (0.15 + 0.55*rng.Float64()) * m.MaxRateRPS(),
+			Requests:  requests,
+			Seed:      rng.Uint64(),
 		}
 		_, shape := traffic.Draw()
 		got, err := simulate(p, v, traffic, nil)

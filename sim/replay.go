@@ -30,8 +30,8 @@ func (r *RequestResult) Measured() Measured {
 		}
 		return us
 	}
-	itl, hasSpan := r.ITLUs()
-	return Measured{TTFTUs: known(r.TTFTUs()), SpanUs: known(itl*float64(r.OutputTokens-1), hasSpan),
+	meanGapUs, hasSpan := r.ITLUs()
+	return Measured{TTFTUs: known(r.TTFTUs()), SpanUs: known(meanGapUs*float64(r.OutputTokens-1), hasSpan),
 		E2EUs: known(r.E2EUs())}
 }
 
@@ -123,16 +123,16 @@ type evaluation struct {
 // left adds request i, which has left with result r, to the score. It returns false, which stops
 // the replay, if the objective must exceed the bound.
 func (e *evaluation) left(i int, r *RequestResult) bool {
-	got := r.Measured()
-	want := e.seen[i].all()
-	for k, v := range got.all() {
-		if !(want[k] > 0) {
+	simulated := r.Measured()
+	measured := e.seen[i].all()
+	for k, us := range simulated.all() {
+		if !(measured[k] > 0) {
 			continue
 		}
 		off := missing
-		if v > 0 {
-			off = math.Log(v / want[k])
-			e.simulated[k] = append(e.simulated[k], v)
+		if us > 0 {
+			off = math.Log(us / measured[k])
+			e.simulated[k] = append(e.simulated[k], us)
 		} else {
 			e.simulated[k] = append(e.simulated[k], math.Inf(1))
 		}
@@ -140,8 +140,8 @@ func (e *evaluation) left(i int, r *RequestResult) bool {
 	}
 	if g := r.Gradient; g != nil && r.Outcome == OutcomeFinished {
 		for k, d := range [metrics]*Derivative{&g.TTFT, &g.Span, &g.E2E} {
-			if want[k] > 0 {
-				e.addRow(r.ArrivalUs, d, got.all()[k], want[k])
+			if measured[k] > 0 {
+				e.addRow(r.ArrivalUs, d, simulated.all()[k], measured[k])
 			}
 		}
 	}

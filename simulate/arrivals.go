@@ -34,12 +34,14 @@ type load struct {
 }
 
 // loopOf returns the closed loop that the options describe: clients that keep the arrivals of the
-// workload as long as fewer than MaxConcurrency requests are in flight, or Concurrency clients whose
-// next request follows an answer. Without either it has no clients.
+// workload as long as fewer than MaxConcurrency requests are in flight (--max-concurrency, which holds arrivals back),
+// or Concurrency clients whose next request follows an answer (--concurrency). Without either it has no clients.
+// Options.check refuses both at once, and think time and ramp without --concurrency.
 func loopOf(o *Options) workload.Loop {
 	if n := o.MaxConcurrency; n > 0 {
 		return workload.Loop{Clients: n, KeepArrivals: true}
 	}
+	// ToUs rounds a time in us to whole ones.
 	return workload.Loop{Clients: o.Concurrency, ThinkUs: sim.ToUs(o.ThinkMs * 1e3), RampUs: sim.ToUs(o.RampS * 1e6)}
 }
 

@@ -82,9 +82,10 @@ func unknownFlagHint(c *cli.Context, name string, groups []group) string {
 	return ""
 }
 
-// keyHint returns a hint for an unknown flag that is the name of an option of the command's stages
-// without a flag: in which part of the file given by --config it is set. It returns "" if the flag
-// exists or no option has that name.
+// keyHint returns a hint for an unknown flag, of which name is the nearest known name. Some options of the command's
+// stages have no flag: they are keys of a file given by --config, which has a part for each group of options. If name is
+// such a key the hint states in which part it is set. It is "" if the command has a flag of that name, or no option has
+// it.
 func keyHint(cmd *cli.Command, groups []group, name string) string {
 	if option.Find(cmd.Flags, name) != nil {
 		return ""

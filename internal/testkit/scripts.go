@@ -1,5 +1,6 @@
 // Package testkit holds deployments, coefficients and fits that tests of several packages
-// share. It imports nouns alone, so that every other package's tests can use it.
+// share. Besides internal/repo it imports only packages of data types (coeff, deploy, result, trace, vllm), all of them
+// in low layers (internal/arch), so that the tests of almost every other package can import it without a cycle.
 package testkit
 
 import (

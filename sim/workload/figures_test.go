@@ -327,7 +327,7 @@ func TestNumbersOfFiles(t *testing.T) {
 // TestDrawsOfTraffic: requests are no longer than the engine takes, and a part of each prompt is cached.
 func TestDrawsOfTraffic(t *testing.T) {
 	of := func(longest int64, cached float64) ([]sim.Request, Lengths) {
-		tr := Traffic{Shape: Lengths{Prompt: 1000, Output: 400, Cached: cached, PromptCV2: 1, OutputCV2: 1}, Prompts: ExponentialLaw, Output: LogNormalLaw, RateRPS: 10, Requests: 2000, Seed: 3, Longest: longest}
+		tr := Traffic{Shape: Lengths{Prompt: 1000, Output: 400, Cached: cached, PromptCV2: 1, OutputCV2: 1}, PromptLaw: ExponentialLaw, OutputLaw: LogNormalLaw, RateRPS: 10, Requests: 2000, Seed: 3, Longest: longest}
 		return tr.Draw()
 	}
 	requests, drawn := of(0, 250)

@@ -34,11 +34,12 @@ type Lengths struct {
 
 // Traffic is an open stream of requests: Poisson arrivals, independent lengths.
 type Traffic struct {
-	Shape           Lengths
-	Prompts, Output Law // of the lengths
-	RateRPS         float64
-	Requests        int
-	Seed            uint64
+	Shape     Lengths
+	PromptLaw Law // the distribution of the prompts' lengths
+	OutputLaw Law // that of the outputs' lengths
+	RateRPS   float64
+	Requests  int
+	Seed      uint64
 	// Longest is the largest number of tokens of a request; 0: no limit. The prompt is cut at 3/4 of it
 	// and the output at 1/4, so that every request fits.
 	Longest int64
@@ -56,13 +57,13 @@ const (
 // in tokens and the spread that chat recordings have.
 func ChatTraffic(d *deploy.Deployment, prompt, output float64) Traffic {
 	return Traffic{
-		Shape:    Lengths{Prompt: prompt, Output: output, PromptCV2: chatPromptCV2, OutputCV2: chatOutputCV2},
-		Prompts:  LogNormalLaw,
-		Output:   LogNormalLaw,
-		RateRPS:  1e6, // far above any capacity
-		Requests: burst,
-		Seed:     1,
-		Longest:  d.LongestSequence().Or(math.MaxInt32),
+		Shape:     Lengths{Prompt: prompt, Output: output, PromptCV2: chatPromptCV2, OutputCV2: chatOutputCV2},
+		PromptLaw: LogNormalLaw,
+		OutputLaw: LogNormalLaw,
+		RateRPS:   1e6, // far above any capacity
+		Requests:  burst,
+		Seed:      1,
+		Longest:   d.LongestSequence().Or(math.MaxInt32),
 	}
 }
 
@@ -74,7 +75,10 @@ const (
 	drawOutput
 )
 
-// Draw returns the requests, and the mean and spread of the lengths that were drawn.
+// Draw returns the requests, and the mean and spread of the lengths that were drawn. With few requests or a limit on
+// lengths those differ from Shape, and a formula that is compared with a simulation of the requests has to be evaluated
+// at the lengths that were drawn. The same share of every prompt is found in the prefix cache, because Lengths states
+// no spread of it.
 func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 	requests := make([]sim.Request, t.Requests)
 	var clockUs float64
@@ -83,10 +87,10 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 		// -log(1 - u) is an exponential gap in units of its mean, 1/rate.
 		clockUs -= 1e6 / t.RateRPS * math.Log1p(-stat.Draw(t.Seed, uint64(i), drawGap))
 		r := &requests[i]
-		r.ArrivalUs = sim.ToUs(math.Floor(clockUs))
-		r.PromptTokens = lengthOf(t.Prompts, t.Shape.Prompt, t.Shape.PromptCV2,
+		r.ArrivalUs = sim.ToUs(math.Floor(clockUs)) // the microsecond in which it arrives; clockUs keeps the fraction
+		r.PromptTokens = lengthOf(t.PromptLaw, t.Shape.Prompt, t.Shape.PromptCV2,
 			stat.Draw(t.Seed, uint64(i), drawPrompt))
-		r.OutputTokens = lengthOf(t.Output, t.Shape.Output, t.Shape.OutputCV2, stat.Draw(t.Seed, uint64(i), drawOutput))
+		r.OutputTokens = lengthOf(t.OutputLaw, t.Shape.Output, t.Shape.OutputCV2, stat.Draw(t.Seed, uint64(i), drawOutput))
 		if t.Longest > 0 {
 			r.PromptTokens = min(r.PromptTokens, t.Longest*3/4)
 			r.OutputTokens = min(r.OutputTokens, t.Longest/4)
@@ -110,6 +114,7 @@ func (t *Traffic) Draw() ([]sim.Request, Lengths) {
 		OutputCV2: sumOutput2*count/(sumOutput*sumOutput) - 1,
 	}
 	drawn.Cached = t.Shape.Cached * drawn.Prompt / t.Shape.Prompt
+	// Rounding can make the difference of nearly equal numbers negative, where all lengths are equal.
 	drawn.PromptCV2 = math.Max(0, drawn.PromptCV2)
 	drawn.OutputCV2 = math.Max(0, drawn.OutputCV2)
 	return requests, drawn

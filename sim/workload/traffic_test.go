@@ -14,7 +14,7 @@ import (
 // TestTraffic: of 20,000 requests the drawn means and spreads, the rate and the cached share are those asked for, within
 // three standard errors; lengths are cut at three quarters and one quarter of the longest request.
 func TestTraffic(t *testing.T) {
-	base := Traffic{Shape: Lengths{Prompt: 200, Output: 50, PromptCV2: 1, OutputCV2: 0.25, Cached: 50}, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: 8, Requests: 20_000, Seed: 7}
+	base := Traffic{Shape: Lengths{Prompt: 200, Output: 50, PromptCV2: 1, OutputCV2: 0.25, Cached: 50}, PromptLaw: LogNormalLaw, OutputLaw: LogNormalLaw, RateRPS: 8, Requests: 20_000, Seed: 7}
 	requests, drawn := base.Draw()
 	for _, c := range []struct {
 		name           string
@@ -65,7 +65,7 @@ func TestTraffic(t *testing.T) {
 		}
 	}
 	chat := ChatTraffic(testkit.Llama8B(), 300, 70)
-	want := Traffic{Shape: Lengths{Prompt: 300, Output: 70, PromptCV2: 1, OutputCV2: 0.5}, Prompts: LogNormalLaw, Output: LogNormalLaw, RateRPS: 1_000_000, Requests: 600, Seed: 1, Longest: 8192}
+	want := Traffic{Shape: Lengths{Prompt: 300, Output: 70, PromptCV2: 1, OutputCV2: 0.5}, PromptLaw: LogNormalLaw, OutputLaw: LogNormalLaw, RateRPS: 1_000_000, Requests: 600, Seed: 1, Longest: 8192}
 	if chat != want {
 		t.Errorf("got %+v, want %+v", chat, want)
 	}
@@ -81,7 +81,7 @@ func (constantStep) Features() []float64                { return nil }
 // more because the first request comes before the others: 8 in 0.09 s.
 func TestCapacity(t *testing.T) {
 	dep := testkit.Small(100)
-	traffic := Traffic{Shape: Lengths{Prompt: 8, Output: 4}, Prompts: ConstantLaw, Output: ConstantLaw, RateRPS: 1e6, Requests: 8, Seed: 1}
+	traffic := Traffic{Shape: Lengths{Prompt: 8, Output: 4}, PromptLaw: ConstantLaw, OutputLaw: ConstantLaw, RateRPS: 1e6, Requests: 8, Seed: 1}
 	got, err := traffic.Capacity(dep, constantStep{})
 	if err != nil || math.Abs(got-8/0.09) > 0.1 {
 		t.Errorf("got %g and %v, want 8 in 0.09 s", got, err)
