@@ -1,6 +1,7 @@
 package model
 
-// This file describes the layers and sizes of a model for people and documents.
+// This file describes the layers and sizes of a model for people and documents, and has the JSON form of a Decoder, in
+// which equal layers are written once.
 
 import (
 	"bytes"
@@ -16,14 +17,16 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// Kind returns one word for the layer's mixer: "gqa", "window", "sparse-mla", "v4-csa", "gdn", or
-// "ffn-only".
+// Kind returns one word for the layer's mixer, such as "gqa", "window", "sparse-mla", "v4-csa" or "gdn"; "ffn-only" for a
+// layer without one.
 func (l *Layer) Kind() string {
 	m := l.Mixer
 	switch {
 	case m == nil:
 		return "ffn-only"
 	case m.Kind == Compressed:
+		// DeepSeek-V4 alone: by how many tokens have one entry in the cache, compressed sparse or highly compressed
+		// attention; 0: a window and no entries. The reader refuses other ratios.
 		return map[int64]string{0: "v4-window", 4: "v4-csa", 128: "v4-hca"}[m.Ratio]
 	case m.Index != nil:
 		return "sparse-" + string(m.Kind)
@@ -51,7 +54,9 @@ func (d *Decoder) InWords() string {
 }
 
 // Sizes are a model's sizes as inspect --model prints them. A cached value has 2 bytes where the field's
-// name or comment does not state another width; window and state bytes are those of one request.
+// name or comment does not state another width; window and state bytes are those of one request. Figures of one GPU are
+// of all layers: inspect has one pipeline stage. With several, weights are of the stage that has most, and caches still
+// of all layers.
 type Sizes struct {
 	TotalParams          float64  `json:"total_params"`
 	ActiveParams         float64  `json:"active_params"`
@@ -68,7 +73,7 @@ type Sizes struct {
 	KV                   *KVPool  `json:"kv_pool,omitempty"` // on one GPU, at --block-size 16
 	Summary              string   `json:"layers_in_words"`
 	Layers               []Folded `json:"layers"`
-	Defaulted            []string `json:"defaulted"`
+	Defaulted            []string `json:"defaulted"` // keys that config.json does not have, with the values taken (Decoder.Defaulted)
 	Warnings             []string `json:"warnings"`
 }
 
@@ -78,8 +83,8 @@ type Folded struct {
 	First   int      `json:"first"` // index of the first of them, from 0
 	Mixer   string   `json:"mixer"`
 	FFN     string   `json:"ffn"`
-	Params  float64  `json:"params"` // of one layer
-	Weights []string `json:"weights"`
+	Params  float64  `json:"params"`  // of one layer
+	Weights []string `json:"weights"` // names of the quantizations of its matrices, or their width where not quantized: "fp8", "2-byte"
 }
 
 // kinds returns the different layers in the order of their first appearance, and for each layer the
@@ -226,7 +231,7 @@ func (d *Decoder) Sizes(p Parallel) (*Sizes, error) {
 	if pool, ok := d.KVPool(p, vllm.DefaultBlockSize); ok {
 		kv = &pool
 	}
-	mtp := Decoder{Tied: true, Layers: d.MTP}
+	mtp := Decoder{Tied: true, Layers: d.MTP} // without an embedding and a head: those of the model serve it too
 	return &Sizes{
 		TotalParams:          float64(d.TotalParams()),
 		ActiveParams:         float64(d.ActiveParams()),

@@ -571,7 +571,7 @@ type Heat struct {
 	Tip        [][]string
 	Print      func(float64) string // text of a value in its cell
 	Log        bool                 // colours by the logarithm of the value
-	Mark       [2]int               // row, col of a ringed cell; -1 for none
+	Mark       [2]int               // row, col of a cell with a frame; -1 for none
 }
 
 // HeatOf returns a matrix of shares, still without values.
@@ -584,34 +584,48 @@ func HeatOf(rows, cols []string, label string) Heat {
 	return h
 }
 
+// Sizes of a matrix, CSS pixels.
+const (
+	mostCellW   = 92.0 // few columns do not fill the width
+	cellH       = 24.0
+	cellGap     = 2.0  // between two cells
+	matrixTop   = 4.0  // above the cells
+	matrixNames = 46.0 // below them: the names of the columns and the title of their axis
+	colNameY    = 15.0 // from the cells to the baseline of the columns' names
+)
+
 // Draw draws the matrix with a width of w pixels; the cells share what the names leave.
 func (h *Heat) Draw(w float64) *Drawing {
 	s := h.extent()
 	left, _ := nameWidth(w, h.Rows)
-	cw := math.Min(92, (w-left)/float64(max(len(h.Cols), 1)))
-	ch := 24.0
-	d := &Drawing{W: w, H: 8 + ch*float64(len(h.Rows)) + 42}
+	cellW := math.Min(mostCellW, (w-left)/float64(max(len(h.Cols), 1)))
+	bottom := matrixTop + cellH*float64(len(h.Rows))
+	d := &Drawing{W: w, H: bottom + matrixNames}
 	for i, name := range h.Rows {
-		y := 4 + ch*float64(i)
-		d.Label(point{left - 10, y + ch/2 + 4}, clip(name, labelSize, left-12), labelSize, ink, anchorEnd)
+		y := matrixTop + cellH*float64(i)
+		d.Label(point{left - 10, y + cellH/2 + 4}, clip(name, labelSize, left-12), labelSize, ink, anchorEnd)
 		for j := range h.Cols {
-			h.cell(d, i, j, point{left + cw*float64(j), y}, cw, ch, s)
+			h.cell(d, i, j, point{left + cellW*float64(j), y}, cellW, s)
 		}
 	}
-	// Names of the columns below them; one that would run into the name before it is left out.
-	y, right := 4+ch*float64(len(h.Rows)), 0.0
+	// Names of the columns below them. A name may reach half a cell into those beside its own, so up to the width of two
+	// cells it stays whole, and a longer one is shortened to about one. A name that would run into the one before it is
+	// left out.
+	const overhang = 6 // by which a shortened name may be wider than its cell: widths are estimates on the large side
+	right := 0.0       // end of the last name
 	for j, name := range h.Cols {
-		x := left + cw*(float64(j)+0.5)
+		x := left + cellW*(float64(j)+0.5)
 		half := textWidth(name, tickSize) / 2
-		if half > cw {
-			name, half = clip(name, tickSize, cw+6), cw/2
+		if half > cellW {
+			name = clip(name, tickSize, cellW+overhang)
+			half = cellW / 2
 		}
 		if x-half > right+2 {
-			d.Label(point{x, y + 15}, name, tickSize, Mute, anchorMiddle)
+			d.Label(point{x, bottom + colNameY}, name, tickSize, Mute, anchorMiddle)
 			right = x + half
 		}
 	}
-	axisTitle(d, axis{P0: left, P1: left + cw*float64(len(h.Cols))}, h.XLabel)
+	axisTitle(d, axis{P0: left, P1: left + cellW*float64(len(h.Cols))}, h.XLabel)
 	return d
 }
 
@@ -631,19 +645,19 @@ func (h *Heat) extent() (s Span) {
 	return s
 }
 
-// cell draws the cell of row i and column j, of w x hh pixels, with its top left corner at `at`. s
+// cell draws the cell of row i and column j, w pixels wide, with its top left corner at `at`: a dash for no value. s
 // is the range of all values.
-func (h *Heat) cell(d *Drawing, i, j int, at point, w, hh float64, s Span) {
+func (h *Heat) cell(d *Drawing, i, j int, at point, w float64, s Span) {
 	v := h.Value[i][j]
-	far := point{at.X + w - 2, at.Y + hh - 2}
+	far := point{at.X + w - cellGap, at.Y + cellH - cellGap}
 	if v == nil {
-		d.Seg(point{at.X + w/2 - 5, at.Y + hh/2}, point{at.X + w/2 + 5, at.Y + hh/2}, gridLine, 1.5, Solid)
+		d.Seg(point{at.X + w/2 - 5, at.Y + cellH/2}, point{at.X + w/2 + 5, at.Y + cellH/2}, gridLine, 1.5, Solid)
 		return
 	}
 	frac := h.frac(*v, s)
 	d.Rect(at, far, ramp(frac), 0, h.Tip[i][j])
-	if s := h.Print(*v); textWidth(s, tickSize) <= w+2 {
-		d.Label(point{at.X + (w-2)/2, at.Y + hh/2 + 3}, s, tickSize, onRampText(frac), anchorMiddle)
+	if s := h.Print(*v); textWidth(s, tickSize) <= w+2 { // a little wider is an estimate on the large side
+		d.Label(point{at.X + (w-cellGap)/2, at.Y + cellH/2 + 3}, s, tickSize, onRampText(frac), anchorMiddle)
 	}
 	if h.Mark == [2]int{i, j} {
 		d.add(mark{kind: markPath, closed: true, stroke: Prefill, width: 3, pts: []point{at, {far.X, at.Y}, far, {at.X, far.Y}}})

@@ -12,8 +12,9 @@ import (
 	"github.com/blis-train/blis-train/result"
 )
 
-// Next returns what to do about a verdict, the most useful first, without repetitions. It follows
-// from the diagnoses and from the findings of the fit. It is empty without a validation.
+// Next returns what to do about a verdict, without repetitions, in this order: what makes all other figures worthless,
+// the causes of a failure, then what the coefficients of a passed fit are for, and last what would decide the gates
+// without a result. It follows from the diagnoses and from the findings of the fit. It is empty without a validation.
 func Next(in Input) []string {
 	v := in.Validation
 	if v == nil {
@@ -38,7 +39,9 @@ func Next(in Input) []string {
 		out = append(out, fmt.Sprintf("The replay of %s cannot be validated: %s.", strings.TrimSpace(v.Runs[i].ID+" "+v.Runs[i].Phase),
 			v.Runs[i].Undecided))
 	}
-	// Where the drift curve was followed and explains little, drift is no reason for the failure.
+	// Before a diagnosis of steps remains without a cause (CauseUnknown), following the curve of the machine's speed is
+	// tried too, and removes too little of the error. So where there is one, the runs that drifted by the fit are not
+	// named, unless another scope's error is explained by drift.
 	drifted := driftedRuns(in.Fit)
 	explained := by[result.CauseMachineDrift]
 	if len(explained) == 0 && len(by[result.CauseUnknown]) > 0 {
@@ -143,6 +146,7 @@ func driftedRuns(f *result.Fit) []string {
 	}
 	var out []string
 	for _, w := range slices.Concat(f.Warnings, f.Beta.Warnings) {
+		// The message of such a finding begins with the run (SpeedChanged); a finding has no field for it.
 		run, _, ok := strings.Cut(w.Message, ": ")
 		if ok && string(w.Code) == result.CauseMachineDrift && !isComposed(f, run) {
 			out = appendNew(out, run)
@@ -162,7 +166,8 @@ func isComposed(f *result.Fit, run string) bool {
 // NextForWaits returns what would decide the verdict for waits of the configurations that have too few
 // windows of queueing delays; "" if there is none.
 func NextForWaits(v *result.Validation) string {
-	fewest := gate.FewestValues
+	const needed = gate.FewestValues // windows of a configuration that decide
+	fewest := needed                 // windows of the undecided configuration with the fewest
 	for i := range v.Configs {
 		c := &v.Configs[i]
 		undecided := v.VerdictFor(coeff.PurposeWaits, c.Scope).Verdict == coeff.VerdictInsufficient
@@ -170,11 +175,11 @@ func NextForWaits(v *result.Validation) string {
 			fewest = min(fewest, max(1, c.Alpha.Admission.Windows))
 		}
 	}
-	if fewest == gate.FewestValues {
+	if fewest >= needed { // none is undecided for lack of windows
 		return ""
 	}
 	return fmt.Sprintf("Record about %d times as long to decide waits (%d of %d held-out windows).",
-		(gate.FewestValues+fewest-1)/fewest, fewest, gate.FewestValues)
+		(needed+fewest-1)/fewest, fewest, needed)
 }
 
 // shortOfData returns the numbers of required gates without a result: those that more data would

@@ -80,8 +80,11 @@ func newPredictor(cs []coeff.Coefficient, fs []Feature, least float64) *Predicto
 	return p
 }
 
-// NotLearned returns the 1-based slots of time-like beta terms whose cost the training data do not
-// determine: coefficient 0, or prior-only (spec#not-learned).
+// NotLearned returns the 1-based slots of time-like beta terms (those whose feature is in seconds and whose coefficient
+// multiplies it: [Feature.IsTime]) whose cost the training data do not determine: coefficient 0, or prior-only
+// (spec#not-learned). A term with Evidence is none of them: its set has a prior, in which 0 is a cost that was measured
+// or believed. A set with fewer terms than its version has, which only a file without a feature_set may be, is read as
+// far as it goes.
 func NotLearned(s *coeff.Set) []int {
 	var slots []int
 	for i, f := range BetaFeatures(s.SpecVersion) {
@@ -89,8 +92,7 @@ func NotLearned(s *coeff.Set) []int {
 			continue
 		}
 		c := &s.Beta[i]
-		isFromKernels := c.Evidence != "" // the library measured kernels: then 0 is a measurement too
-		if !isFromKernels && (c.Value == 0 || c.Identified == coeff.PriorOnly) {
+		if c.Evidence == "" && (c.Value == 0 || c.Identified == coeff.PriorOnly) {
 			slots = append(slots, i+1)
 		}
 	}

@@ -34,6 +34,10 @@ type Draws struct {
 	at   []float64 // the current point
 }
 
+// BatchCoordinates is the number of coordinates that Batch needs of a point: decodes, context, prompt tokens, prompts,
+// cached tokens.
+const BatchCoordinates = 5
+
 // NewDraws returns the start of a sequence of points in d dimensions; the same seed gives the same
 // points.
 func NewDraws(d int, seed uint64) *Draws {
@@ -68,8 +72,7 @@ func logBetween(lo, hi, u float64) int64 {
 
 // Batch returns one random batch of a regime, in buf: 1 to 512 decodes at one context, and up to 16
 // prompts of 16 to 8,192 tokens together, the first of which may continue after an earlier chunk or
-// a cached prefix. The points of the sequence need five coordinates: decodes, context, prompt tokens,
-// prompts, cached tokens.
+// a cached prefix. The points of the sequence need BatchCoordinates coordinates.
 func (q *Draws) Batch(regime int32, buf []trace.Chunk) []trace.Chunk {
 	u, buf := q.next(), buf[:0]
 	if regime != prefillOnly {

@@ -20,7 +20,8 @@ import (
 
 // Constants of the fit to a deployment's kernel times (spec#library-terms).
 const (
-	libraryBatches = 450   // seeded, a third each of decode, mixed and prefill steps within the engine's limits
+	librarySeed    = 1
+	libraryBatches = 450   // drawn with the seed, a third each of decode, mixed and prefill steps within the engine's limits
 	libraryFitted  = 300   // the others measure how well the terms represent the kernels
 	nearPeak       = 1.2e6 // prior of time-like terms, us per second of work at the hardware's peak
 	libraryLambda  = 1e-3  // weak, because kernel times have no noise to shrink
@@ -34,9 +35,9 @@ const (
 	mapeSD         = 1.25  // standard deviation over mean absolute error, of normal errors: sqrt(pi/2)
 )
 
-// tableSD are standard errors of an operator's time by how the tables cover it: repeats of
-// a measured kernel differ by 2 %, times between rows and beyond them by 3 %, and times
-// from another kernel's row, or computed from bytes, by 25 %.
+// tableSD are standard errors of an operator's time by how the tables cover it, relative to the time: repeats of
+// a measured kernel differ by 2 %, times between rows and beyond them by 3 %. The 25 % of times from another kernel's
+// row, or computed from bytes, was chosen and not measured: there is no row to compare such a time with.
 var tableSD = [...]float64{
 	library.Measured:     0.02,
 	library.Interpolated: 0.03,
@@ -56,8 +57,8 @@ const slotBase = 4
 // libraryRegimes names the regimes in the order of Draws.
 var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
 
-// LibraryFor returns the coefficients of a deployment from published kernel tables and their
-// corrections alone, without a recording (spec#library-terms). The terms are those of version 1.2,
+// LibraryFor returns the coefficients of a deployment from published kernel tables (AIConfigurator's, in package library)
+// and their corrections alone, without a recording (spec#library-terms). The terms are those of version 1.2,
 // or of 1.3 if the model's layers need it. Code: not_in_library.
 //
 // The terms are fitted to the time of the kernels in 300 seeded batches, a third each of decode,
@@ -117,7 +118,12 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 	place := sourcesOf(step)
 	var others []*library.Pricer // of the other loads of experts
 	for _, o := range expertSpread {
-		if other, err := library.Bound(d, o); err == nil { // else the tables have no such rows
+		other, err := library.Bound(d, o)
+		switch {
+		case trace.CodeOf(err) == library.NoRows: // this load was not measured: its uncertainty stays unknown
+		case err != nil:
+			return nil, err
+		default:
 			others = append(others, other.NewPricer())
 		}
 	}
@@ -127,7 +133,7 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 	for k := range s.sources {
 		s.sources[k] = make([]float64, libraryBatches)
 	}
-	q := NewDraws(5, 1)
+	q := NewDraws(BatchCoordinates, librarySeed)
 	row := make([]float64, s.data.P)
 	buf := []trace.Chunk(nil)
 	var parts [library.NumStep]float64
@@ -138,6 +144,7 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 			return nil, err
 		}
 		batch := library.BatchOf(buf)
+		// Outside CUDA graphs the parts are those of the slower of GPU and host, and theta decides which that is.
 		pricer.Features(&batch, &theta, &parts)
 		s.data.X = append(s.data.X, row...)
 		s.data.Y = append(s.data.Y, ridge.Dot(theta[:], parts[:]))
@@ -145,7 +152,8 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 		s.data.Regime = append(s.data.Regime, regime)
 		s.fitted = append(s.fitted, int32(i))
 		// One standard error of each source: of the corrections, of each operator's table, and of the
-		// distribution of tokens over experts.
+		// distribution of tokens over experts. The last two are of the tables' times, without the corrections that are in
+		// the target: those scale kernels by about a percent, or a tenth with prompts, which hardly changes an error.
 		for k := range parts {
 			_, se := learned.Value(k, d.Hardware.Name)
 			s.sources[k][i] = se * parts[k]
@@ -160,8 +168,10 @@ func newKernelSums(d *deploy.Deployment, step *library.Step) (*kernelSums, error
 			s.sources[firstLoad+2*k+1][i] = max(0, -moreUs)
 		}
 	}
-	s.fitted, s.judging = s.fitted[:libraryFitted], s.fitted[libraryFitted:]
-	s.weights = ridge.Weights(&s.data, s.options(0))
+	// The regimes follow each other in turn, so both parts have a third of each.
+	s.judging = s.fitted[libraryFitted:]
+	s.fitted = s.fitted[:libraryFitted]
+	s.weights = ridge.Weights(&s.data, s.options(0)) // weights do not depend on the prior
 	return s, nil
 }
 
@@ -299,6 +309,7 @@ func (s *kernelSums) covariance(beta []float64, family float64) ([][]float64, er
 	}
 	// Each source of uncertainty moves the terms along one direction, independently of the others.
 	for _, us := range s.sources {
+		// Without a prior: b is the change of the terms, in which a prior of the terms cancels.
 		b, err := s.project(us, 0)
 		if err != nil {
 			return nil, err

@@ -10,8 +10,9 @@ import (
 	"gonum.org/v1/gonum/floats"
 )
 
-// The sizes in which rows are summed. A tile of columns fits into the first-level cache; a chunk is
-// one task of a worker and one leaf of the summation tree, so its size decides the order of the sums.
+// The sizes in which rows are summed. A tile of columns fits into the first-level cache. A chunk is one task of a
+// worker: its rows are summed first, and then the sums of the chunks one after the other. So the size of a chunk decides
+// in which order numbers are added, and with it the rounding; the number of workers does not.
 const (
 	tileRows  = 256
 	ChunkRows = 65536
@@ -174,14 +175,15 @@ func (a *Accumulator) Fill(v int, g *Gram) {
 	}
 }
 
-// OfRows returns the Gram matrix of the given rows (nil: all) with one weight per row of d. Chunks
-// are added in their order, so that the number of workers does not change the sums.
+// OfRows returns the Gram matrix of the given rows (nil: all) with one weight per row of d, over X and the target; of
+// variants nothing is computed. Chunks are added in their order, so that the number of workers does not change the
+// sums.
 func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
 	if rows == nil {
 		rows = d.AllRows()
 	}
 	plain := *d
-	plain.Variants = nil
+	plain.Variants = nil // an accumulator would sum their columns too, which Fill(-1) does not read
 	chunks := Chunk(rows)
 	parts := make([]*Gram, len(chunks))
 	accs := make([]*Accumulator, par.Workers(workers))
@@ -201,8 +203,8 @@ func OfRows(d *Data, w []float64, rows []int32, workers int) *Gram {
 	return out
 }
 
-// Chunk returns rows divided into chunks of [ChunkRows], which are the leaves of the summation
-// tree.
+// Chunk returns rows divided into chunks of [ChunkRows], the last with what is left: at least one, which is empty for
+// no rows.
 func Chunk(rows []int32) [][]int32 {
 	var out [][]int32
 	for len(rows) > ChunkRows {

@@ -5,6 +5,7 @@ package ridge
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -23,7 +24,10 @@ type File struct {
 	Configs []string          `json:"configs"` // name of each configuration label
 	Runs    []string          `json:"runs"`    // name of each run label
 	Regimes []string          `json:"regimes"` // name of each regime label
-	Sets    []*Cells          `json:"sets"`    // one per (variant, lag)
+	// Sets are sums of the same rows with other features: one for each lag (by how many steps the features are shifted
+	// against the times) and each variant (Data.Variants: another smoothing factor, Cells.Gamma, of the features that are
+	// moving averages).
+	Sets []*Cells `json:"sets"`
 }
 
 // Write writes f as one JSON document.
@@ -106,9 +110,13 @@ func (f *File) checkLabels(k CellKey) error {
 
 // Merge returns files of different runs joined. Names are united in sorted order, cells are
 // relabelled and sorted by configuration and run, so that the sums do not depend on how the runs
-// were split into files. Every file needs the same sets in the same order (features, eps, folds,
-// gamma, lag); a run in two files is an error. Meta is that of the first file.
+// were split into files. Every file needs the same sets in the same order: number of features, smallest time (eps) and
+// number of blocks in time (folds) of the cross-validation, smoothing factor (gamma) and lag. A run in two files is an
+// error, as is no file. Meta is that of the first file.
 func Merge(files ...File) (File, error) {
+	if len(files) == 0 {
+		return File{}, errors.New("merge grams: got no file, want one or more")
+	}
 	out := File{Meta: files[0].Meta}
 	for k, f := range files {
 		out.Configs = append(out.Configs, f.Configs...)
@@ -132,6 +140,7 @@ func Merge(files ...File) (File, error) {
 			}
 			set.List = append(set.List, f.relabelled(s, &out)...)
 		}
+		// The cells of one run stay in their order, by time and regime (Cells): a run is in one file only.
 		stat.SortStable(set.List, func(a, b Cell) int {
 			if a.Config != b.Config {
 				return int(a.Config - b.Config)
@@ -179,7 +188,8 @@ func (f *File) relabelled(s int, to *File) []Cell {
 	return cells
 }
 
-// WithoutRun drops every cell of the named run; an unknown name is an error.
+// WithoutRun drops every cell of the named run; an unknown name is an error. The name stays in Runs, because cells name
+// their run by its position there; a name without cells does no harm.
 func (f *File) WithoutRun(name string) error {
 	k := slices.Index(f.Runs, name)
 	if k < 0 {

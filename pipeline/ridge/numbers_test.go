@@ -210,6 +210,9 @@ func TestMergeOrdersCells(t *testing.T) {
 	if err := got.WithoutRun("x"); err == nil || !strings.Contains(err.Error(), `gram: no run "x", want one of ["a" "c" "k" "m"]`) {
 		t.Errorf("an unknown run: got %v", err)
 	}
+	if _, err := Merge(); err == nil || err.Error() != "merge grams: got no file, want one or more" {
+		t.Errorf("no file: got %v", err)
+	}
 	if _, err := Merge(a, a); err == nil || !strings.Contains(err.Error(), `run "k" is in two files, want one`) {
 		t.Errorf("one file twice: got %v", err)
 	}

@@ -323,21 +323,22 @@ func (j *job) setIdleDelays(e *engine, run *trace.Run) []trace.Finding {
 
 // engineMaker returns a function that makes an engine as e is, with models of its own of a set.
 func (j *job) engineMaker(e engine, set *coeff.Set, dep *deploy.Deployment) func() (engine, error) {
-	var mu sync.Mutex
-	hasModels := false // e has those of the set
+	newEngine := func() (engine, error) {
+		made := e
+		err := j.setModels(&made, set, dep)
+		return made, err
+	}
+	first := sync.OnceValues(newEngine) // what models derive from the deployment is computed once
 	return func() (made engine, err error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if hasModels { // what they derive from the deployment is computed once
-			made = e
-			if own, ok := e.WithOwnModels(); ok {
-				made.Config = own
-				return made, nil
-			}
+		if made, err = first(); err != nil {
+			return made, err
 		}
-		err = j.setModels(&e, set, dep)
-		hasModels = err == nil
-		return e, err
+		own, ok := made.WithOwnModels()
+		if !ok {
+			return newEngine()
+		}
+		made.Config = own
+		return made, nil
 	}
 }
 

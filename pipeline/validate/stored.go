@@ -38,6 +38,7 @@ func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source
 		return err
 	}
 	t := j.runs[0]
+	// A run without rows (t.beta is nil), such as one of requests or load levels alone, has no storedTables.
 	err = files.WriteJSON(filepath.Join(dir, storedSteps), t.stored)
 	if err != nil || t.beta == nil {
 		return err
@@ -52,13 +53,15 @@ func StoreSteps(ctx context.Context, set *coeff.Set, fit *result.Fit, src Source
 	return errors.Join(err, w.Close())
 }
 
-// restoreSteps returns the run whose rows StoreSteps wrote.
+// restoreSteps returns the run whose rows StoreSteps wrote. It does not check that they were made with this set, for
+// these options and by this program: the folder is an output of an earlier task of the same plan (package shard), whose
+// tasks name their inputs by content and refuse another build.
 func restoreSteps(src *Source, set *coeff.Set) (*judgedRun, error) {
 	t := &judgedRun{id: src.ID, informs: src.Informs, capped: src.Capped, levels: src.Levels, training: src.Training}
 	if err := files.ReadJSON(filepath.Join(src.Steps, storedSteps), &t.stored); err != nil {
 		return nil, err
 	}
-	t.useCoefficients(set)
+	t.useCoefficients(set) // needs the deployment that was just read; a run without tables needs it too
 	path := filepath.Join(src.Steps, storedTables)
 	if _, err := os.Stat(path); os.IsNotExist(err) {
 		return t, nil

@@ -1,6 +1,8 @@
 package logged
 
-// This file reads logged passes.
+// This file takes the counts of a pass from its record, which was read from a log line or a trace before (package
+// enginelog), and corrects those that an engine labels in a way of its own: recomputed requests, and first decodes of
+// vLLM that are logged as context requests. The sums that no record states are filled in later (contexts.go).
 
 import (
 	"math"
@@ -36,7 +38,8 @@ type pass struct {
 	recompute         bool    // it recomputes preempted requests, so the sums are unknown
 }
 
-// passesOf returns a pass for every iteration, with its counts.
+// passesOf returns a pass for every iteration, with its counts. drafts states whether the engine decodes
+// speculatively; dep is then the deployment without that (Fill).
 func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass {
 	out := make([]pass, len(its))
 	budget := dep.Engine.MaxNumBatchedTokens
@@ -49,6 +52,8 @@ func passesOf(its []trace.Iteration, dep *deploy.Deployment, drafts bool) []pass
 		if drafts {
 			p.drafted = max(0, it.GenerationTokens-it.GenerationReqs)
 		} else {
+			// A decode computes one token. A preempted request that had begun to answer counts as a generation request
+			// too, and computes its prompt and its answer once more.
 			p.recompute = it.GenerationTokens > it.GenerationReqs
 		}
 		counts := reconstruct.Counts{
@@ -98,6 +103,7 @@ func (f *filler) relabelFirstDecodes() {
 	if ended < labelPasses || float64(exact) < labelExact*float64(ended) {
 		return
 	}
+	// In the order of time: of pass a, which is corrected already, only prompts are left, and all but the cut one ended.
 	for i := 1; i < len(f.passes); i++ {
 		a, b := &f.passes[i-1], &f.passes[i]
 		if !b.next {
@@ -108,7 +114,9 @@ func (f *filler) relabelFirstDecodes() {
 		b.prefills = c.Prefills
 		b.prefillTokens = c.PrefillTokens
 		b.decodes = c.Decodes
-		if b.prefills == 0 { // no prompt is left, so no token is one of a prompt
+		if b.prefills == 0 {
+			// No prompt is left, so no token is one of a prompt. Tokens that are left over are counted as decodes of one
+			// token each, so that the pass keeps its tokens: a decode without drafts computes one.
 			b.decodes += b.prefillTokens
 			b.prefillTokens = 0
 			b.cutPrompts = 0
@@ -125,6 +133,7 @@ func (p *pass) promptVariation() float64 {
 	if !v.OK || p.prefills < 2 || p.prefillTokens == 0 {
 		return 0
 	}
+	// n prompts with a given mean vary most where one of them has all tokens: then the square is n - 1.
 	mean := float64(p.prefillTokens+p.it.ContextKVTokens.Or(0)) / float64(p.prefills)
 	return math.Min(v.V/(mean*mean), float64(p.prefills-1))
 }
@@ -132,7 +141,8 @@ func (p *pass) promptVariation() float64 {
 // hasEncoder reports whether the pass also ran a multimodal encoder, whose time is in its own.
 func (p *pass) hasEncoder() bool { return p.it.EncoderInputs.V > 0 || p.it.EncoderOutputs.V > 0 }
 
-// middle returns the time in the middle of a pass, ns.
+// middle returns the time in the middle of a pass whose end is known, ns: where its start is not, half of its elapsed
+// time before the end.
 func (p *pass) middle() int64 {
 	if !p.hasStart {
 		return p.endNs - trace.Ns(p.it.ElapsedUs/2)
@@ -153,7 +163,7 @@ func (p *pass) stepTotals() trace.StepTotals {
 		Decode:         p.decodes + p.drafted,
 		PrefillReqs:    p.prefills,
 		DecodeReqs:     p.decodes,
-		Sampled:        p.prefills + p.decodes + p.drafted - p.cutPrompts, // tokens drawn: a cut prompt yields none
+		Sampled:        p.prefills + p.decodes + p.drafted - p.cutPrompts, // tokens with logits: a draft needs its own to be verified, a cut prompt has none
 		CausalWork:     p.causalWork,
 		PrefillContext: p.prefillContext,
 		DecodeContext:  p.decodeContext,

@@ -85,7 +85,7 @@ func trainedPhysics(on *coeff.Set, d *deploy.Deployment) (*result.Model, error) 
 	rows := &ridge.Data{P: len(features.TrainedPhysicsBeta())}
 	x := make([]float64, len(on.Beta)) // features of the set's version
 	z := make([]float64, rows.P)       // features of BLIS
-	q := fit.NewDraws(5, 1)
+	q := fit.NewDraws(fit.BatchCoordinates, 1)
 	var buf []trace.Chunk
 	for i := range documentBatches {
 		regime := int32(i) % fit.NumRegimes
