@@ -26,7 +26,10 @@ import (
 // parquetEncoder writes a table as a Parquet file. It gathers columns from the row structs and
 // writes their pages itself, because the library's column writers allocate for every value of a
 // dictionary and for every page. The library writes page headers and the footer.
-type parquetEncoder[T any] struct {
+type parquetEncoder[T any] struct{ *parquetFile }
+
+// parquetFile is the part of an encoder that does not depend on the type of its rows, so that a binary has it once.
+type parquetFile struct {
 	pages  pager
 	out    *countingSeeker
 	meta   *metadata.FileMetaDataBuilder
@@ -77,7 +80,13 @@ var magic = []byte("PAR1")
 
 // newParquetEncoder returns an encoder of the table name, whose rows have the type T and the
 // columns cols, and writes the start of the file.
-func newParquetEncoder[T any](name string, out io.Writer, cols []column) (*parquetEncoder[T], error) {
+func newParquetEncoder[T any](name string, out io.Writer, cols []column) (parquetEncoder[T], error) {
+	f, err := newParquetFile(name, out, cols)
+	return parquetEncoder[T]{f}, err
+}
+
+// newParquetFile does what newParquetEncoder does.
+func newParquetFile(name string, out io.Writer, cols []column) (*parquetFile, error) {
 	keys := metadata.NewKeyValueMetadata()
 	sc := arrowSchema(name, cols)
 	for i, k := range sc.Metadata().Keys() {
@@ -89,7 +98,7 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) (*parqu
 	props := parquet.NewWriterProperties(parquet.WithCompression(compress.Codecs.Zstd),
 		parquet.WithVersion(parquet.V2_LATEST),
 		parquet.WithCreatedBy("blis-train"))
-	e := &parquetEncoder[T]{out: &countingSeeker{w: out}, cols: cols,
+	e := &parquetFile{out: &countingSeeker{w: out}, cols: cols,
 		meta: metadata.NewFileMetadataBuilder(schema.NewSchema(parquetSchema(cols)), props, keys)}
 	var err error
 	e.pages.PageWriter, err = file.NewPageWriter(e.out, compress.Codecs.Zstd, 1, nil, 0, 0, memory.DefaultAllocator,
@@ -105,7 +114,7 @@ func newParquetEncoder[T any](name string, out io.Writer, cols []column) (*parqu
 func (c *column) repeats() bool { return c.kind != kindFloat64 && c.Unit != "ns" && c.Unit != "us" }
 
 // close writes the footer of the file.
-func (e *parquetEncoder[T]) close() error {
+func (e *parquetFile) close() error {
 	meta, err := e.meta.Finish()
 	if err != nil {
 		return err
@@ -118,7 +127,10 @@ func (e *parquetEncoder[T]) close() error {
 }
 
 // group writes rows as one row group.
-func (e *parquetEncoder[T]) group(rows []T) error {
+func (e parquetEncoder[T]) group(rows []T) error { return e.write(placed(rows)) }
+
+// write writes rows as one row group.
+func (e *parquetFile) write(rows placedRows) error {
 	e.pages.columnBuffers = columnPool.Get().(*columnBuffers)
 	rg := e.meta.AppendRowGroup()
 	written := int64(0)
@@ -127,26 +139,25 @@ func (e *parquetEncoder[T]) group(rows []T) error {
 		if err := e.pages.Reset(e.out, compress.Codecs.Zstd, 1, meta, e.groups, int16(i), nil, nil); err != nil {
 			return err
 		}
-		n, err := e.column(&e.cols[i], meta, rows)
+		n, err := e.pages.column(&e.cols[i], meta, rows)
 		if err != nil {
 			return fmt.Errorf("column %s: %w", e.cols[i].Name, err)
 		}
 		written += n
 	}
 	e.pages.release()
-	rg.SetNumRows(len(rows))
+	rg.SetNumRows(rows.count)
 	e.groups++
 	return rg.Finish(written, e.groups-1)
 }
 
 // column writes one column of a row group and returns the number of bytes written.
-func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaDataBuilder, rows []T) (int64, error) {
-	p := &e.pages
+func (p *pager) column(c *column, meta *metadata.ColumnChunkMetaDataBuilder, rows placedRows) (int64, error) {
 	descr := meta.Descr()
 	mem := memory.DefaultAllocator
 	switch c.kind {
 	case kindInt64:
-		p.ints, p.lv = gather(c, placed(rows), p.ints, p.lv)
+		p.ints, p.lv = gather(c, rows, p.ints, p.lv)
 		distinct := p.intDict.build
 		if !c.repeats() {
 			distinct = nil
@@ -154,14 +165,14 @@ func (e *parquetEncoder[T]) column(c *column, meta *metadata.ColumnChunkMetaData
 		return writeChunk(p, meta, p.lv, p.ints, metadata.NewInt64Statistics(descr, mem), distinct,
 			func(b []byte, v []int64) []byte { return append(b, arrow.Int64Traits.CastToBytes(v)...) })
 	case kindFloat64:
-		p.floats, p.lv = gather(c, placed(rows), p.floats, p.lv)
+		p.floats, p.lv = gather(c, rows, p.floats, p.lv)
 		return writeChunk(p, meta, p.lv, p.floats, metadata.NewFloat64Statistics(descr, mem), nil,
 			func(b []byte, v []float64) []byte { return append(b, arrow.Float64Traits.CastToBytes(v)...) })
 	case kindBool:
-		p.bools, p.lv = gather(c, placed(rows), p.bools, p.lv)
+		p.bools, p.lv = gather(c, rows, p.bools, p.lv)
 		return writeChunk(p, meta, p.lv, p.bools, metadata.NewBooleanStatistics(descr, mem), nil, appendBools)
 	}
-	p.strs, p.lv = gather(c, placed(rows), p.strs, p.lv)
+	p.strs, p.lv = gather(c, rows, p.strs, p.lv)
 	return writeChunk(p, meta, p.lv, p.strs, textStatistics{metadata.NewByteArrayStatistics(descr, mem)},
 		p.strDict.build, appendTexts)
 }

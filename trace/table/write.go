@@ -212,10 +212,7 @@ func (w *Writer[T]) finish() error {
 	if err := w.enc.close(); err != nil {
 		return fmt.Errorf("write table %s: %w", w.name, err)
 	}
-	if err := errors.Join(w.out.Flush(), w.tmp.Chmod(0o644), w.tmp.Close()); err != nil {
-		return err
-	}
-	err := os.Rename(w.tmp.Name(), filepath.Join(w.dir, w.name+"."+string(w.format)))
+	err := complete(w.out, w.tmp, filepath.Join(w.dir, w.name+"."+string(w.format)))
 	if err == nil { // Rows still works afterwards
 		w.tmp = nil
 		w.out = nil
@@ -226,6 +223,14 @@ func (w *Writer[T]) finish() error {
 		w.spare = nil
 	}
 	return err
+}
+
+// complete writes the rest of a temporary file and gives the file its name.
+func complete(rest *bufio.Writer, tmp *os.File, name string) error {
+	if err := errors.Join(rest.Flush(), tmp.Chmod(0o644), tmp.Close()); err != nil {
+		return err
+	}
+	return os.Rename(tmp.Name(), name)
 }
 
 // Abort removes the temporary file. It does nothing after Close.
