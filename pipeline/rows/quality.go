@@ -3,6 +3,8 @@ package rows
 // This file counts how well the batches of a run could be rebuilt, and warns of what is missing.
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/result"
@@ -49,7 +51,9 @@ func (s *Steps) countQuality(b *batchSources) {
 	q.CrossChecked = b.checked
 	q.CrossWrong = len(b.wrong)
 	s.Wrong = b.wrong
-	s.qualityFindings(approximatePrefill && !b.hasCV2)
+	s.lacksLengths = approximatePrefill && !b.hasCV2
+	s.findings = slices.Clone(s.Findings)
+	s.qualityFindings()
 }
 
 // countUnrecorded counts a step without a summary, if it lies between two that have one.
@@ -63,9 +67,8 @@ func (s *Steps) countUnrecorded(id int64, isKnown bool) {
 	}
 }
 
-// qualityFindings adds warnings about steps that are missing or approximate. noLengths: the prompt
-// lengths that an approximation needs are unknown.
-func (s *Steps) qualityFindings(noLengths bool) {
+// qualityFindings adds warnings about steps that are missing or approximate, some of which depend on the version.
+func (s *Steps) qualityFindings() {
 	q := &s.Quality
 	if q.Unrecorded > 0 {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: %d of %d steps are recorded; the preemption average sees only those",
@@ -80,7 +83,7 @@ func (s *Steps) qualityFindings(noLengths bool) {
 			"windows, chunks or an index reads is exact only where all requests of a step are shorter, or all longer, than it reaches",
 			s.Run.ID, q.Approximate, q.Recorded))
 	}
-	if noLengths && s.Run.Aggregate == nil {
+	if s.lacksLengths && s.Run.Aggregate == nil {
 		s.Findings = append(s.Findings, trace.Findingf(codeNotRecorded, "%s: no prompt lengths in snapshots; equal prompts are assumed",
 			s.Run.ID))
 	}

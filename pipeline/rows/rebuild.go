@@ -42,10 +42,17 @@ func Rebuild(run *trace.Run, dep *deploy.Deployment, v features.Version) (*Steps
 }
 
 // As returns the run of s rebuilt under another version of the feature specification. What was
-// found out from snapshots is shared.
+// found out from snapshots is shared, and where the versions have the same batches, as all but 1.0 do, these are too.
 func (s *Steps) As(v features.Version) (*Steps, error) {
 	if err := features.CheckVersion(v); err != nil {
 		return nil, err
+	}
+	if s.Version != features.V10 && v != features.V10 {
+		out := *s
+		out.Version = v
+		out.Findings = slices.Clone(s.findings)
+		out.qualityFindings()
+		return &out, nil
 	}
 	out := &Steps{Run: s.Run, Dep: s.Dep, Version: v, Config: s.Config, seen: s.seen}
 	return out, out.rebuildBatches()

@@ -472,6 +472,13 @@ func TestStoredSnapshotsAreThoseInMemory(t *testing.T) {
 		if !reflect.DeepEqual(old.all, want10.all) || !reflect.DeepEqual(old.Quality, want10.Quality) {
 			t.Errorf("seed %d: batches as 1.0 differ from those rebuilt under 1.0", seed)
 		}
+		layered, err := got.As(features.V13)
+		if want13 := mustRebuild(t, &stored, d, features.V13); err != nil || !reflect.DeepEqual(layered.all, want13.all) ||
+			!reflect.DeepEqual(layered.Quality, want13.Quality) || !slices.Equal(layered.Findings, want13.Findings) || layered.Version != features.V13 {
+			t.Errorf("seed %d: batches as 1.3 differ from those rebuilt under 1.3: %v", seed, err)
+		}
+		got.DropRecords()
+		compare(t, "without records", got, y)
 		stored.Stored = func() (trace.SnapshotCursor, error) { return nil, errors.New("gone") }
 		if _, err := Rebuild(&stored, d, features.V11); err == nil {
 			t.Error("a table that cannot be opened: got no error")

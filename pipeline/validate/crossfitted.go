@@ -91,6 +91,7 @@ func (j *job) crossFitted(t *judgedRun, p *replayedPhase, phase *deploy.Phase, d
 	}
 	c.findings = slices.Clone(c.findings)
 	c.newEngines = nil
+	c.gaps = nil // its steps are those of several replays
 	for _, set := range j.cross.sets {
 		e := p.engine
 		if set.Gamma > 0 {

@@ -4,9 +4,11 @@ package validate
 
 import (
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -63,6 +65,42 @@ func (l *markLog) Step(v *sim.StepView) {
 
 // Event does nothing.
 func (l *markLog) Event(*sim.Event) {}
+
+// phaseGaps are the gaps between the tokens of a phase, recorded and in the plain replay, of the steps from fromNs on.
+// They are taken from the marks at once, because those of a long recording take much more memory.
+type phaseGaps struct {
+	fromNs              int64
+	recorded, simulated []float64 // ms
+}
+
+// recordGaps lists the recorded gaps from each of some times on, without those before.
+func (p *replayedPhase) recordGaps(marks []stepMark, fromNs ...int64) {
+	p.recordedSteps = len(marks)
+	for _, ns := range slices.Compact(fromNs) {
+		p.gaps = append(p.gaps, &phaseGaps{fromNs: ns, recorded: tokenGaps(marks, p.engine.lag, ns)})
+	}
+}
+
+// simulateGaps lists the gaps of the plain replay from the same times on.
+func (p *replayedPhase) simulateGaps(marks []stepMark) {
+	simulatedLag := 0 // a simulated asynchronous engine executes a step while it schedules the next
+	if p.engine.Async {
+		simulatedLag = 1
+	}
+	for _, g := range p.gaps {
+		g.simulated = tokenGaps(marks, simulatedLag, g.fromNs)
+	}
+}
+
+// compareGaps returns the comparison of the gaps of the steps from fromNs on.
+func (p *replayedPhase) compareGaps(fromNs int64) *result.Metric {
+	for _, g := range p.gaps {
+		if g.fromNs == fromNs {
+			return Compare(g.recorded, g.simulated, false)
+		}
+	}
+	return nil
+}
 
 // tokenGaps returns the gaps between tokens in ms, computed the same way from recorded and
 // simulated steps: the time between the starts of adjacent busy steps i and i+1, once for every

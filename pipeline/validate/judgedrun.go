@@ -101,7 +101,7 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 	if err := t.compareStreams(run, steps, src); err != nil {
 		return err
 	}
-	if src.Inspection != nil && steps.Version == features.DefaultVersion(dep) && run.Aggregate == nil {
+	if src.Inspection != nil && run.Aggregate == nil {
 		if err := t.inspect(run, steps, src); err != nil {
 			return err
 		}
@@ -111,10 +111,6 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 			return err
 		}
 		t.IsAsync = rows.IsAsync(run, dep, t.Lag)
-	}
-	var forced *workload.Forced
-	if !o.StepsOnly {
-		forced, _ = workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
 	}
 	t.beta, err = steps.Beta(space, rows.Options{
 		Target:    set.BetaTarget,
@@ -129,11 +125,6 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 		return err
 	}
 	t.Findings = append(t.Findings, t.beta.Findings...)
-	if !o.StepsOnly {
-		if t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync); err != nil {
-			return err
-		}
-	}
 	for i := range set.Alpha {
 		table, err := steps.Alpha(space, rows.Options{
 			Target:    set.Alpha[i].Target,
@@ -147,7 +138,13 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 		}
 		t.alpha = append(t.alpha, table)
 	}
-	return nil
+	if o.StepsOnly {
+		return nil
+	}
+	forced, _ := workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
+	steps.DropRecords()
+	t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync)
+	return err
 }
 
 // lagOfFit returns the lag that is stored with the coefficients of a training run, and whether one is.
@@ -166,6 +163,10 @@ func (t *judgedRun) inspect(run *trace.Run, steps *rows.Steps, src *Source) erro
 		return nil
 	}
 	got, err := newInspectRun(run, t.Deployment, *src.Inspection)
+	if err != nil {
+		return err
+	}
+	steps, err = steps.As(features.DefaultVersion(t.Deployment))
 	if err != nil {
 		return err
 	}

@@ -40,13 +40,14 @@ type replayedPhase struct {
 	// newEngines has one function, or one for each block. Each makes an engine that shares no scratch
 	// space with another, so that replays can run at the same time.
 	newEngines []func() (engine, error)
-	originNs   int64      // first arrival, simulated time 0
-	marks      []stepMark // recorded steps of the phase
-	simulated  *markLog   // steps of the plain replay
-	clients    int        // of a closed loop
-	load       string     // deploy.LoadOpen or deploy.LoadClosed, as replayed
-	undecided  string     // why it cannot be judged
-	findings   []trace.Finding
+	originNs   int64 // first arrival, simulated time 0
+	gaps       []*phaseGaps
+	// recordedSteps is the number of recorded steps of the phase.
+	recordedSteps int
+	clients       int    // of a closed loop
+	load          string // deploy.LoadOpen or deploy.LoadClosed, as replayed
+	undecided     string // why it cannot be judged
+	findings      []trace.Finding
 }
 
 // replication is one replay of a phase.
@@ -175,12 +176,13 @@ func (t *replayPart) run() {
 		t.got, t.err = p.runBlock(t.block, c, t.replay.requests)
 		return
 	}
-	var obs sim.Observer
-	if t.replay.addNoise == nil {
-		p.simulated = newMarkLog(p.originNs, len(p.marks))
-		obs = p.simulated
+	if t.replay.addNoise != nil {
+		t.got, t.err = p.simulate(c, nil, t.replay.requests)
+		return
 	}
-	t.got, t.err = p.simulate(c, obs, t.replay.requests)
+	log := newMarkLog(p.originNs, p.recordedSteps)
+	t.got, t.err = p.simulate(c, log, t.replay.requests)
+	p.simulateGaps(log.marks)
 }
 
 // simulate replays all requests of the phase on an engine and sets what it gave of each. obs may be nil.
@@ -314,15 +316,7 @@ func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 		v.Requests = plain.compared
 		v.Metrics.Capacity = p.capacity(plain)
 		v.Excluded = plain.excluded
-		if p.simulated != nil {
-			simulatedLag := 0 // a simulated asynchronous engine executes a step while it schedules the next
-			if p.engine.Async {
-				simulatedLag = 1
-			}
-			recordedGaps := tokenGaps(p.marks, p.engine.lag, splitNs)
-			simulatedGaps := tokenGaps(p.simulated.marks, simulatedLag, splitNs)
-			v.Metrics.ITLGap = Compare(recordedGaps, simulatedGaps, false) // printed, never gated
-		}
+		v.Metrics.ITLGap = p.compareGaps(splitNs) // printed, never gated
 	}
 	for i := range p.recorded {
 		if p.recorded[i].Excluded == excludedUnrecorded {

@@ -155,7 +155,7 @@ func (j *job) newReplay(t *judgedRun, i int, run *trace.Run, dep *deploy.Deploym
 		p := newPhase(requests, phase, content)
 		p.engine = base
 		p.newEngines = []func() (engine, error){j.engineMaker(base, j.set, dep)}
-		p.marks = recordedMarks(run, phase)
+		p.recordGaps(recordedMarks(run, phase), phase.StartNs, t.cutNs(phase))
 		p.undecided = cmp.Or(whyUncounted(run.Aggregate, requests, phase), shared.whyUndecided(requests, phase))
 		r.phases = append(r.phases, &phaseReplay{phase: phase, plain: p, cross: j.crossFitted(t, p, phase, dep)})
 	}

@@ -58,8 +58,8 @@ type Source struct {
 	Cached    *result.CachedShare   // estimate for prompts of which nothing else is known; nil: none
 	Levels    []result.LevelHoldout // load levels that are compared in place of requests; nil: requests
 	// Inspection makes Run inspect the run as Inspect does, while it has the run and its batches, and call Inspected.
-	// It is nil where that is not asked for. Runs of which no steps were recorded, or whose batches the coefficients
-	// need otherwise than an inspection, are not inspected.
+	// It is nil where that is not asked for. Runs of which no steps were recorded, or
+	// whose step times no feature covers, are not inspected.
 	Inspection *Inspection
 	Inspected  func(run *trace.Run, got *result.InspectRun)
 	// Steps and Replay are folders written by StoreSteps and StoreReplay under the same options, to be
