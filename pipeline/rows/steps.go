@@ -62,12 +62,6 @@ type Steps struct {
 	lacksLengths bool            // the prompt lengths that an approximation needs are unknown
 }
 
-// DropRecords frees what was recorded of steps and requests, which is most of the memory of a long run. Each and Members
-// remain possible; no rows can be made any more.
-func (s *Steps) DropRecords() {
-	s.Run = &trace.Run{ID: s.Run.ID, Snapshots: s.Run.Snapshots, Stored: s.Run.Stored}
-}
-
 // Len returns the number of steps, recorded or not; their ids are First and the next.
 func (s *Steps) Len() int { return len(s.all.steps) }
 

@@ -112,6 +112,12 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 		}
 		t.IsAsync = rows.IsAsync(run, dep, t.Lag)
 	}
+	if !o.StepsOnly {
+		forced, _ := workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
+		if t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync); err != nil {
+			return err
+		}
+	}
 	t.beta, err = steps.Beta(space, rows.Options{
 		Target:    set.BetaTarget,
 		Lag:       t.Lag,
@@ -138,13 +144,7 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 		}
 		t.alpha = append(t.alpha, table)
 	}
-	if o.StepsOnly {
-		return nil
-	}
-	forced, _ := workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
-	steps.DropRecords()
-	t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync)
-	return err
+	return nil
 }
 
 // lagOfFit returns the lag that is stored with the coefficients of a training run, and whether one is.

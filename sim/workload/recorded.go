@@ -33,7 +33,7 @@ type RunOptions struct {
 // end, and shared prefixes as far as known. Cached tokens come from the first snapshot of a
 // request, else from step totals (inferCached), else from the prefix groups of the client's file.
 func FromRun(run *trace.Run, d *deploy.Deployment, opt RunOptions) (*Workload, error) {
-	w := &Workload{}
+	w := &Workload{Requests: make([]sim.Request, 0, len(run.Requests)), Rows: make([]int, 0, len(run.Requests))}
 	prefixes := newPrefixes(run, d)
 	var skipped, guessed int
 	for row := range run.Requests {

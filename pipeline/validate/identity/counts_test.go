@@ -104,11 +104,11 @@ func TestUsedBlockReadings(t *testing.T) {
 
 // TestDepthReadings: journeys that run or wait in steps against their depths of 4 and 2.
 func TestDepthReadings(t *testing.T) {
-	of := func(odd, running, waiting int) *facts {
+	of := func(odd int, running, waiting int32) *facts {
 		f := ofSteps(100, 0, trace.Step{RunningDepth: 4, WaitingDepth: 2}, nil)
 		f.lives = make([]reconstruct.Life, 1)
 		for i := range 100 {
-			r, w := 4, 2
+			r, w := int32(4), int32(2)
 			if i < odd {
 				r, w = running, waiting
 			}

@@ -25,10 +25,10 @@ type facts struct {
 	lives []reconstruct.Life // from first to last step, of the journeys that show them
 
 	// Numbers of journeys by index in run.Steps; empty without journeys and step summaries.
-	running []int // that run in the step
-	ending  []int // that ended in the step before, which an asynchronous engine may still count
-	maybe   []int // whose events do not give their steps: preempted or damaged
-	waiting []int // that are queued and not scheduled
+	running []int32 // that run in the step
+	ending  []int32 // that ended in the step before, which an asynchronous engine may still count
+	maybe   []int32 // whose events do not give their steps: preempted or damaged
+	waiting []int32 // that are queued and not scheduled
 
 	snapshot snapshotCounts
 	batches  []batchTime                    // in the order of steps
@@ -79,11 +79,11 @@ func (f *facts) countJourneys() {
 		return k
 	}
 	// Each list first has the changes from one step to the next; sum turns them into counts.
-	running := make([]int, n+1)
-	ending := make([]int, n+1)
-	maybe := make([]int, n+1)
-	waiting := make([]int, n+1)
-	span := func(counts []int, from, to int64) { // steps from..to
+	running := make([]int32, n+1)
+	ending := make([]int32, n+1)
+	maybe := make([]int32, n+1)
+	waiting := make([]int32, n+1)
+	span := func(counts []int32, from, to int64) { // steps from..to
 		if to < from {
 			return
 		}
@@ -112,7 +112,7 @@ func (f *facts) countJourneys() {
 			span(ending, life.LastStep()+1, life.LastStep()+1)
 		}
 	}
-	sum := func(counts []int) []int {
+	sum := func(counts []int32) []int32 {
 		for i := 1; i < n; i++ {
 			counts[i] += counts[i-1]
 		}
