@@ -163,7 +163,7 @@ func TestWaitingHasAReason(t *testing.T) {
 			change(&s)
 			f.run.Steps = append(f.run.Steps, s)
 		}
-		f.waiting, f.maybe = make([]int, 20), make([]int, 20)
+		f.waiting, f.maybe = make([]int32, 20), make([]int32, 20)
 		return f
 	}
 	wanted{20, 20, 3, true, "20 of 20 steps that leave requests waiting run fewer than max_num_seqs 8 requests and max_num_batched_tokens 100 tokens"}.compare(t, "room for all", waitingReason(with(func(*trace.Step) {})))
