@@ -88,7 +88,7 @@ func (w rewriting) line(p *rewritten) string {
 	s := p.step
 	at := time.Unix(0, p.endNs+wallOffset).UTC()
 	counts := fmt.Sprintf("Iteration(%d): %d context requests, %d context tokens, %d generation requests, %d generation tokens, "+
-		"iteration elapsed time: %.2f ms", p.index, s.NumPrefillReqs, s.PrefillTokens, s.NumDecodeReqs, s.DecodeTokens, p.elapsed/1000)
+		"iteration elapsed time: %.2f ms", p.index, int64(s.NumPrefillReqs), int64(s.PrefillTokens), int64(s.NumDecodeReqs), int64(s.DecodeTokens), p.elapsed/1000)
 	stamp := "INFO " + at.Format("01-02 15:04:05 ")
 	if !w.stamps {
 		stamp = ""

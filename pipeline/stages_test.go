@@ -105,7 +105,7 @@ func besideTheStages(t *testing.T, dir, gram string) {
 					t.Errorf("got %+v", m)
 				}
 			}
-			if got.Run != r.ID || got.Step != id || *got.Lag != lag || tokens != run.Steps[i].ScheduledTokens || got.Source == "" || math.Abs(max(1, sum)-*got.Explanation.PredictionUs) > 1e-6 {
+			if got.Run != r.ID || got.Step != id || *got.Lag != lag || tokens != int64(run.Steps[i].ScheduledTokens) || got.Source == "" || math.Abs(max(1, sum)-*got.Explanation.PredictionUs) > 1e-6 {
 				t.Errorf("step %d: got %+v of %d tokens, terms of %g us", id, got, tokens, sum)
 			}
 			if at := i + lag; at+1 < len(run.Steps) && run.Steps[at+1].ID == id+int64(lag)+1 {

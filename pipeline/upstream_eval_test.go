@@ -187,7 +187,7 @@ func (p *original) sameCounts(t *testing.T, w rewriting, ext *result.Extract, ru
 	}
 	for i := range passes {
 		it, s := &run.Iterations[i], passes[i].step
-		counts := [4]int64{s.NumPrefillReqs, s.PrefillTokens, s.NumDecodeReqs, s.DecodeTokens}
+		counts := [4]int64{int64(s.NumPrefillReqs), int64(s.PrefillTokens), int64(s.NumDecodeReqs), int64(s.DecodeTokens)}
 		if w.form != "fpm" && counts != [4]int64{it.ContextReqs, it.ContextTokens, it.GenerationReqs, it.GenerationTokens} {
 			t.Errorf("%s: iteration %d: got %+v, want step %+v", p.name, i, it, s)
 			return
@@ -325,9 +325,9 @@ type stepsOf struct{ run *trace.Run }
 
 func (r *stepsOf) Step(s *sim.StepView) {
 	ns := plantedNs + s.StartUs*1000
-	r.run.Steps = append(r.run.Steps, trace.Step{ID: s.StepID, TsStartNs: ns, TsEndNs: ns + 200e3, DurationUs: 200, RunningDepth: s.Running,
-		WaitingDepth: s.Waiting, NumPrefillReqs: s.LabelledPrefillReqs, NumDecodeReqs: s.LabelledDecodeReqs, ScheduledTokens: s.Tokens(),
-		PrefillTokens: s.LabelledPrefillTokens, DecodeTokens: s.LabelledDecodeTokens, BlocksTotal: s.TotalBlocks, BlocksFree: s.FreeBlocks,
+	r.run.Steps = append(r.run.Steps, trace.Step{ID: s.StepID, TsStartNs: ns, TsEndNs: ns + 200e3, DurationUs: 200, RunningDepth: int32(s.Running),
+		WaitingDepth: int32(s.Waiting), NumPrefillReqs: int32(s.LabelledPrefillReqs), NumDecodeReqs: int32(s.LabelledDecodeReqs), ScheduledTokens: int32(s.Tokens()),
+		PrefillTokens: int32(s.LabelledPrefillTokens), DecodeTokens: int32(s.LabelledDecodeTokens), BlocksTotal: s.TotalBlocks, BlocksFree: s.FreeBlocks,
 		KVUsage: 1 - float64(s.FreeBlocks)/float64(s.TotalBlocks)})
 }
 

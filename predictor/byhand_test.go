@@ -156,7 +156,7 @@ func TestFreshSteps(t *testing.T) {
 		{true, 1, 1, 101 + 250_000_000, true},
 	} {
 		s.complete = c.complete
-		if got := s.isFresh(&trace.Step{TsStartNs: 100, RunningDepth: c.running, WaitingDepth: c.waiting}, c.ns); got != c.want {
+		if got := s.isFresh(&trace.Step{TsStartNs: 100, RunningDepth: int32(c.running), WaitingDepth: int32(c.waiting)}, c.ns); got != c.want {
 			t.Errorf("%+v: got %v", c, got)
 		}
 	}

@@ -42,9 +42,9 @@ func inSteps(r trace.Request, scheduled, first int64) trace.Request {
 }
 
 func step(id int64, startMs float64, running, waiting, prefill int64, usage float64) trace.Step {
-	return trace.Step{ID: id, TsStartNs: int64(startMs * ms), TsEndNs: int64(startMs*ms) + 100_000, RunningDepth: running,
-		WaitingDepth:  waiting,
-		PrefillTokens: prefill, KVUsage: usage, BlocksTotal: 1000, BlocksFree: int64(math.Round((1 - usage) * 1000))}
+	return trace.Step{ID: id, TsStartNs: int64(startMs * ms), TsEndNs: int64(startMs*ms) + 100_000, RunningDepth: int32(running),
+		WaitingDepth:  int32(waiting),
+		PrefillTokens: int32(prefill), KVUsage: usage, BlocksTotal: 1000, BlocksFree: int64(math.Round((1 - usage) * 1000))}
 }
 
 func build(t *testing.T, run *trace.Run, d *deploy.Deployment, o Options) *Result {
@@ -525,7 +525,7 @@ func later(rng *rand.Rand, run *trace.Run, t int64, keep string) *trace.Run {
 	}
 	for _, s := range run.Steps {
 		if s.TsStartNs > t {
-			s.RunningDepth, s.WaitingDepth, s.KVUsage, s.PrefillTokens = rng.Int64N(99), rng.Int64N(99), rng.Float64(), rng.Int64N(999)
+			s.RunningDepth, s.WaitingDepth, s.KVUsage, s.PrefillTokens = int32(rng.Int64N(99)), int32(rng.Int64N(99)), rng.Float64(), int32(rng.Int64N(999))
 		}
 		out.Steps = append(out.Steps, s)
 	}

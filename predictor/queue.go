@@ -329,7 +329,7 @@ func (c *queueState) prefillNow(at int, budget int64) scheduledPrefill {
 			if st := c.lives[i].scheduledStep; st.OK && st.V > underWay[k].ID {
 				continue // not yet scheduled then
 			}
-			n := min(rest, underWay[k].PrefillTokens-taken[k])
+			n := min(rest, int64(underWay[k].PrefillTokens)-taken[k])
 			rest -= n
 			taken[k] += n
 			if rest == 0 {

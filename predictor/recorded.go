@@ -37,7 +37,7 @@ func newRecordedSteps(run *trace.Run, rate float64, lag int64) *recordedSteps {
 	for i := range run.Steps {
 		st := &run.Steps[i]
 		s.complete = s.complete && (i == 0 || st.ID == run.Steps[i-1].ID+1)
-		s.prefill[i+1] = s.prefill[i] + st.PrefillTokens
+		s.prefill[i+1] = s.prefill[i] + int64(st.PrefillTokens)
 		s.anchors = append(s.anchors, stepAnchor{ns: st.TsStartNs, step: st.ID})
 	}
 	if s.complete {

@@ -83,8 +83,8 @@ func (b *rowBuilder) fillEngineState(r *Row, t int64) reason {
 			return staleState
 		}
 		r.State = stateStep
-		r.NumRequestWaiting = st.WaitingDepth
-		r.RunningEngine = st.RunningDepth
+		r.NumRequestWaiting = int64(st.WaitingDepth)
+		r.RunningEngine = int64(st.RunningDepth)
 	}
 	if fresh && b.steps.complete {
 		b.compareStates(st, t)
@@ -153,7 +153,7 @@ func (b *rowBuilder) compareStates(st *trace.Step, t int64) {
 	a := &b.out.Agreement
 	a.Rows++
 	switch {
-	case st.WaitingDepth == b.counts.inStatus[waiting] && st.RunningDepth == b.counts.inStatus[running]:
+	case int64(st.WaitingDepth) == b.counts.inStatus[waiting] && int64(st.RunningDepth) == b.counts.inStatus[running]:
 		a.Equal++
 	case t <= st.TsEndNs:
 		a.Inside++
@@ -233,8 +233,8 @@ func (b *rowBuilder) fillTargets(r *Row, l *requestLife) {
 		return
 	}
 	if st, _ := b.steps.lastBy(l.finished.V); st != nil {
-		r.EndWaiting = trace.Some(st.WaitingDepth)
-		r.EndRunning = trace.Some(st.RunningDepth)
+		r.EndWaiting = trace.Some(int64(st.WaitingDepth))
+		r.EndRunning = trace.Some(int64(st.RunningDepth))
 		r.EndKV = trace.Some(st.KVUsage)
 	}
 }

@@ -206,7 +206,7 @@ func (b *Batches) promptTokensOf(l *Life) (int64, bool) {
 		if w.summary[k] < 0 || w.prefills[k] != 1 || w.unknown[k] != Known {
 			return 0, false
 		}
-		ran += w.summaryList[w.summary[k]].ScheduledTokens - int64(w.decodes[k]+w.uncounted[k])
+		ran += int64(w.summaryList[w.summary[k]].ScheduledTokens) - int64(w.decodes[k]+w.uncounted[k])
 	}
 	return ran, true
 }

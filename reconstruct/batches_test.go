@@ -25,8 +25,8 @@ func two() []trace.Request {
 
 // summary is a step as the engine counted it.
 func summary(id, prefills, prefillTokens, decodes int64) trace.Step {
-	return trace.Step{ID: id, NumPrefillReqs: prefills, PrefillTokens: prefillTokens, NumDecodeReqs: decodes, DecodeTokens: decodes,
-		ScheduledTokens: prefillTokens + decodes}
+	return trace.Step{ID: id, NumPrefillReqs: int32(prefills), PrefillTokens: int32(prefillTokens), NumDecodeReqs: int32(decodes), DecodeTokens: int32(decodes),
+		ScheduledTokens: int32(prefillTokens + decodes)}
 }
 
 // summaries are the steps of two.

@@ -122,11 +122,11 @@ func (b *Batches) agreesWithSummary(k int64) bool {
 // decodes. The summary may count as many decodes as prefills of one token as there are first
 // decodes (Counts.FirstDecodes).
 func (w *working) fitsSummary(k int64, s *trace.Step, decodes int64) bool {
-	relabelled := s.NumPrefillReqs - int64(w.chunks[k]) // decodes that the summary counts as prefills
-	return s.ScheduledTokens == decodes+w.promptTokens[k] &&
-		s.NumPrefillReqs+s.NumDecodeReqs == decodes+int64(w.chunks[k]) &&
+	relabelled := int64(s.NumPrefillReqs) - int64(w.chunks[k]) // decodes that the summary counts as prefills
+	return int64(s.ScheduledTokens) == decodes+w.promptTokens[k] &&
+		int64(s.NumPrefillReqs)+int64(s.NumDecodeReqs) == decodes+int64(w.chunks[k]) &&
 		relabelled >= 0 && relabelled <= int64(w.firstDecodes[k]) &&
-		s.PrefillTokens-w.promptTokens[k] == relabelled
+		int64(s.PrefillTokens)-w.promptTokens[k] == relabelled
 }
 
 // Reasons returns, for each step, why its batch is unknown; Known if it is not. A batch that its summary

@@ -216,7 +216,7 @@ func (e *emitted) checkSteps(t *testing.T) {
 	tokens := int64(0)
 	for i := range e.run.Steps {
 		s := &e.run.Steps[i]
-		tokens += s.ScheduledTokens
+		tokens += int64(s.ScheduledTokens)
 		if i > 0 && s.TsStartNs <= e.run.Steps[i-1].TsStartNs || s.TsEndNs <= s.TsStartNs {
 			t.Errorf("step %d starts at %d and ends at %d after one at %d", s.ID, s.TsStartNs, s.TsEndNs, e.run.Steps[max(0, i-1)].TsStartNs)
 		}

@@ -152,6 +152,10 @@ func (s *Ranges[T]) Check(row *T) string {
 			if v := *(*int64)(at); float64(v) < f.From || float64(v) > f.To {
 				return f.Range.Check(f.name, float64(v))
 			}
+		case reflect.Int32:
+			if v := *(*int32)(at); float64(v) < f.From || float64(v) > f.To {
+				return f.Range.Check(f.name, float64(v))
+			}
 		case reflect.Float64:
 			if v := *(*float64)(at); !(v >= f.From && v <= f.To) {
 				return f.Range.Check(f.name, v)

@@ -3,27 +3,28 @@ package trace
 // This file has the rows of one iteration of the scheduler and of the requests in it.
 
 // Step is one step.BATCH_SUMMARY event of vLLM's step tracing: one call of schedule()
-// (vllm/v1/core/sched/scheduler.py).
+// (vllm/v1/core/sched/scheduler.py). A long recording has millions, so counts take four bytes, which hold more than
+// their legal range (Range).
 type Step struct {
 	ID              int64   `col:"step_id" doc:"per-engine counter, +1 per schedule() call"`
 	TsStartNs       int64   `col:"ts_start_ns" unit:"ns" doc:"entry of schedule(), monotonic"`
 	TsEndNs         int64   `col:"ts_end_ns" unit:"ns" doc:"end of schedule(), monotonic: before execution"`
 	DurationUs      int64   `col:"duration_us" unit:"us" doc:"scheduler CPU time, NOT the step time"`
-	RunningDepth    int64   `col:"running_depth" unit:"requests" doc:"running after admission of this step"`
-	WaitingDepth    int64   `col:"waiting_depth" unit:"requests" doc:"waiting after admission of this step"`
-	NumPrefillReqs  int64   `col:"num_prefill_reqs" unit:"requests" doc:"as labelled (async: first decode counts as prefill)"`
-	NumDecodeReqs   int64   `col:"num_decode_reqs" unit:"requests" doc:"as labelled"`
-	ScheduledTokens int64   `col:"scheduled_tokens" unit:"tokens" doc:"all tokens of the step"`
-	PrefillTokens   int64   `col:"prefill_tokens" unit:"tokens" doc:"as labelled"`
-	DecodeTokens    int64   `col:"decode_tokens" unit:"tokens" doc:"as labelled; recompute after preemption counts here"`
-	NumFinished     int64   `col:"num_finished" unit:"requests" doc:"finished between the previous and this step"`
-	NumPreempted    int64   `col:"num_preempted" unit:"requests" doc:"preempted in this step"`
+	RunningDepth    int32   `col:"running_depth" unit:"requests" doc:"running after admission of this step"`
+	WaitingDepth    int32   `col:"waiting_depth" unit:"requests" doc:"waiting after admission of this step"`
+	NumPrefillReqs  int32   `col:"num_prefill_reqs" unit:"requests" doc:"as labelled (async: first decode counts as prefill)"`
+	NumDecodeReqs   int32   `col:"num_decode_reqs" unit:"requests" doc:"as labelled"`
+	ScheduledTokens int32   `col:"scheduled_tokens" unit:"tokens" doc:"all tokens of the step"`
+	PrefillTokens   int32   `col:"prefill_tokens" unit:"tokens" doc:"as labelled"`
+	DecodeTokens    int32   `col:"decode_tokens" unit:"tokens" doc:"as labelled; recompute after preemption counts here"`
+	NumFinished     int32   `col:"num_finished" unit:"requests" doc:"finished between the previous and this step"`
+	NumPreempted    int32   `col:"num_preempted" unit:"requests" doc:"preempted in this step"`
 	KVUsage         float64 `col:"kv_usage_ratio" doc:"1 - free/total GPU blocks, 0..1"`
 	BlocksTotal     int64   `col:"kv_blocks_total" unit:"blocks" doc:"GPU KV blocks without the null block"`
 	BlocksFree      int64   `col:"kv_blocks_free" unit:"blocks" doc:"free GPU KV blocks"`
 	WallNs          int64   `col:"wall_ns" unit:"ns" doc:"timeUnixNano of the event"`
 	SpanSequence    int64   `col:"span_sequence" doc:"scheduler.span_sequence of its span; 0 in dumps without it"`
-	NumSnapshots    int64   `col:"num_snapshots" doc:"snapshots recorded for this step"`
+	NumSnapshots    int32   `col:"num_snapshots" doc:"snapshots recorded for this step"`
 }
 
 // Snapshot is one step.REQUEST_SNAPSHOT event: the state of one running request before the tokens

@@ -112,7 +112,7 @@ func checkTables(t *testing.T, want content, runs ...*trace.Run) {
 	for _, run := range runs {
 		for _, s := range run.Steps {
 			got.StepIDs = append(got.StepIDs, s.ID)
-			prefill += s.PrefillTokens
+			prefill += int64(s.PrefillTokens)
 			tsStart += s.TsStartNs
 			usage += s.KVUsage
 		}

@@ -196,8 +196,8 @@ func (m *stepTables) writeSummary(all []trace.Step, snaps int) error {
 	if snaps > 0 {
 		figures.WithSnapshots++
 	}
-	step.NumSnapshots = int64(snaps)
-	m.out.beyond.See(step.RunningDepth, step.ScheduledTokens, step.BlocksTotal)
+	step.NumSnapshots = int32(int64(snaps))
+	m.out.beyond.See(int64(step.RunningDepth), int64(step.ScheduledTokens), step.BlocksTotal)
 	return m.steps.Append(*step)
 }
 

@@ -125,7 +125,7 @@ func (w *writer) overheads(keys []requestKey, complete bool) (out []trace.Overhe
 			if err = failed; err != nil {
 				return
 			}
-			step := trace.Step{TsStartNs: s.StartNs, RunningDepth: s.Running, WaitingDepth: s.Waiting}
+			step := trace.Step{TsStartNs: s.StartNs, RunningDepth: int32(s.Running), WaitingDepth: int32(s.Waiting)}
 			if !yield(step.Mark()) {
 				return
 			}

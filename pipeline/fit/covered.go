@@ -25,7 +25,7 @@ func coveredBy(run *trace.Run, saturated []rows.Span, sampled bool) *result.Cove
 	}
 	for i := range run.Steps {
 		if s := &run.Steps[i]; !isExcluded(s.TsStartNs) {
-			c.Running = max(c.Running, s.RunningDepth)
+			c.Running = max(c.Running, int64(s.RunningDepth))
 		}
 	}
 	var arrivals []int64

@@ -93,7 +93,7 @@ func (k *rowSummary) addStep(in *features.StepInput, floorUs float64) {
 func (k *rowSummary) addSummary(s *trace.Step) {
 	k.preempting = k.preempting || s.NumPreempted > 0
 	k.full = k.full || s.KVUsage > fullCacheUsage
-	k.factor = math.Min(k.factor, preemptionFactor(s.NumPreempted, s.RunningDepth))
+	k.factor = math.Min(k.factor, preemptionFactor(int64(s.NumPreempted), int64(s.RunningDepth)))
 }
 
 // preemptionFactor returns the weight factor of a step: 0.5 where more than half of the running requests

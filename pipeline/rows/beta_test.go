@@ -487,7 +487,7 @@ func request(id string, queuedNs, finishedNs int64) trace.Request {
 func stepsEvery10ms(n int) []trace.Step {
 	var steps []trace.Step
 	for i := range int64(n) {
-		steps = append(steps, trace.Step{ID: i + 1, TsStartNs: (i + 1) * 10 * ms, RunningDepth: 2, WaitingDepth: i % 2, ScheduledTokens: 2,
+		steps = append(steps, trace.Step{ID: i + 1, TsStartNs: (i + 1) * 10 * ms, RunningDepth: 2, WaitingDepth: int32(i % 2), ScheduledTokens: 2,
 			NumDecodeReqs: 2, DecodeTokens: 2, BlocksTotal: 100, BlocksFree: 40, KVUsage: 0.6})
 	}
 	return steps

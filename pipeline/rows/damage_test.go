@@ -35,11 +35,16 @@ func damage(r *rand.Rand, run *trace.Run) {
 		p := &run.Snapshots[r.IntN(len(run.Snapshots))]
 		fields := []*int64{&q.ScheduledStep.V, &q.FirstTokenStep.V, &q.FinishedStep.V, &q.PromptTokens.V, &q.OutputTokens.V, &q.QueuedNs.V,
 			&q.ArrivedNs.V,
-			&s.ScheduledTokens, &s.NumPrefillReqs, &s.NumDecodeReqs, &s.PrefillTokens, &s.RunningDepth, &s.TsStartNs, &s.DurationUs, &s.BlocksFree,
-			&s.NumPreempted,
+			&s.TsStartNs, &s.DurationUs, &s.BlocksFree,
+			nil, nil, nil, nil, nil, nil, // one of counts
 			&p.ComputedTokens, &p.PromptTokens, &p.ScheduledTokens, &p.EffectivePromptLen.V}
-		f := fields[r.IntN(len(fields))]
-		*f = odd(r, *f)
+		counts := []*int32{&s.ScheduledTokens, &s.NumPrefillReqs, &s.NumDecodeReqs, &s.PrefillTokens, &s.RunningDepth, &s.NumPreempted}
+		if f := fields[r.IntN(len(fields))]; f != nil {
+			*f = odd(r, *f)
+		} else { // the table of a damaged count has the nearest that fits
+			n := counts[r.IntN(len(counts))]
+			*n = int32(min(max(odd(r, int64(*n)), math.MinInt32), math.MaxInt32))
+		}
 		if r.IntN(3) == 0 {
 			s.KVUsage = []float64{math.NaN(), -1, 2, math.Inf(1)}[r.IntN(4)]
 		}

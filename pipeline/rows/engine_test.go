@@ -59,13 +59,13 @@ func (y *toy) step(step int64, waiting *[]*job) {
 		c := trace.Chunk{Computed: j.computed, Prompt: j.prompt, New: n}
 		y.truth[step] = append(y.truth[step], trace.Member{CoreID: j.id, Chunk: c})
 		budget -= n
-		sum.ScheduledTokens += n
+		sum.ScheduledTokens += int32(n)
 		if j.seen == 0 {
 			sum.NumPrefillReqs++
-			sum.PrefillTokens += n
+			sum.PrefillTokens += int32(n)
 		} else {
 			sum.NumDecodeReqs++
-			sum.DecodeTokens += n
+			sum.DecodeTokens += int32(n)
 		}
 		ran = append(ran, j)
 	}
@@ -107,7 +107,7 @@ func (y *toy) want(j *job, budget int64) int64 {
 }
 
 func (y *toy) snap(step int64, ran []*job, sum *trace.Step) {
-	sum.RunningDepth = int64(len(y.running))
+	sum.RunningDepth = int32(int64(len(y.running)))
 	for _, j := range y.running {
 		s := trace.Snapshot{StepID: step, CoreID: j.id, Phase: "DECODE", PromptTokens: j.prompt, ComputedTokens: j.computed,
 			OutputTokens: j.seen, EffectivePromptLen: trace.Some(j.prompt - j.cached)}
@@ -238,9 +238,9 @@ func longRun(n int64) *trace.Run {
 		}
 	}
 	for id := int64(1); id <= n-200; id++ {
-		run.Steps = append(run.Steps, trace.Step{ID: id, TsStartNs: id * 20 * ms, DurationUs: 200, RunningDepth: prefill[id] + decode[id],
-			NumPrefillReqs: prefill[id], NumDecodeReqs: decode[id], PrefillTokens: 300 * prefill[id], DecodeTokens: decode[id],
-			ScheduledTokens: 300*prefill[id] + decode[id], BlocksTotal: 4000, BlocksFree: 2000, KVUsage: 0.5})
+		run.Steps = append(run.Steps, trace.Step{ID: id, TsStartNs: id * 20 * ms, DurationUs: 200, RunningDepth: int32(prefill[id] + decode[id]),
+			NumPrefillReqs: int32(prefill[id]), NumDecodeReqs: int32(decode[id]), PrefillTokens: int32(300 * prefill[id]), DecodeTokens: int32(decode[id]),
+			ScheduledTokens: int32(300*prefill[id] + decode[id]), BlocksTotal: 4000, BlocksFree: 2000, KVUsage: 0.5})
 	}
 	return run
 }

@@ -72,7 +72,7 @@ func TestSumsFromTotals(t *testing.T) {
 // that an asynchronous engine counts as prompts.
 func TestPromptsThatBegin(t *testing.T) {
 	prompts := func(id, reqs, tokens int64) trace.Step {
-		return trace.Step{ID: id, NumPrefillReqs: reqs, PrefillTokens: tokens, ScheduledTokens: tokens}
+		return trace.Step{ID: id, NumPrefillReqs: int32(reqs), PrefillTokens: int32(tokens), ScheduledTokens: int32(tokens)}
 	}
 	for name, c := range map[string]struct {
 		steps  []trace.Step

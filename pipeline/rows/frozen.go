@@ -44,8 +44,8 @@ func rich10(s *trace.Step, snaps []trace.Snapshot) features.StepInput {
 // cv2 is the squared variation of prompt lengths.
 func summary10(s *trace.Step, d *deploy.Deployment, cv2 float64) features.StepInput {
 	in := totals10(s)
-	in.SumPrefillAttnWork = nonRichPrefillWork10(s.PrefillTokens, s.NumPrefillReqs, cv2)
-	in.DecodeContextTokens = nonRichDecodeContext10(s.KVUsage, s.BlocksTotal, d.Engine.BlockSize, s.NumDecodeReqs, s.RunningDepth)
+	in.SumPrefillAttnWork = nonRichPrefillWork10(int64(s.PrefillTokens), int64(s.NumPrefillReqs), cv2)
+	in.DecodeContextTokens = nonRichDecodeContext10(s.KVUsage, s.BlocksTotal, d.Engine.BlockSize, int64(s.NumDecodeReqs), int64(s.RunningDepth))
 	in.SumDecodeKVBlocks = float64(s.BlocksTotal - s.BlocksFree)
 	return in
 }

@@ -239,10 +239,10 @@ func (g *golden) inputs(t *testing.T, what string, got features.StepInput, want 
 func stepOf(m map[string]float64) trace.Step {
 	at := func(key string) int64 { return int64(m[key]) }
 	return trace.Step{ID: at("step.id"), TsStartNs: at("step.ts_start_ns"), TsEndNs: at("step.ts_end_ns"), DurationUs: at("step.duration_us"),
-		RunningDepth: at("queue.running_depth"), WaitingDepth: at("queue.waiting_depth"),
-		NumPrefillReqs: at("batch.num_prefill_reqs"), NumDecodeReqs: at("batch.num_decode_reqs"), ScheduledTokens: at("batch.scheduled_tokens"),
-		PrefillTokens: at("batch.prefill_tokens"), DecodeTokens: at("batch.decode_tokens"),
-		NumFinished: at("batch.num_finished"), NumPreempted: at("batch.num_preempted"),
+		RunningDepth: int32(at("queue.running_depth")), WaitingDepth: int32(at("queue.waiting_depth")),
+		NumPrefillReqs: int32(at("batch.num_prefill_reqs")), NumDecodeReqs: int32(at("batch.num_decode_reqs")), ScheduledTokens: int32(at("batch.scheduled_tokens")),
+		PrefillTokens: int32(at("batch.prefill_tokens")), DecodeTokens: int32(at("batch.decode_tokens")),
+		NumFinished: int32(at("batch.num_finished")), NumPreempted: int32(at("batch.num_preempted")),
 		KVUsage: m["kv.usage_gpu_ratio"], BlocksTotal: at("kv.blocks_total_gpu"), BlocksFree: at("kv.blocks_free_gpu")}
 }
 
@@ -1001,7 +1001,7 @@ func TestVariantsAreTheTablesOfTheirFactors(t *testing.T) {
 		y, _ := play(seed, seed%2 == 1, true)
 		for i := range y.run.Steps {
 			if s := &y.run.Steps[i]; i%7 == int(seed%7) && s.RunningDepth > 0 && seed > 1 {
-				s.NumPreempted = 1 + int64(i%2)
+				s.NumPreempted = int32(1 + int64(i%2))
 			}
 		}
 		d := toyDeployment(y)

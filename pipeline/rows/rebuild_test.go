@@ -307,8 +307,8 @@ func TestTotalsTellWholePrompts(t *testing.T) {
 			known++
 			if float64(got.PrefillTokens) != want.PrefillTokens || float64(got.NumPrefillReqs) != want.NumPrefillReqs ||
 				float64(got.NumDecodeReqs) != want.NumDecodeReqs {
-				t.Errorf("seed %d, step %d: got %d of %d prompts, %d decodes, want %v of %v, %v", seed, s.ID, got.PrefillTokens,
-					got.NumPrefillReqs, got.NumDecodeReqs, want.PrefillTokens, want.NumPrefillReqs, want.NumDecodeReqs)
+				t.Errorf("seed %d, step %d: got %d of %d prompts, %d decodes, want %v of %v, %v", seed, s.ID, int64(got.PrefillTokens),
+					int64(got.NumPrefillReqs), int64(got.NumDecodeReqs), want.PrefillTokens, want.NumPrefillReqs, want.NumDecodeReqs)
 			}
 		}
 	}

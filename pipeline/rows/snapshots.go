@@ -27,14 +27,14 @@ func snapshotMembers(snaps []trace.Snapshot, to []trace.Member) []trace.Member {
 // isComplete reports whether a step has a snapshot of every running request and of every scheduled
 // token (spec#rich-steps).
 func isComplete(s *trace.Step, snaps []trace.Snapshot) bool {
-	if len(snaps) == 0 || int64(len(snaps)) != s.RunningDepth {
+	if len(snaps) == 0 || int64(len(snaps)) != int64(s.RunningDepth) {
 		return false
 	}
 	scheduled := int64(0)
 	for i := range snaps {
 		scheduled += snaps[i].ScheduledTokens
 	}
-	return scheduled == s.ScheduledTokens
+	return scheduled == int64(s.ScheduledTokens)
 }
 
 // sameMembers reports whether two batches have the same members. It may sort both. Journeys and

@@ -41,7 +41,7 @@ func summary11(s *trace.Step, d *deploy.Deployment, cv2 float64, whole bool) (fe
 	if s.DecodeTokens != s.NumDecodeReqs {
 		return features.StepInput{}, reconstruct.RecomputedTotals
 	}
-	reqs := s.NumPrefillReqs + s.NumDecodeReqs
+	reqs := int64(s.NumPrefillReqs) + int64(s.NumDecodeReqs)
 	in := features.StepInput{
 		PrefillTokens:       float64(s.PrefillTokens),
 		DecodeTokens:        float64(s.DecodeTokens),
@@ -66,7 +66,7 @@ const unknownStarts = -1
 func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 	starts := make([]int32, len(steps))
 	full := func(step *trace.Step) bool {
-		return step.ScheduledTokens >= d.Engine.MaxNumBatchedTokens || step.NumPreempted > 0
+		return int64(step.ScheduledTokens) >= d.Engine.MaxNumBatchedTokens || step.NumPreempted > 0
 	}
 	var step, before *trace.Step
 	for i := range starts {
@@ -83,8 +83,8 @@ func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 			firstDecodes = int64(starts[i-1])
 		}
 		// What is left after the first decodes are prompts. Their tokens must suffice for one each.
-		begun := step.NumPrefillReqs - firstDecodes
-		hasTokens := begun > 0 && step.PrefillTokens-firstDecodes >= begun || begun == 0 && step.PrefillTokens == firstDecodes
+		begun := int64(step.NumPrefillReqs) - firstDecodes
+		hasTokens := begun > 0 && int64(step.PrefillTokens)-firstDecodes >= begun || begun == 0 && int64(step.PrefillTokens) == firstDecodes
 		if firstDecodes >= 0 && hasTokens {
 			starts[i] = int32(begun)
 		}
@@ -96,16 +96,16 @@ func promptStarts(steps []trace.Step, d *deploy.Deployment) []int32 {
 // prompts began in it: all other prefills of the summary are first decodes (promptStarts).
 func relabelled(s trace.Step, starts int32) trace.Step {
 	c := reconstruct.Counts{
-		Prefills:      s.NumPrefillReqs,
-		PrefillTokens: s.PrefillTokens,
-		Decodes:       s.NumDecodeReqs,
-		DecodeTokens:  s.DecodeTokens,
+		Prefills:      int64(s.NumPrefillReqs),
+		PrefillTokens: int64(s.PrefillTokens),
+		Decodes:       int64(s.NumDecodeReqs),
+		DecodeTokens:  int64(s.DecodeTokens),
 	}
-	c = c.Relabel(s.NumPrefillReqs - int64(starts))
-	s.NumPrefillReqs = c.Prefills
-	s.PrefillTokens = c.PrefillTokens
-	s.NumDecodeReqs = c.Decodes
-	s.DecodeTokens = c.DecodeTokens
+	c = c.Relabel(int64(s.NumPrefillReqs) - int64(starts))
+	s.NumPrefillReqs = int32(c.Prefills)
+	s.PrefillTokens = int32(c.PrefillTokens)
+	s.NumDecodeReqs = int32(c.Decodes)
+	s.DecodeTokens = int32(c.DecodeTokens)
 	return s
 }
 
@@ -117,7 +117,7 @@ func contextFromBlocks(s *trace.Step, blockSize int64) float64 {
 		return 0
 	}
 	used := float64((s.BlocksTotal - s.BlocksFree) * blockSize)
-	held := used - float64((s.NumPrefillReqs+s.NumDecodeReqs)*(blockSize-1))/2
+	held := used - float64((int64(s.NumPrefillReqs)+int64(s.NumDecodeReqs))*(blockSize-1))/2
 	return math.Max(float64(s.NumDecodeReqs), math.Max(0, held)-float64(s.PrefillTokens))
 }
 

@@ -183,9 +183,9 @@ func freshLies() []lie {
 			}
 		}},
 		{what: "decodes padded to multiples of 8", kinds: traced, causes: "step_tokens journey_tokens snapshot_tokens", run: eachStep(func(s *trace.Step) {
-			padded := (s.DecodeTokens + 7) / 8 * 8
-			s.ScheduledTokens += padded - s.DecodeTokens
-			s.DecodeTokens = padded
+			padded := (int64(s.DecodeTokens) + 7) / 8 * 8
+			s.ScheduledTokens += int32(padded - int64(s.DecodeTokens))
+			s.DecodeTokens = int32(padded)
 		})},
 		{what: "KV usage in percent", kinds: stepsOf, causes: "used_blocks", run: eachStep(func(s *trace.Step) { s.KVUsage *= 100 })},
 		{what: "free blocks of another run", kinds: stepsOf, causes: "used_blocks", run: eachStep(func(s *trace.Step) { s.BlocksFree = s.BlocksTotal * 9 / 10 })},

@@ -40,7 +40,7 @@ func preempting(t *testing.T, gamma float64, seed uint64, requests int, rps floa
 	run.ID = fmt.Sprintf("planted-%g-%d-%d", gamma, seed, blocks)
 	var n int64
 	for i := range run.Steps {
-		n += run.Steps[i].NumPreempted
+		n += int64(run.Steps[i].NumPreempted)
 	}
 	return fit.Source{ID: run.ID, Deployment: *dep, Load: func() (*trace.Run, error) { return run, nil },
 		Judge: func(run *trace.Run) (string, []rows.Span) { return rows.JudgeLoad(run, dep) }}, n

@@ -40,7 +40,7 @@ func recordedMarks(run *trace.Run, phase *deploy.Phase) []stepMark {
 	out := make([]stepMark, 0, n)
 	for i := range run.Steps {
 		if s := &run.Steps[i]; within(s) {
-			out = append(out, newStepMark(s.ID, s.TsStartNs, s.RunningDepth, s.NumDecodeReqs))
+			out = append(out, newStepMark(s.ID, s.TsStartNs, int64(s.RunningDepth), int64(s.NumDecodeReqs)))
 		}
 	}
 	return out

@@ -89,11 +89,11 @@ func operatorLies() []lie {
 				var tokens, prefill, decode, depth int64
 				for k := i; k < i+10; k++ {
 					s := &r.Steps[k]
-					tokens, prefill, decode, depth = tokens+s.ScheduledTokens, prefill+s.PrefillTokens, decode+s.DecodeTokens, depth+s.RunningDepth
+					tokens, prefill, decode, depth = tokens+int64(s.ScheduledTokens), prefill+int64(s.PrefillTokens), decode+int64(s.DecodeTokens), depth+int64(s.RunningDepth)
 				}
 				for k := i; k < i+10; k++ {
 					s := &r.Steps[k]
-					s.ScheduledTokens, s.PrefillTokens, s.DecodeTokens, s.RunningDepth = tokens/10, prefill/10, tokens/10-prefill/10, depth/10
+					s.ScheduledTokens, s.PrefillTokens, s.DecodeTokens, s.RunningDepth = int32(tokens/10), int32(prefill/10), int32(tokens/10-prefill/10), int32(depth/10)
 				}
 			}
 		}},
@@ -131,15 +131,15 @@ func operatorLies() []lie {
 		{what: "num_finished is a running total", kinds: traced, causes: "finished_requests", run: func(r *trace.Run) {
 			sum := int64(0)
 			for i := range r.Steps {
-				sum += r.Steps[i].NumFinished
-				r.Steps[i].NumFinished = sum
+				sum += int64(r.Steps[i].NumFinished)
+				r.Steps[i].NumFinished = int32(sum)
 			}
 		}},
 		{what: "scheduled tokens are a running total", kinds: stepsOf, causes: "step_tokens scheduler_limits journey_tokens", run: func(r *trace.Run) {
 			sum := int64(0)
 			for i := range r.Steps {
-				sum += r.Steps[i].ScheduledTokens
-				r.Steps[i].ScheduledTokens = sum
+				sum += int64(r.Steps[i].ScheduledTokens)
+				r.Steps[i].ScheduledTokens = int32(sum)
 			}
 		}},
 		{what: "counts of four ranks in each step", kinds: stepsOf, causes: "journeys_complete running_requests journey_tokens snapshots_complete scheduler_limits used_blocks step_floor step_prior", run: eachStep(func(s *trace.Step) {

@@ -147,7 +147,7 @@ func (r *rebuild) whyImpossible() string {
 		if steps[i].WaitingDepth > 0 {
 			waiting++
 		}
-		preempted += steps[i].NumPreempted
+		preempted += int64(steps[i].NumPreempted)
 	}
 	n := float64(len(steps))
 	ids := float64(steps[len(steps)-1].ID - steps[0].ID + 1)
@@ -167,7 +167,7 @@ func (r *rebuild) walkStep(i int) {
 	step := &r.run.Steps[i]
 	runningBefore := int64(0)
 	if i > 0 {
-		runningBefore = r.run.Steps[i-1].RunningDepth
+		runningBefore = int64(r.run.Steps[i-1].RunningDepth)
 	}
 	// Ends that no recorded request explains are given to the rebuilt requests that started first.
 	r.openEnds += int(step.NumFinished) - r.ends[i]
@@ -177,8 +177,8 @@ func (r *rebuild) walkStep(i int) {
 		r.openEnds--
 	}
 	// The same for starts: the running requests grew by those that started less those that ended.
-	begun := max(0, int(step.RunningDepth-runningBefore+step.NumFinished)-r.starts[i])
-	r.openTokens += step.PrefillTokens - r.promptTokens[i] - int64(r.firstDecodes[i])
+	begun := max(0, int(int64(step.RunningDepth)-runningBefore+int64(step.NumFinished))-r.starts[i])
+	r.openTokens += int64(step.PrefillTokens) - r.promptTokens[i] - int64(r.firstDecodes[i])
 	for k := range begun {
 		// The prompt tokens of the step, less those of recorded requests, are divided evenly.
 		share := max(1, r.openTokens/int64(begun-k))
@@ -192,7 +192,7 @@ func (r *rebuild) walkStep(i int) {
 	// Keep what the rebuilt load misses, which whyUnfitted compares with its limit.
 	r.runningNow += r.starts[i] + begun - int(step.NumFinished)
 	r.countedRunning += float64(step.RunningDepth)
-	r.unfittedRunning += math.Abs(float64(step.RunningDepth - int64(r.runningNow)))
+	r.unfittedRunning += math.Abs(float64(int64(step.RunningDepth) - int64(r.runningNow)))
 	r.countedTokens += float64(step.PrefillTokens)
 }
 

@@ -300,7 +300,7 @@ func TestStepsOfARun(t *testing.T) {
 	}
 	show := func(f *filler) (steps, totals []string) {
 		for _, s := range f.run.Steps {
-			steps = append(steps, fmt.Sprint(s.ID, s.TsStartNs, s.RunningDepth, s.BlocksFree))
+			steps = append(steps, fmt.Sprint(s.ID, s.TsStartNs, int64(s.RunningDepth), s.BlocksFree))
 		}
 		for _, s := range f.out.Totals {
 			totals = append(totals, fmt.Sprint(s.Known, s.Decode, s.NoStart))

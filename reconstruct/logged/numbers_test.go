@@ -216,7 +216,7 @@ func TestWaitingByQueueingDelays(t *testing.T) {
 	waiting := func(f *filler) (out []int64) {
 		f.countWaiting()
 		for _, s := range f.run.Steps {
-			out = append(out, s.WaitingDepth)
+			out = append(out, int64(s.WaitingDepth))
 		}
 		return out
 	}

@@ -99,13 +99,13 @@ func (p *pass) summary(id, blocks int64) trace.Step {
 	s := trace.Step{
 		ID:              id,
 		TsStartNs:       p.startNs,
-		RunningDepth:    p.prefills + p.decodes,
-		WaitingDepth:    it.QueuedContext.Or(0) + it.QueuedDecode.Or(0),
-		NumPrefillReqs:  p.prefills,
-		NumDecodeReqs:   p.decodes,
-		PrefillTokens:   p.prefillTokens,
-		DecodeTokens:    p.decodes,
-		ScheduledTokens: p.prefillTokens + p.decodes,
+		RunningDepth:    int32(p.prefills + p.decodes),
+		WaitingDepth:    int32(it.QueuedContext.Or(0) + it.QueuedDecode.Or(0)),
+		NumPrefillReqs:  int32(p.prefills),
+		NumDecodeReqs:   int32(p.decodes),
+		PrefillTokens:   int32(p.prefillTokens),
+		DecodeTokens:    int32(p.decodes),
+		ScheduledTokens: int32(p.prefillTokens + p.decodes),
 		KVUsage:         it.KVUsage.Or(0),
 		BlocksTotal:     blocks,
 	}
@@ -159,7 +159,7 @@ func (f *filler) countWaiting() {
 		for ; next < len(edges) && edges[next].ns <= s.TsStartNs; next++ {
 			waiting += edges[next].change
 		}
-		s.WaitingDepth = max(0, waiting)
+		s.WaitingDepth = int32(max(0, waiting))
 	}
 	f.addFinding(codeFilledIn, "the number of waiting requests comes from the queueing delays of %d requests, as the server stated them", stated)
 }

@@ -181,7 +181,7 @@ func TestCachedTokensByTotals(t *testing.T) {
 	} {
 		run := &trace.Run{
 			Requests: []trace.Request{request("a", 1, 1), request("b", 2, 2)},
-			Steps:    []trace.Step{{ID: 2, PrefillTokens: c.prefill}},
+			Steps:    []trace.Step{{ID: 2, PrefillTokens: int32(c.prefill)}},
 		}
 		if c.change != nil {
 			c.change(run)

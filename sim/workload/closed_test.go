@@ -347,8 +347,8 @@ func sameBatch(a, b map[string]trace.Chunk) bool {
 func (v *verdict) compareTotals(run *trace.Run, got *replayed, shared bool) {
 	for i := range run.Steps {
 		s := &run.Steps[i]
-		want := totals{s.RunningDepth, s.WaitingDepth, s.NumPrefillReqs, s.NumDecodeReqs,
-			s.PrefillTokens, s.DecodeTokens, s.NumFinished, s.NumPreempted, s.BlocksFree}
+		want := totals{int64(s.RunningDepth), int64(s.WaitingDepth), int64(s.NumPrefillReqs), int64(s.NumDecodeReqs),
+			int64(s.PrefillTokens), int64(s.DecodeTokens), int64(s.NumFinished), int64(s.NumPreempted), s.BlocksFree}
 		v.steps++
 		if shared {
 			want.free = got.totals[s.ID].free

@@ -111,7 +111,7 @@ func inferCached(run *trace.Run, async bool) map[string]int64 {
 			r.FirstTokenStep != r.ScheduledStep || prefilling[step.ID] != 1 {
 			continue
 		}
-		computed := step.PrefillTokens - firstDecodes[step.ID]
+		computed := int64(step.PrefillTokens) - firstDecodes[step.ID]
 		if cached := r.PromptTokens.V - computed; computed >= 1 && cached >= 0 && r.Preemptions.Or(0) == 0 {
 			out[r.CoreID.V] = cached
 		}

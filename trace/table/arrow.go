@@ -81,7 +81,11 @@ func appendColumn[T any](c *column, b array.Builder, rows []T) {
 		}
 		switch b := b.(type) {
 		case *array.Int64Builder:
-			b.Append(*at[int64](p, c.offset))
+			if c.inFourBytes {
+				b.Append(int64(*at[int32](p, c.offset)))
+			} else {
+				b.Append(*at[int64](p, c.offset))
+			}
 		case *array.Float64Builder:
 			b.Append(*at[float64](p, c.offset))
 		case *array.BooleanBuilder:
@@ -227,6 +231,13 @@ func (d *arrowRows[T]) next(rows []T) (int, error) {
 // loadColumn copies values of column c from the Arrow array a, from its element row on, into the
 // field of the column in rows.
 func loadColumn[T any](c *column, a arrow.Array, row int, rows []T) error {
+	if c.inFourBytes {
+		value, err := integers(a)
+		if err != nil {
+			return err
+		}
+		return loadEach(c, a, row, rows, func(i int) int32 { return fourBytes(value(i)) })
+	}
 	switch v := a.(type) {
 	case *array.Int64:
 		return loadValues(c, a, row, rows, v.Int64Values())
@@ -262,6 +273,8 @@ func loadValues[T, V any](c *column, a arrow.Array, row int, rows []T, values []
 // returns an error if a value is above the largest int64.
 func integers(a arrow.Array) (func(i int) int64, error) {
 	switch v := a.(type) {
+	case *array.Int64:
+		return v.Value, nil
 	case *array.Int8:
 		return func(i int) int64 { return int64(v.Value(i)) }, nil
 	case *array.Int16:

@@ -2,7 +2,10 @@ package table
 
 // This file moves the values of one column between the fields of row structs and lists.
 
-import "unsafe"
+import (
+	"math"
+	"unsafe"
+)
 
 // The functions of this file and of arrow.go access fields by offset. Offsets come from reflect
 // (columnsOf), and rows are kept alive by the slices that own them.
@@ -41,6 +44,18 @@ func (r placedRows) at(i int) unsafe.Pointer {
 // column defs has 1 for each value and 0 for an empty list, and reps has 0 for the first entry of a
 // row. Both are empty for required columns.
 type levels struct{ defs, reps []int16 }
+
+// gatherInts does what gather does for a column of integers.
+func gatherInts(c *column, rows placedRows, vals []int64, lv levels) ([]int64, levels) {
+	if !c.inFourBytes {
+		return gather(c, rows, vals, lv)
+	}
+	vals = resize(vals, rows.count)
+	for i := range vals {
+		vals[i] = int64(*at[int32](rows.at(i), c.offset))
+	}
+	return vals, levels{defs: lv.defs[:0], reps: lv.reps[:0]}
+}
 
 // gather returns the known values of one column over rows, with lists flattened, and their levels.
 // vals and lv are buffers that it reuses.
@@ -88,7 +103,7 @@ func scatterPart(c *column, rows placedRows, p columnPart) {
 	case c.list:
 		scatterList(c, rows, p, p.texts)
 	case c.kind == kindInt64:
-		scatter(c, rows, p, p.ints)
+		scatterInts(c, rows, p, p.ints)
 	case c.kind == kindFloat64:
 		scatter(c, rows, p, p.floats)
 	case c.kind == kindBool:
@@ -97,6 +112,25 @@ func scatterPart(c *column, rows placedRows, p columnPart) {
 		scatter(c, rows, p, p.texts)
 	}
 }
+
+// scatterInts does what scatter does for a column of integers.
+func scatterInts(c *column, rows placedRows, p columnPart, vals []int64) {
+	if !c.inFourBytes {
+		scatter(c, rows, p, vals)
+		return
+	}
+	next := 0 // of vals, as in scatter
+	for i := range max(len(vals), len(p.def)) {
+		if len(p.def) > 0 && p.def[i] != p.max {
+			continue
+		}
+		*at[int32](rows.at(p.from+i), c.offset) = fourBytes(vals[next])
+		next++
+	}
+}
+
+// fourBytes returns v, or the nearest number that fits, which is far outside the legal range of the column.
+func fourBytes(v int64) int32 { return int32(min(max(v, math.MinInt32), math.MaxInt32)) }
 
 // scatter stores the values of a column that is no list.
 func scatter[V any](c *column, rows placedRows, p columnPart, vals []V) {

@@ -157,7 +157,7 @@ func (p *pager) column(c *column, meta *metadata.ColumnChunkMetaDataBuilder, row
 	mem := memory.DefaultAllocator
 	switch c.kind {
 	case kindInt64:
-		p.ints, p.lv = gather(c, rows, p.ints, p.lv)
+		p.ints, p.lv = gatherInts(c, rows, p.ints, p.lv)
 		distinct := p.intDict.build
 		if !c.repeats() {
 			distinct = nil

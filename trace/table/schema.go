@@ -51,6 +51,8 @@ type column struct {
 	list     bool
 	offset   uintptr // of the field, or of Opt.V
 	known    uintptr // of Opt.OK, when Nullable
+	// inFourBytes: the field is an int32, the column on disk an int64.
+	inFourBytes bool
 }
 
 // Tables lists the tables of a run folder in the order of the documentation.
@@ -150,6 +152,9 @@ func (c *column) resolve(t reflect.Type) {
 	switch elem.Kind() {
 	case reflect.Int64:
 		c.kind = kindInt64
+	case reflect.Int32: // smaller in memory alone
+		c.kind = kindInt64
+		c.inFourBytes = true
 	case reflect.Float64:
 		c.kind = kindFloat64
 	case reflect.Bool:
@@ -157,6 +162,9 @@ func (c *column) resolve(t reflect.Type) {
 	case reflect.String:
 		c.kind = kindString
 	default:
+		panic(fmt.Sprintf("table: column %s has unsupported type %s", c.Name, t))
+	}
+	if c.inFourBytes && (c.list || c.Nullable) {
 		panic(fmt.Sprintf("table: column %s has unsupported type %s", c.Name, t))
 	}
 	if c.list && c.kind != kindString && c.kind != kindFloat64 {

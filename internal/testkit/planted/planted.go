@@ -41,10 +41,10 @@ func (r *recording) Step(s *sim.StepView) {
 	ns := StartNs + s.StartUs*1000
 	r.run.Steps = append(r.run.Steps, trace.Step{
 		ID: s.StepID, TsStartNs: ns, TsEndNs: ns + 100e3, DurationUs: 100, WallNs: ns + 100e3 + 5e17,
-		RunningDepth: s.Running, WaitingDepth: s.Waiting, NumPrefillReqs: s.LabelledPrefillReqs, NumDecodeReqs: s.LabelledDecodeReqs,
-		ScheduledTokens: s.Tokens(), PrefillTokens: s.LabelledPrefillTokens, DecodeTokens: s.LabelledDecodeTokens,
-		NumFinished: s.Finished, NumPreempted: s.Preempted, BlocksTotal: s.TotalBlocks, BlocksFree: s.FreeBlocks,
-		KVUsage: 1 - float64(s.FreeBlocks)/float64(s.TotalBlocks), NumSnapshots: int64(len(s.Members)),
+		RunningDepth: int32(s.Running), WaitingDepth: int32(s.Waiting), NumPrefillReqs: int32(s.LabelledPrefillReqs), NumDecodeReqs: int32(s.LabelledDecodeReqs),
+		ScheduledTokens: int32(s.Tokens()), PrefillTokens: int32(s.LabelledPrefillTokens), DecodeTokens: int32(s.LabelledDecodeTokens),
+		NumFinished: int32(s.Finished), NumPreempted: int32(s.Preempted), BlocksTotal: s.TotalBlocks, BlocksFree: s.FreeBlocks,
+		KVUsage: 1 - float64(s.FreeBlocks)/float64(s.TotalBlocks), NumSnapshots: int32(int64(len(s.Members))),
 	})
 	for _, m := range s.Members {
 		r.run.Snapshots = append(r.run.Snapshots, trace.Snapshot{

@@ -300,6 +300,42 @@ func (a *attrs) batchAgrees() bool {
 		(n[batchDecode] > 0) == (n[batchDecodeReqs] > 0)
 }
 
+// stepCounts are the counts of a summary with their columns and limits.
+var stepCounts = func() (list []stepCount) {
+	add := func(s slot, column, unit string) {
+		limits, _ := trace.RangeOf(column, unit)
+		list = append(list, stepCount{slot: s, column: column, Range: limits})
+	}
+	add(queueRunning, "running_depth", "requests")
+	add(queueWaiting, "waiting_depth", "requests")
+	add(batchPrefillReqs, "num_prefill_reqs", "requests")
+	add(batchDecodeReqs, "num_decode_reqs", "requests")
+	add(batchScheduled, "scheduled_tokens", "tokens")
+	add(batchPrefill, "prefill_tokens", "tokens")
+	add(batchDecode, "decode_tokens", "tokens")
+	add(batchFinished, "num_finished", "requests")
+	add(batchPreempted, "num_preempted", "requests")
+	return list
+}()
+
+// stepCount is a slot with a count of a summary.
+type stepCount struct {
+	slot   slot
+	column string
+	trace.Range
+}
+
+// countsOutOfRange returns a description of the first count of a summary beyond its limits; "" if there is none.
+func (a *attrs) countsOutOfRange() string {
+	for i := range stepCounts {
+		c := &stepCounts[i]
+		if v := float64(a.num[c.slot]); v < c.From || v > c.To {
+			return c.Check(c.column, v)
+		}
+	}
+	return ""
+}
+
 // optText returns the text of a slot, unknown if the event does not have it.
 func (b *builder) optText(a *attrs, s slot) trace.Opt[string] {
 	if a.has(s) {
@@ -314,20 +350,24 @@ func (b *builder) addSummary(wallNs int64) {
 		return
 	}
 	n := &b.ev.num
+	if why := b.ev.countsOutOfRange(); why != "" { // before they are stored in four bytes
+		b.drop(StepSummary, why)
+		return
+	}
 	step := trace.Step{
 		ID:              n[stepID],
 		TsStartNs:       n[stepTsStart],
 		TsEndNs:         n[stepTsEnd],
 		DurationUs:      n[stepDuration],
-		RunningDepth:    n[queueRunning],
-		WaitingDepth:    n[queueWaiting],
-		NumPrefillReqs:  n[batchPrefillReqs],
-		NumDecodeReqs:   n[batchDecodeReqs],
-		ScheduledTokens: n[batchScheduled],
-		PrefillTokens:   n[batchPrefill],
-		DecodeTokens:    n[batchDecode],
-		NumFinished:     n[batchFinished],
-		NumPreempted:    n[batchPreempted],
+		RunningDepth:    int32(n[queueRunning]),
+		WaitingDepth:    int32(n[queueWaiting]),
+		NumPrefillReqs:  int32(n[batchPrefillReqs]),
+		NumDecodeReqs:   int32(n[batchDecodeReqs]),
+		ScheduledTokens: int32(n[batchScheduled]),
+		PrefillTokens:   int32(n[batchPrefill]),
+		DecodeTokens:    int32(n[batchDecode]),
+		NumFinished:     int32(n[batchFinished]),
+		NumPreempted:    int32(n[batchPreempted]),
 		KVUsage:         b.ev.float(kvUsage),
 		BlocksTotal:     n[kvTotal],
 		BlocksFree:      n[kvFree],

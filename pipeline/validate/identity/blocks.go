@@ -85,9 +85,9 @@ func usedBlocks(f *facts) reading {
 			r.violated++
 			r.largest = math.Max(r.largest, float64(s.NumPrefillReqs+s.NumDecodeReqs)-used)
 			note = "fewer blocks are in use than requests run"
-		case mostBlocks > 0 && used > float64(blockSlack+(s.RunningDepth+s.WaitingDepth)*mostBlocks):
+		case mostBlocks > 0 && used > float64(blockSlack+(int64(s.RunningDepth)+int64(s.WaitingDepth))*mostBlocks):
 			r.violated++
-			r.largest = math.Max(r.largest, used-float64(s.RunningDepth*mostBlocks))
+			r.largest = math.Max(r.largest, used-float64(int64(s.RunningDepth)*mostBlocks))
 			note = "more blocks are in use than requests of max_model_len tokens take"
 		}
 	}

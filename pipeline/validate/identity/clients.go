@@ -298,7 +298,7 @@ func stepsEqual(f *facts) reading {
 			continue
 		}
 		r.checked++
-		byTime[ns] = append(byTime[ns], s.ScheduledTokens)
+		byTime[ns] = append(byTime[ns], int64(s.ScheduledTokens))
 	}
 	timeNs := int64(0) // the time that most steps share; of equal numbers the shortest, whatever the order of the map
 	for ns, tokens := range byTime {

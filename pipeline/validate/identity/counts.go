@@ -60,12 +60,12 @@ func (f *facts) countSnapshots() error {
 		step := &steps[at]
 		counts.steps++
 		counts.rows += rows
-		counts.depth += step.RunningDepth
-		if rows != step.RunningDepth {
+		counts.depth += int64(step.RunningDepth)
+		if rows != int64(step.RunningDepth) {
 			return
 		}
 		counts.complete++
-		if scheduled != step.ScheduledTokens {
+		if scheduled != int64(step.ScheduledTokens) {
 			counts.tokens++
 		}
 		used := step.BlocksTotal - step.BlocksFree
@@ -209,7 +209,7 @@ func stepTokens(f *facts) reading {
 		ranNothing := s.ScheduledTokens == 0 && s.NumPrefillReqs+s.NumDecodeReqs > 0
 		tooFew := s.PrefillTokens < s.NumPrefillReqs || s.DecodeTokens < s.NumDecodeReqs
 		tooMany := s.NumPrefillReqs+s.NumDecodeReqs > s.RunningDepth
-		preempted += s.NumPreempted
+		preempted += int64(s.NumPreempted)
 		if s.DecodeTokens > s.NumDecodeReqs {
 			several++
 		}
@@ -301,7 +301,7 @@ func journeyTokens(f *facts) reading {
 		s := &steps[k]
 		members = walk.AppendMembers(members[:0], s.ID)
 		why := reasons[s.ID-first]
-		if why != reconstruct.Known && why != reconstruct.Contradicted || f.maybe[k] > 0 || int64(f.running[k]) != s.RunningDepth {
+		if why != reconstruct.Known && why != reconstruct.Contradicted || f.maybe[k] > 0 || int64(f.running[k]) != int64(s.RunningDepth) {
 			continue
 		}
 		r.checked++
@@ -313,7 +313,7 @@ func journeyTokens(f *facts) reading {
 		for i := range members {
 			tokens += members[i].New
 		}
-		d := math.Abs(float64(tokens - s.ScheduledTokens))
+		d := math.Abs(float64(tokens - int64(s.ScheduledTokens)))
 		off += d
 		r.largest = math.Max(r.largest, d)
 		r.violated++
@@ -422,8 +422,8 @@ func finishedCounts(f *facts) reading {
 	steps := f.run.Steps
 	var counted, preempted int64
 	for i := range steps {
-		counted += steps[i].NumFinished
-		preempted += steps[i].NumPreempted
+		counted += int64(steps[i].NumFinished)
+		preempted += int64(steps[i].NumPreempted)
 	}
 	var finished, interrupted int64
 	for i := range f.run.Requests {
@@ -549,11 +549,11 @@ func limits(f *facts) reading {
 		s := &f.run.Steps[i]
 		r.checked++
 		over := 0.0
-		if e.MaxNumSeqs > 0 && s.RunningDepth > e.MaxNumSeqs {
+		if e.MaxNumSeqs > 0 && int64(s.RunningDepth) > e.MaxNumSeqs {
 			over = float64(s.RunningDepth) / float64(e.MaxNumSeqs)
 			what = fmt.Sprintf("max_num_seqs %d", e.MaxNumSeqs)
 		}
-		if e.MaxNumBatchedTokens > 0 && s.ScheduledTokens > e.MaxNumBatchedTokens {
+		if e.MaxNumBatchedTokens > 0 && int64(s.ScheduledTokens) > e.MaxNumBatchedTokens {
 			over = math.Max(over, float64(s.ScheduledTokens)/float64(e.MaxNumBatchedTokens))
 			what = fmt.Sprintf("max_num_batched_tokens %d", e.MaxNumBatchedTokens)
 		}

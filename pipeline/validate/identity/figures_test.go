@@ -248,8 +248,8 @@ func TestFinishedCounts(t *testing.T) {
 	of := func(finished, preempted int64, change func(f *facts)) reading {
 		f := ofSteps(10, 0, trace.Step{}, nil)
 		f.lives = make([]reconstruct.Life, 1)
-		f.run.Steps[3].NumFinished = finished
-		f.run.Steps[4].NumPreempted = preempted
+		f.run.Steps[3].NumFinished = int32(finished)
+		f.run.Steps[4].NumPreempted = int32(preempted)
 		for i := range 11 {
 			q := trace.Request{CoreID: trace.Some("c"), FinishedNs: trace.Some[int64](1)}
 			q.FinishedNs.OK = i > 0
@@ -409,7 +409,7 @@ func TestOvertaken(t *testing.T) {
 // TestLimitsOfSteps: 8 requests and 100 tokens in a step.
 func TestLimitsOfSteps(t *testing.T) {
 	of := func(running, tokens int64) reading {
-		f := ofSteps(10, 1, trace.Step{RunningDepth: 8, ScheduledTokens: 100}, func(s *trace.Step) { s.RunningDepth, s.ScheduledTokens = running, tokens })
+		f := ofSteps(10, 1, trace.Step{RunningDepth: 8, ScheduledTokens: 100}, func(s *trace.Step) { s.RunningDepth, s.ScheduledTokens = int32(running), int32(tokens) })
 		f.dep.Engine.MaxNumSeqs, f.dep.Engine.MaxNumBatchedTokens, f.dep.Engine.LongPrefillThreshold = 8, 100, 0
 		return limits(f)
 	}

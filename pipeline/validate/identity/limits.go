@@ -99,7 +99,7 @@ func budgetReached(f *facts) reading {
 	} else {
 		for i := range f.run.Steps {
 			s := &f.run.Steps[i]
-			add(s.ScheduledTokens, s.DecodeTokens, s.NumPrefillReqs)
+			add(int64(s.ScheduledTokens), int64(s.DecodeTokens), int64(s.NumPrefillReqs))
 		}
 	}
 	stated := f.dep.Engine.MaxNumBatchedTokens
@@ -157,7 +157,7 @@ func waitingReason(f *facts) reading {
 		}
 		r.checked++
 		spare := step.BlocksTotal / 50 // for the blocks that the scheduler leaves free (its watermark)
-		hasRoom := step.RunningDepth < e.MaxNumSeqs && step.ScheduledTokens+tokens <= e.MaxNumBatchedTokens &&
+		hasRoom := int64(step.RunningDepth) < e.MaxNumSeqs && int64(step.ScheduledTokens)+tokens <= e.MaxNumBatchedTokens &&
 			step.BlocksFree >= needed+spare
 		if hasRoom {
 			r.violated++

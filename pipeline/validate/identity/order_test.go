@@ -134,7 +134,7 @@ func TestLimitReadings(t *testing.T) {
 		f := emptyFacts()
 		f.dep.Engine.MaxNumBatchedTokens, f.dep.Engine.ChunkedPrefill = 1000, true
 		for i := range int64(20) {
-			f.run.Steps = append(f.run.Steps, trace.Step{ID: 1 + i, ScheduledTokens: scheduled})
+			f.run.Steps = append(f.run.Steps, trace.Step{ID: 1 + i, ScheduledTokens: int32(scheduled)})
 		}
 		f.run.Requests = []trace.Request{{ScheduledStep: some(1), FirstTokenStep: some(1)}}
 		for range n {

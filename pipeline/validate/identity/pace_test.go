@@ -90,7 +90,7 @@ func TestStepsDiffer(t *testing.T) {
 		f := emptyFacts()
 		at := int64(1)
 		for i := range n {
-			f.run.Steps = append(f.run.Steps, trace.Step{ID: int64(i), TsStartNs: at, RunningDepth: 1, ScheduledTokens: tokens(i)})
+			f.run.Steps = append(f.run.Steps, trace.Step{ID: int64(i), TsStartNs: at, RunningDepth: 1, ScheduledTokens: int32(tokens(i))})
 			at += 10_000_001 + int64(i)*1001
 			if i < equal {
 				at += 5_000_000 - int64(i)*1001

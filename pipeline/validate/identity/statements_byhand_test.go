@@ -124,7 +124,7 @@ func TestChunksHaveAReason(t *testing.T) {
 		f.dep.Engine.MaxNumBatchedTokens = 100
 		f.dep.Engine.ChunkedPrefill = isChunked
 		for id := range int64(8) {
-			f.run.Steps = append(f.run.Steps, trace.Step{ID: 10 + id, ScheduledTokens: used})
+			f.run.Steps = append(f.run.Steps, trace.Step{ID: 10 + id, ScheduledTokens: int32(used)})
 		}
 		q := func(scheduled, first int64) trace.Request {
 			return trace.Request{ScheduledStep: some(scheduled), FirstTokenStep: some(first)}
