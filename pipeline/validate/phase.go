@@ -4,6 +4,7 @@ package validate
 // compares its requests with the recorded ones.
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -55,8 +56,9 @@ type replication struct {
 	variant  string
 	number   int               // within the variant, from 0: added to the seed
 	addNoise func(*sim.Config) // makes the step times random; nil: they are not
-	// needsRows: the noise is that of the run's rows. Without it, the replay may run before they are made.
-	needsRows bool
+	// afterRows: the replay runs once the rows of the run are made, because its noise is theirs, or because it lists its
+	// steps, which take memory that the making of rows needs.
+	afterRows bool
 }
 
 // replications returns the replays of a phase: the plain one and, where their noise is known, the noisy
@@ -67,14 +69,14 @@ func (p *replayedPhase) replications() []replication {
 	if len(p.recorded) == 0 {
 		return nil
 	}
-	list := []replication{{variant: result.VariantPlain}}
-	add := func(variant string, needsRows bool, noise func(*sim.Config)) {
+	list := []replication{{variant: result.VariantPlain, afterRows: p.blocks == nil}}
+	add := func(variant string, afterRows bool, noise func(*sim.Config)) {
 		n := noiseReplications
 		if len(p.requests) >= manyRequests {
 			n = 1
 		}
 		for k := range n {
-			list = append(list, replication{variant: variant, number: k, addNoise: noise, needsRows: needsRows})
+			list = append(list, replication{variant: variant, number: k, addNoise: noise, afterRows: afterRows})
 		}
 	}
 	e := &p.engine
@@ -114,11 +116,11 @@ type replayPart struct {
 // wholePhase is the block of a replay that is not divided.
 const wholePhase = -1
 
-// replaysOf returns the replays of some phases that need the rows of the run, or those that do not.
-func replaysOf(needsRows bool, phases ...*replayedPhase) (list []*replay) {
+// replaysOf returns the replays of some phases that run after the rows are made, or those that need not.
+func replaysOf(afterRows bool, phases ...*replayedPhase) (list []*replay) {
 	for _, p := range phases {
 		for _, r := range p.replications() {
-			if r.needsRows != needsRows {
+			if r.afterRows != afterRows {
 				continue
 			}
 			made := &replay{replication: r, phase: p, requests: make([]simulatedRequest, len(p.requests))}
@@ -145,18 +147,13 @@ func partsOf(replays []*replay) (parts []*replayPart) {
 	return parts
 }
 
-// runAll makes replays, several parts at a time, and keeps their results.
+// runAll makes replays, several parts at a time.
 func runAll(ctx context.Context, workers int, replays []*replay) error {
 	parts := partsOf(replays)
-	err := par.Try(ctx, workers, len(parts), func(i int) error {
+	return par.Try(ctx, workers, len(parts), func(i int) error {
 		parts[i].run()
 		return nil
 	}, nil)
-	if err != nil {
-		return err
-	}
-	keepAll(replays)
-	return nil
 }
 
 // run makes the part, and stores its result or its error.
@@ -193,8 +190,10 @@ func (p *replayedPhase) simulate(c sim.Config, obs sim.Observer, requests []simu
 	})
 }
 
-// keepAll keeps the results of replays whose parts have run.
+// keepAll keeps the results of replays whose parts have run, by variant, in whatever order they ran.
 func keepAll(replays []*replay) {
+	place := map[string]int{result.VariantPlain: 0, result.VariantNoise: 1, result.VariantDrift: 2}
+	slices.SortStableFunc(replays, func(a, b *replay) int { return cmp.Compare(place[a.variant], place[b.variant]) })
 	for _, r := range replays {
 		got, err := r.result()
 		r.phase.keep(r.replication, got, err)

@@ -23,6 +23,7 @@ import (
 type runReplay struct {
 	instead  func(v *result.ValidationRun) // completes the only entry of a run that is not replayed; nil: it is replayed
 	phases   []*phaseReplay
+	made     []*replay // those that ran while the rows were made
 	findings []trace.Finding
 }
 
@@ -41,10 +42,10 @@ func (p *phaseReplay) both() []*replayedPhase {
 	return []*replayedPhase{p.plain, p.cross}
 }
 
-// replays returns the replays of all phases that need the rows of the run, or those that do not.
-func (r *runReplay) replays(needsRows bool) (list []*replay) {
+// replays returns the replays of all phases that run after the rows are made, or those that need not.
+func (r *runReplay) replays(afterRows bool) (list []*replay) {
 	for _, p := range r.phases {
-		list = append(list, replaysOf(needsRows, p.both()...)...)
+		list = append(list, replaysOf(afterRows, p.both()...)...)
 	}
 	return list
 }
@@ -92,9 +93,11 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 			}
 		}
 	}
-	if err := runAll(ctx, j.o.Workers, append(rest, r.replays(true)...)); err != nil {
+	rest = append(rest, r.replays(true)...)
+	if err := runAll(ctx, j.o.Workers, rest); err != nil {
 		return err
 	}
+	keepAll(append(r.made, rest...))
 	for _, p := range r.phases {
 		withNoise := func(of *replayedPhase, splitNs int64) (noisyTimes, error) { // of is p.plain or p.cross
 			return j.withNoise(ctx, t, p.plain, of, p.phase, splitNs)

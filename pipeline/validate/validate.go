@@ -174,10 +174,11 @@ func (j *job) loadSteps(ctx context.Context, i int) (err error) {
 		if r, err := j.newReplay(t, i, run, dep); err == nil { // an error comes again in replay, which names it
 			j.replays[i] = r
 			replays = r.replays(false)
+			r.made = replays
 		}
 	}
 	parts := partsOf(replays)
-	err = par.Try(ctx, j.o.Workers, 1+len(parts), func(k int) error {
+	return par.Try(ctx, j.o.Workers, 1+len(parts), func(k int) error {
 		if k > 0 {
 			parts[k-1].run()
 			return nil
@@ -186,11 +187,6 @@ func (j *job) loadSteps(ctx context.Context, i int) (err error) {
 		run = nil // its steps are most of the memory of a long recording, and are freed once the rows are made
 		return t.addSteps(whole, j.o, s)
 	}, nil)
-	if err != nil {
-		return err
-	}
-	keepAll(replays)
-	return nil
 }
 
 // replaysBeside reports whether a run is replayed while its rows are made.

@@ -30,14 +30,14 @@ func TestJourneysBySteps(t *testing.T) {
 		return f
 	}
 	plain := counted(func(*trace.Request) {})
-	if want := []int{0, 0, 1, 1, 0, 0, 0, 0, 0, 0}; !reflect.DeepEqual(plain.waiting, want) || !reflect.DeepEqual(plain.maybe, make([]int, 10)) {
+	if want := []int32{0, 0, 1, 1, 0, 0, 0, 0, 0, 0}; !reflect.DeepEqual(plain.waiting, want) || !reflect.DeepEqual(plain.maybe, make([]int32, 10)) {
 		t.Errorf("got waiting %v, maybe %v", plain.waiting, plain.maybe)
 	}
-	certain := []int{0, 1, 1, 1, 1, 1, 1, 1, 1, 0} // from queued to two steps after the end
-	toEnd := []int{0, 1, 1, 1, 1, 1, 1, 1, 1, 1}
+	certain := []int32{0, 1, 1, 1, 1, 1, 1, 1, 1, 0} // from queued to two steps after the end
+	toEnd := []int32{0, 1, 1, 1, 1, 1, 1, 1, 1, 1}
 	for name, c := range map[string]struct {
 		change func(*trace.Request)
-		maybe  []int
+		maybe  []int32
 	}{
 		"preempted":     {func(q *trace.Request) { q.Preemptions = some(1) }, certain},
 		"lost events":   {func(q *trace.Request) { q.DroppedEvents = 1 }, certain},
@@ -45,12 +45,12 @@ func TestJourneysBySteps(t *testing.T) {
 		"not scheduled": {func(q *trace.Request) { q.ScheduledStep.OK = false }, certain},
 		"not ended":     {func(q *trace.Request) { q.FinishedStep.OK = false }, toEnd},
 	} {
-		if got := counted(c.change); !reflect.DeepEqual(got.maybe, c.maybe) || !reflect.DeepEqual(got.waiting, make([]int, 10)) {
+		if got := counted(c.change); !reflect.DeepEqual(got.maybe, c.maybe) || !reflect.DeepEqual(got.waiting, make([]int32, 10)) {
 			t.Errorf("%s: got maybe %v, waiting %v", name, got.maybe, got.waiting)
 		}
 	}
 	for name, change := range map[string]func(*trace.Request){"no journey": func(q *trace.Request) { q.CoreID.OK = false }, "not queued": func(q *trace.Request) { q.QueuedStep.OK = false }} {
-		if got := counted(change); !reflect.DeepEqual(got.maybe, make([]int, 10)) || !reflect.DeepEqual(got.waiting, make([]int, 10)) {
+		if got := counted(change); !reflect.DeepEqual(got.maybe, make([]int32, 10)) || !reflect.DeepEqual(got.waiting, make([]int32, 10)) {
 			t.Errorf("%s: got maybe %v, waiting %v", name, got.maybe, got.waiting)
 		}
 	}
