@@ -208,9 +208,11 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 		e.cadence.interval <= 1
 	e.plain = e.spec == nil && e.pp == 1
 	// The parts excluded here let an attempt to admit a request depend on more than the free blocks
-	// and the token budget, which are what the engine remembers of a failed attempt.
-	e.memo = e.connector == nil && e.spec == nil && e.longPrefill == 0 && e.watermark == 0 &&
-		d.Extra["kv_transfer_config"] == nil
+	// and the token budget, which are what the engine remembers of a failed attempt. Without chunked
+	// prefill, a request whose cached blocks have been evicted meanwhile may fail by the budget before
+	// the blocks are looked at.
+	e.memo = e.connector == nil && e.spec == nil && e.longPrefill == 0 && e.watermark == 0 && e.chunked &&
+		e.cadence.interval <= 1 && d.Extra["kv_transfer_config"] == nil
 	if cfg.TokenGaps {
 		e.out.Gaps = stat.NewHistogram()
 		e.gaps = &gapLog{histogram: e.out.Gaps, tokenUs: cfg.TokenUs}

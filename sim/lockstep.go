@@ -84,6 +84,7 @@ func (g *lockstep) join(e *Engine) {
 	g.dummy.AddVerify(context, 1+drafts, blocks, adds)
 	e.cadence = cadence{interval: e.rules.DPPrefillInterval, shared: true}
 	e.quick = e.quick && e.depth == 1 && e.cadence.interval <= 1
+	e.memo = e.memo && e.cadence.interval <= 1
 }
 
 // iteration returns the number of the rank's iteration in its wave; 0 for an engine alone.
