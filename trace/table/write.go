@@ -35,14 +35,16 @@ type Writer[T any] struct {
 	dir, name string
 	format    Format
 	cols      []column
-	buf       []T           // rows that are not yet encoded, less than a row group
-	tmp       *os.File      // the file under its temporary name; nil before the first row group
-	out       *bufio.Writer // into tmp
-	enc       encoder[T]    // into out; nil before the first row group
-	rows      int64         // appended
-	spare     []T           // the other buffer: one is filled while the other is encoded
-	unused    *sync.Pool    // of buffers of whole groups of these rows
-	busy      chan error    // gets the result of the encoding under way; nil for none
+	// inFourBytes: some of cols are, and all of them are numbers.
+	inFourBytes bool
+	buf         []T           // rows that are not yet encoded, less than a row group
+	tmp         *os.File      // the file under its temporary name; nil before the first row group
+	out         *bufio.Writer // into tmp
+	enc         encoder[T]    // into out; nil before the first row group
+	rows        int64         // appended
+	spare       []T           // the other buffer: one is filled while the other is encoded
+	unused      *sync.Pool    // of buffers of whole groups of these rows
+	busy        chan error    // gets the result of the encoding under way; nil for none
 }
 
 // Create returns a writer of the table name in the folder dir. No file is made before the first row
@@ -52,7 +54,9 @@ func Create[T any](dir, name string, format Format) (*Writer[T], error) {
 		return nil, fmt.Errorf("table %s: format: got %q, want parquet or arrow", name, format)
 	}
 	t := reflect.TypeFor[T]()
-	return &Writer[T]{dir: dir, name: name, format: format, cols: columnsOf(t), unused: unusedRows(t)}, nil
+	cols := columnsOf(t)
+	return &Writer[T]{dir: dir, name: name, format: format, cols: cols, unused: unusedRows(t),
+		inFourBytes: slices.ContainsFunc(cols, func(c column) bool { return c.inFourBytes })}, nil
 }
 
 // Write writes rows as the table name in the folder dir.
@@ -68,10 +72,15 @@ func Write[T any](dir, name string, format Format, rows []T) error {
 	return w.Close()
 }
 
-// groupRows returns the number of rows in a full row group.
+// groupRows returns the number of rows in a full row group. Integers that take four bytes in memory count as the eight
+// that they take in a file, whose row groups do not depend on how rows are kept in memory.
 func (w *Writer[T]) groupRows() int {
 	var row T
-	return min(RowGroupRows, max(1, groupBytes/int(unsafe.Sizeof(row))))
+	size := int(unsafe.Sizeof(row))
+	if w.inFourBytes {
+		size = 8 * len(w.cols)
+	}
+	return min(RowGroupRows, max(1, groupBytes/size))
 }
 
 // Rows returns the number of rows that were appended.
