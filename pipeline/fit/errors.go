@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -33,13 +34,20 @@ func (s *Solved) Samples(part rows.Judged, pred []float64) (all []*rows.Sample, 
 // hold-out and training rows as a whole. floor asks also for the error of the nearest measured
 // neighbours. It returns the errors by row.
 func (s *Solved) Judge(out *result.Model, floor bool, workers int) *rows.StepErrors {
-	all, groups := s.Samples(rows.HoldOut, s.Pred)
-	held := rows.JudgeSteps(groups, floor, workers)
-	for _, one := range all {
-		out.Cells = append(out.Cells, held.Cells(one, true)...)
-	}
-	_, groups = s.Samples(rows.Training, s.Pred)
-	out.Holdout, out.Train = held.Errors(), rows.JudgeSteps(groups, false, workers).Errors()
+	var held *rows.StepErrors
+	par.Each(workers, 2, func(_, i int) {
+		if i == 1 {
+			_, training := s.Samples(rows.Training, s.Pred)
+			out.Train = rows.JudgeSteps(training, false, workers).Errors()
+			return
+		}
+		all, groups := s.Samples(rows.HoldOut, s.Pred)
+		held = rows.JudgeSteps(groups, floor, workers)
+		for _, one := range all {
+			out.Cells = append(out.Cells, held.Cells(one, true)...)
+		}
+		out.Holdout = held.Errors()
+	})
 	return held
 }
 

@@ -59,6 +59,12 @@ type fitter struct {
 	atOnce   int       // models that are fitted at the same time; 0: one a processor
 	beta     *Pool     // the rows of the step-time model
 	selected *selected // the step time; nil until selectBeta has been called
+
+	// The roofline reads the rows of the step time, so it is made before the other models; or the reason
+	// why there is none.
+	roofline   *result.Model
+	noRoofline error
+
 	out      *result.Fit
 	progress trace.Progress
 	prior    *libraryPrior // of the step time; nil: none with a covariance
@@ -222,20 +228,26 @@ func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alph
 }
 
 // describeModels adds the solved step time and the delays, which do not depend on each other, to the
-// document.
+// document, and makes the roofline.
 func (f *fitter) describeModels(ctx context.Context, beta *Solved, sel Selections, alphas alphaFits) error {
 	delays := make([]*result.Model, len(alphas))
-	err := par.Try(ctx, f.atOnce, 1+len(alphas), func(i int) error {
-		if i == 0 {
+	err := par.Try(ctx, f.atOnce, 2+len(alphas), func(i int) error {
+		switch i {
+		case 0:
 			model, err := f.betaModel(beta, sel)
 			if err == nil {
 				f.out.Beta = *model
 			}
 			return err
+		case 1:
+			if slices.Contains(f.o.Models, Roofline) {
+				f.roofline, f.noRoofline = f.rooflineModel()
+			}
+			return nil
 		}
-		a := alphas[i-1]
+		a := alphas[i-2]
 		var err error
-		if delays[i-1], err = f.alphaModel(a); err != nil {
+		if delays[i-2], err = f.alphaModel(a); err != nil {
 			return fmt.Errorf("alpha %s: %w", a.target, err)
 		}
 		return nil

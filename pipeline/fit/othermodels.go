@@ -179,11 +179,6 @@ func (f *fitter) prepareOthers(ctx context.Context) (byModel [][]*rows.Table, er
 // otherModels fits the other models to the same steps.
 func (f *fitter) otherModels(ctx context.Context) error {
 	f.out.Models = []result.Model{}
-	var roofline *result.Model
-	var noRoofline error
-	if slices.Contains(f.o.Models, Roofline) {
-		roofline, noRoofline = f.roofline()
-	}
 	// The rows of the first model are no longer needed; those of the others take their place in
 	// memory.
 	f.release()
@@ -195,7 +190,7 @@ func (f *fitter) otherModels(ctx context.Context) error {
 	skipped := make([]error, len(f.o.Models))
 	err = par.Try(ctx, f.atOnce, len(models), func(i int) error {
 		if name := f.o.Models[i]; name == Roofline {
-			models[i], skipped[i] = roofline, noRoofline
+			models[i], skipped[i] = f.roofline, f.noRoofline
 		} else {
 			models[i], skipped[i] = f.otherModel(tables[i], name)
 		}
@@ -271,9 +266,9 @@ func (f *fitter) locoOther(s *Solved, out *result.Model) error {
 // roofline does not have.
 var rooflineSlots = len(features.BetaFeatures(features.V11))
 
-// roofline returns the model without free terms: all work runs at the hardware's peak. The bias of its
+// rooflineModel returns the model without free terms: all work runs at the hardware's peak. The bias of its
 // predictions shows how far from the peak the engine runs.
-func (f *fitter) roofline() (*result.Model, error) {
+func (f *fitter) rooflineModel() (*result.Model, error) {
 	if f.o.Spec.Base() == features.V10 {
 		return nil, fmt.Errorf("the roofline reads 1.1 features")
 	}

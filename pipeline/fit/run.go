@@ -45,9 +45,9 @@ func Load(src Source, o Options) (*Run, *rows.Steps, *features.Space, error) {
 }
 
 // loadSlice does what Load does for one slice of a run. The lag and the audit are those of its
-// first slice, so that all rows of a run have one lag. first is the first slice, to which others may
-// have been joined; nil while it is made itself.
-func loadSlice(src Source, o Options, first *Run) (*Run, *rows.Steps, *features.Space, error) {
+// first slice, so that all rows of a run have one lag. lagOfFirst waits until the first slice has been
+// made, and returns its lag; nil for the first slice itself.
+func loadSlice(src Source, o Options, lagOfFirst func() result.RunLag) (*Run, *rows.Steps, *features.Space, error) {
 	run, err := src.Load()
 	if err != nil {
 		return nil, nil, nil, err
@@ -78,8 +78,8 @@ func loadSlice(src Source, o Options, first *Run) (*Run, *rows.Steps, *features.
 	if err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
-	if first != nil {
-		p.Lag = first.Lag
+	if lagOfFirst != nil {
+		p.Lag = lagOfFirst()
 		return p, steps, space, nil
 	}
 	if err := p.chooseLag(steps, space, o); err != nil {
@@ -102,9 +102,10 @@ func Make(src Source, o Options, gammas []float64) (*Run, error) {
 	})
 }
 
-// makePart returns a slice, or a whole run that is not sliced, with its tables; first as in loadSlice.
-func makePart(src Source, o Options, gammas []float64, first *Run) (*Run, error) {
-	p, steps, space, err := loadSlice(src, o, first)
+// makePart returns a slice, or a whole run that is not sliced, with its tables; lagOfFirst as in
+// loadSlice.
+func makePart(src Source, o Options, gammas []float64, lagOfFirst func() result.RunLag) (*Run, error) {
+	p, steps, space, err := loadSlice(src, o, lagOfFirst)
 	if err != nil {
 		return nil, err
 	}
@@ -140,12 +141,17 @@ func makePart(src Source, o Options, gammas []float64, first *Run) (*Run, error)
 // the other, before joining it to the previous ones; done may remove the tables of the slice.
 func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
 	turns := par.NewTurns()
+	var firstLag result.RunLag // set before the first slice ends
 	err = visitParts(src, o, func(k int, part Source) error {
 		defer turns.End(k)
+		var lagOfFirst func() result.RunLag
 		if k > 0 {
-			turns.After(0) // the first slice is made alone, because the others have its lag
+			lagOfFirst = func() result.RunLag {
+				turns.After(0)
+				return firstLag
+			}
 		}
-		q, err := makePart(part, o, gammas, p)
+		q, err := makePart(part, o, gammas, lagOfFirst)
 		turns.After(k - 1)
 		if err == nil {
 			err = done(q)
@@ -157,6 +163,7 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 			p.join(q)
 		} else {
 			p = q
+			firstLag = q.Lag
 			src.reserveRows(p.Beta)
 		}
 		return nil

@@ -4,10 +4,12 @@ package validate
 // need of them.
 
 import (
+	"context"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -118,33 +120,32 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 			return err
 		}
 	}
-	t.beta, err = steps.Beta(space, rows.Options{
-		Target:    set.BetaTarget,
-		Lag:       t.Lag,
-		Gamma:     set.Gamma,
-		Split:     o.Split,
-		Saturated: t.saturatedSpans(),
-		Stride:    src.Stride,
-		Slim:      true,
-	})
-	if err != nil {
+	if err := t.makeRows(steps, space, o, src); err != nil {
 		return err
 	}
 	t.Findings = append(t.Findings, t.beta.Findings...)
-	for i := range set.Alpha {
-		table, err := steps.Alpha(space, rows.Options{
-			Target:    set.Alpha[i].Target,
-			Gamma:     set.Gamma,
-			Split:     o.Split,
-			Saturated: t.saturatedSpans(),
-			Stride:    src.Stride,
-		})
-		if err != nil {
+	return nil
+}
+
+// makeRows makes the rows of the step time and of every delay.
+func (t *judgedRun) makeRows(steps *rows.Steps, space *features.Space, o *Options, src *Source) error {
+	set := t.set
+	t.alpha = make([]*rows.Table, len(set.Alpha))
+	return par.Try(context.Background(), o.Workers, 1+len(set.Alpha), func(i int) (err error) {
+		common := rows.Options{Gamma: set.Gamma, Split: o.Split, Saturated: t.saturatedSpans(), Stride: src.Stride}
+		if i == 0 {
+			ofBeta := common
+			ofBeta.Target = set.BetaTarget
+			ofBeta.Lag = t.Lag
+			ofBeta.Slim = true
+			t.beta, err = steps.Beta(space, ofBeta)
 			return err
 		}
-		t.alpha = append(t.alpha, table)
-	}
-	return nil
+		ofAlpha := common
+		ofAlpha.Target = set.Alpha[i-1].Target
+		t.alpha[i-1], err = steps.Alpha(space, ofAlpha)
+		return err
+	}, nil)
 }
 
 // lagOfFit returns the lag that is stored with the coefficients of a training run, and whether one is.
