@@ -47,8 +47,8 @@ type alphaBuilder struct {
 	sp    *features.Space
 	o     Options
 	t     *Table
-	ema   []float64 // preemption average after each recorded step
-	parts []Part    // phases, with the time that divides training from hold-out
+	ema   averages // preemption average after each recorded step
+	parts []Part   // phases, with the time that divides training from hold-out
 	warm  warmUp
 	hits  map[string]prefixHits // by core id (a request in the engine); nil without prefix caching
 	blind int                   // rows of requests without a snapshot although caching is on
@@ -369,7 +369,7 @@ func (b *alphaBuilder) input(r *trace.Request, k int) features.QueueInput {
 		WaitingDepth:  float64(s.WaitingDepth),
 		KVUsageRatio:  s.KVUsage,
 		PromptTokens:  float64(r.PromptTokens.V),
-		PreemptionEMA: b.ema[k],
+		PreemptionEMA: b.ema.after(k),
 	}
 	if first, ok := b.hits[r.CoreID.V]; ok {
 		in.PrefixHitRatio = first.v11
@@ -429,7 +429,7 @@ func (b *alphaBuilder) appendRow(r *trace.Request, s *trace.Step, at int64, v al
 	t.Context = append(t.Context, float64(r.PromptTokens.V))
 	t.ID = append(t.ID, r.CoreID.Or(r.APIID.V))
 	t.Kept++
-	b.other.appendRow(t, b.x, func(ema, x []float64) { b.vectorUnder(b.in, ema[b.k], x) })
+	b.other.appendRow(t, b.x, func(ema averages, x []float64) { b.vectorUnder(b.in, ema.after(b.k), x) })
 	return ""
 }
 

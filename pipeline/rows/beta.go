@@ -69,7 +69,7 @@ type betaBuilder struct {
 	vec    Vectorizer
 	o      Options
 	t      *Table
-	ema    []float64 // preemption average after each recorded step
+	ema    averages // preemption average after each recorded step
 	parts  []Part
 	warm   warmUp
 	sparse bool             // fewer than half of the steps are recorded
@@ -351,7 +351,7 @@ func (b *betaBuilder) step(u int64) ([]float64, features.Hits, error) {
 // before the first.
 func (b *betaBuilder) averageAt(u int64) float64 {
 	if k := sort.Search(len(b.s.Run.Steps), func(k int) bool { return b.s.Run.Steps[k].ID > u }) - 1; k >= 0 {
-		return b.ema[k]
+		return b.ema.after(k)
 	}
 	return 0
 }
@@ -364,10 +364,24 @@ func codeOf(err error) trace.Code {
 	return features.BadInput
 }
 
-// preemptionAverages returns the preemption average after every recorded step
-// (spec#preemption-average), over all of them in order, before any cleaning.
-func (s *Steps) preemptionAverages(gamma float64) []float64 {
-	out := make([]float64, len(s.Run.Steps))
+// averages are the preemption averages after every recorded step (spec#preemption-average); nil: all
+// are 0, because no step preempts.
+type averages []float64
+
+// after returns the average after the k-th recorded step.
+func (a averages) after(k int) float64 {
+	if a == nil {
+		return 0
+	}
+	return a[k]
+}
+
+// preemptionAverages returns the averages over all recorded steps in order, before any cleaning.
+func (s *Steps) preemptionAverages(gamma float64) averages {
+	if !s.Preempts() {
+		return nil
+	}
+	out := make(averages, len(s.Run.Steps))
 	ema := 0.0
 	for i := range out {
 		step := &s.Run.Steps[i]

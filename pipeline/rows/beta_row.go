@@ -32,7 +32,7 @@ func (b *betaBuilder) appendRow(i *trace.Step, iv interval, phase int32, isHoldO
 	t.Batch = append(t.Batch, summary.requests/iv.steps())
 	t.Context = append(t.Context, summary.context/math.Max(1, summary.decodes))
 	t.Kept++
-	b.others.appendRow(t, b.x, func(ema, x []float64) { b.vectorUnder(iv, ema, x) })
+	b.others.appendRow(t, b.x, func(ema averages, x []float64) { b.vectorUnder(iv, ema, x) })
 }
 
 // widenRanges extends the range of the features by each step of an interval.

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/pipeline/features"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // Variant is the table under another smoothing factor of the preemption average: only the columns
@@ -20,8 +19,8 @@ type Variant struct {
 
 // variants computes the rows of the other smoothing factors while a table is made.
 type variants struct {
-	ema [][]float64 // by factor, by recorded step; nil without preemptions, when all are equal
-	x   []float64   // buffer of one row
+	ema []averages // by factor; nil without preemptions, when all are equal
+	x   []float64  // buffer of one row
 }
 
 // newVariants returns empty variants of t's features, one for each smoothing factor.
@@ -41,12 +40,17 @@ func (s *Steps) newVariants(t *Table, gammas []float64) variants {
 
 // Preempts reports whether some recorded step preempted a request.
 func (s *Steps) Preempts() bool {
-	return slices.ContainsFunc(s.Run.Steps, func(r trace.Step) bool { return r.NumPreempted != 0 })
+	for i := range s.Run.Steps {
+		if s.Run.Steps[i].NumPreempted != 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // appendRow appends the row that was last appended to t, whose features are own, to every variant.
 // vectorWith writes the row's features under another average into x.
-func (v *variants) appendRow(t *Table, own []float64, vectorWith func(ema, x []float64)) {
+func (v *variants) appendRow(t *Table, own []float64, vectorWith func(ema averages, x []float64)) {
 	for k, ema := range v.ema {
 		vectorWith(ema, v.x)
 		t.Variants[k].appendRow(t, own, v.x)
@@ -125,7 +129,7 @@ func otherGammas(gammas []float64, own float64) []float64 {
 
 // vectorUnder writes the features of an interval with other preemption averages, one per recorded
 // step, into x. It ignores feature bounds, which were tested for the row itself.
-func (b *betaBuilder) vectorUnder(iv interval, ema, x []float64) {
+func (b *betaBuilder) vectorUnder(iv interval, ema averages, x []float64) {
 	own := b.ema
 	b.ema = ema
 	clear(x)
