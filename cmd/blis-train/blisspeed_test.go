@@ -68,34 +68,33 @@ func built(t *testing.T) string {
 // TestEvalOverloadMemory has 100,000 requests come three times as fast as one engine serves
 // them, so that three quarters wait at once: the process stays below 200 MB.
 func TestEvalOverloadMemory(t *testing.T) {
-	repo.NeedEval(t)
-	load := filepath.Join(t.TempDir(), "load.yaml")
-	repo.Write(t, `requests: 100000
+	checkPeakMemory(t, 200, `requests: 100000
 arrivals: {kind: poisson, rate_rps: 200}
 prompt: {kind: lognormal, mean: 500, sigma: 0.8, min: 4, max: 4096}
 output: {kind: uniform, min: 10, max: 400}
-`, load)
-	c := measure(t, []string{built(t), "simulate", "--deployment", "../../testdata/traces/demo/b200-llama-3.1-8b-tp1/run.yaml",
-		"--workload", load, "-o", filepath.Join(t.TempDir(), "out"), "--quiet"})
-	if t.Log(c); c.peakMB == 0 || c.peakMB >= 200 {
-		t.Errorf("peak memory: got %.0f MB, want < 200", c.peakMB)
-	}
+`)
 }
 
 // TestEvalMillionMemory simulates a million requests, on an engine that serves them as they come: the process stays below
 // 400 MB. A generator's requests are drawn as they arrive, and what is kept of each is numbers.
 func TestEvalMillionMemory(t *testing.T) {
-	repo.NeedEval(t)
-	load := filepath.Join(t.TempDir(), "load.yaml")
-	repo.Write(t, `requests: 1000000
+	checkPeakMemory(t, 400, `requests: 1000000
 arrivals: {kind: poisson, rate_rps: 40}
 prompt: {kind: lognormal, mean: 400, sigma: 0.9}
 output: {kind: uniform, min: 10, max: 250}
-`, load)
+`)
+}
+
+// checkPeakMemory simulates a workload with the program and fails unless its peak memory is below a limit.
+func checkPeakMemory(t *testing.T, limitMB float64, workload string) {
+	t.Helper()
+	repo.NeedEval(t)
+	load := filepath.Join(t.TempDir(), "load.yaml")
+	repo.Write(t, workload, load)
 	c := measure(t, []string{built(t), "simulate", "--deployment", "../../testdata/traces/demo/b200-llama-3.1-8b-tp1/run.yaml",
 		"--workload", load, "-o", filepath.Join(t.TempDir(), "out"), "--quiet"})
-	if t.Log(c); c.peakMB == 0 || c.peakMB >= 400 {
-		t.Errorf("peak memory: got %.0f MB, want < 400", c.peakMB)
+	if t.Log(c); c.peakMB == 0 || c.peakMB >= limitMB {
+		t.Errorf("peak memory: got %.0f MB, want < %.0f", c.peakMB, limitMB)
 	}
 }
 
