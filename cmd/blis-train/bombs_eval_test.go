@@ -65,8 +65,8 @@ func TestMeasuredCall(t *testing.T) {
 	noErr(t, os.WriteFile(os.Getenv(callVariable+"_ANSWER"), answer, 0o644))
 }
 
-// measure runs the program in dir and reports its peak of memory. It must end by itself with a message, or do its work.
-func (s *processes) measure(t *testing.T, name, dir string, args ...string) {
+// measured runs the program in dir and returns what it took.
+func (s *processes) measured(t *testing.T, dir string, args ...string) measuredCall {
 	t.Helper()
 	text, err := json.Marshal(measuredCall{Dir: dir, Args: append([]string{s.exe}, args...)})
 	noErr(t, err)
@@ -78,6 +78,13 @@ func (s *processes) measure(t *testing.T, name, dir string, args ...string) {
 	}
 	var c measuredCall
 	noErr(t, json.Unmarshal(repo.Read(t, answer), &c))
+	return c
+}
+
+// measure runs the program in dir and reports its peak of memory. It must end by itself with a message, or do its work.
+func (s *processes) measure(t *testing.T, name, dir string, args ...string) {
+	t.Helper()
+	c := s.measured(t, dir, args...)
 	line, _, _ := strings.Cut(c.Said, "\n")
 	fmt.Printf("%-44s exit %d, %4d MiB, %5.1f CPU-s: %.120s\n", name, c.Code, c.MiB, c.CPU, line)
 	if c.MiB > mostMiB || c.Code < 0 || c.Code > 3 || c.CPU > 60 || strings.Contains(c.Said, "goroutine ") {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"bytes"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -97,17 +95,11 @@ func TestEvalBombs(t *testing.T) {
 			noErr(t, os.WriteFile(filepath.Join(dir, name), repo.Read(t, demo, name), 0o644))
 		}
 		b.write(t, dir, string(repo.Read(t, demo, "traces.jsonl")))
-		var said bytes.Buffer
-		cmd := exec.Command(s.exe, "run", dir, "-o", filepath.Join(t.TempDir(), "out"), "-q", "--bootstraps", "50", "--max-bad-frac", "1")
-		cmd.Stderr = &said
-		err := cmd.Run()
-		used := cmd.ProcessState.SysUsage().(*syscall.Rusage)
-		cpu := (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
-		mib := used.Maxrss >> 10
-		fmt.Printf("%s: exit %d, %.1f CPU-s, %d MiB\n", b.name, cmd.ProcessState.ExitCode(), cpu, mib)
-		code := cmd.ProcessState.ExitCode()
-		if cpu > 60 || mib > 1000 || code < 0 || code > 3 || code == 1 != (b.says != "") || !strings.Contains(said.String(), b.says) {
-			t.Errorf("%s: %v, %.1f CPU-s, %d MiB, %.300s: want at most 60 s, 1000 MiB and %q", b.name, err, cpu, mib, said.String(), b.says)
+		c := s.measured(t, "", "run", dir, "-o", filepath.Join(t.TempDir(), "out"), "-q", "--bootstraps", "50", "--max-bad-frac", "1")
+		fmt.Printf("%s: exit %d, %.1f CPU-s, %d MiB\n", b.name, c.Code, c.CPU, c.MiB)
+		isRefused := c.Code == 1
+		if c.CPU > 60 || c.MiB > 1000 || c.Code < 0 || c.Code > 3 || isRefused != (b.says != "") || !strings.Contains(c.Said, b.says) {
+			t.Errorf("%s: exit %d, %.1f CPU-s, %d MiB, %.300s: want at most 60 s, 1000 MiB and %q", b.name, c.Code, c.CPU, c.MiB, c.Said, b.says)
 		}
 		noErr(t, os.RemoveAll(dir))
 	}
@@ -228,15 +220,10 @@ func TestEvalClientBombs(t *testing.T) {
 		}
 		_, err = f.WriteString(b.tail)
 		noErr(t, errors.Join(err, f.Close()))
-		cmd := exec.Command(s.exe, "extract", dir, "-o", filepath.Join(t.TempDir(), "out"), "-q", "--max-bad-frac", "1")
-		var said bytes.Buffer
-		cmd.Stderr = &said
-		cmd.Run()
-		mib := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss >> 10
-		code := cmd.ProcessState.ExitCode()
-		fmt.Printf("%s: exit %d, %d MiB, %.1f CPU-s\n", b.name, code, mib, (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds())
-		if mib > 600 || code != 0 && code != 1 {
-			t.Errorf("%s: exit %d, %d MiB, want at most 600: %.300s", b.name, code, mib, said.String())
+		c := s.measured(t, "", "extract", dir, "-o", filepath.Join(t.TempDir(), "out"), "-q", "--max-bad-frac", "1")
+		fmt.Printf("%s: exit %d, %d MiB, %.1f CPU-s\n", b.name, c.Code, c.MiB, c.CPU)
+		if c.MiB > 600 || c.Code != 0 && c.Code != 1 {
+			t.Errorf("%s: exit %d, %d MiB, want at most 600: %.300s", b.name, c.Code, c.MiB, c.Said)
 		}
 		noErr(t, os.RemoveAll(dir))
 	}

@@ -309,7 +309,7 @@ func recordQuiet(t *testing.T, noises [][]float64, reqs []sim.Request, k int) *t
 // wrong ones. BLIS_TRAIN_EVAL_REPLICATIONS is how many of each, from replication BLIS_TRAIN_EVAL_FIRST on.
 func TestEvalPlantedVerdicts(t *testing.T) {
 	repo.NeedEval(t)
-	replications := fromEnvironment("BLIS_TRAIN_EVAL_REPLICATIONS", 100)
+	replications := fromEnvironment("BLIS_TRAIN_EVAL_REPLICATIONS", 50) // with 100 it takes more than two hours
 	first := fromEnvironment("BLIS_TRAIN_EVAL_FIRST", 0)
 	noises := quietNoises(t)
 	for _, record := range []string{"clients", "steps"} {
@@ -320,7 +320,7 @@ func TestEvalPlantedVerdicts(t *testing.T) {
 					t.Run(fmt.Sprintf("%s of %d", load.name, n), func(t *testing.T) {
 						of := replications
 						if record == "steps" { // each with up to 500 replays of n requests
-							of = max(1, replications*min(200, n)/n)
+							of = max(1, replications*min(100, n)/n)
 						}
 						judgeReplications(t, load.name, record, of, func(k int) *trace.Run {
 							k += first
