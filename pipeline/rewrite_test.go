@@ -34,6 +34,7 @@ type rewriting struct {
 	clients  bool
 	silent   bool // run.yaml does not say that scheduling is asynchronous
 	stated   bool // run.yaml says that it is synchronous
+	early    bool // an asynchronous engine has waited for a batch with prompts before it asks for its result
 	version  string
 	constant float64 // us between passes that elapsed leaves out
 }
@@ -55,7 +56,9 @@ type rewritten struct {
 // elapsed is that less the scheduler's own time and a constant. An asynchronous engine schedules the next
 // step first, then waits for the result of this one and logs it (vllm/v1/engine/core.py:
 // step_with_batch_queue()): its pass takes from the start of the next step to that of the one after, and
-// elapsed is what is left of it once the next step is scheduled.
+// elapsed is what is left of it once the next step is scheduled. If early is set, the engine already waits for a
+// batch with prompts while it prepares the next batch: the line of the prompts has next to nothing, and a later one
+// has the time as well (public logs of runs with long prompts).
 func (w rewriting) passes(run *trace.Run, dep *deploy.Deployment) []rewritten {
 	var out []rewritten
 	lag := 0
@@ -63,6 +66,7 @@ func (w rewriting) passes(run *trace.Run, dep *deploy.Deployment) []rewritten {
 		lag = 1
 	}
 	empty := run.Steps[0].ID
+	before := 0.0 // us of passes whose line does not have them
 	for i := range run.Steps {
 		s := &run.Steps[i]
 		if s.ScheduledTokens == 0 {
@@ -78,6 +82,14 @@ func (w rewriting) passes(run *trace.Run, dep *deploy.Deployment) []rewritten {
 			cadence = float64(from.DurationUs) + w.constant + 1000
 		}
 		elapsed := math.Max(20, cadence-float64(from.DurationUs)-w.constant)
+		switch hasPrompts := s.PrefillTokens > s.NumPrefillReqs; {
+		case w.early && lag > 0 && hasPrompts:
+			before += elapsed
+			elapsed = 30
+		default:
+			elapsed += before
+			before = 0
+		}
 		out = append(out, rewritten{s, s.ID, s.ID - empty, from.TsStartNs + int64(cadence*1000), elapsed, to.KVUsage})
 	}
 	return out

@@ -5,6 +5,7 @@ package logged
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -27,6 +28,7 @@ const (
 	sumOverMax    = 1.02      // most of the sum of elapsed times over the time that passed; more: passes overlap
 	overStampsMax = 3         // most of that sum over the time between the stamps; asynchronous passes may double it
 	lagMargin     = 0.8       // the error of the best lag must be at most this times that of the second
+	unlikeMax     = 0.7       // most of the error of the best lag; more: the times are those of no batch (synchronous engines: up to 0.6)
 	lagPasses     = 20        // passes near a prefill that the comparison of lags needs
 	prefillNear   = 64        // tokens of such a prefill: fewer do not show in the time of a pass
 	tickSeconds   = 300       // s of busy time that stamps in whole seconds need
@@ -73,23 +75,22 @@ func (f *filler) auditTimes() timeAudit {
 	// The evidence: the resolution of the stamps, whether elapsed belongs to the batch of its own line (lag),
 	// and whether it can be a whole step at all.
 	precise, second := f.resolution()
-	lag, conclusive := f.elapsedLag(&a.figures)
-	below := f.belowFloor()
+	var e elapsedEvidence
+	e.lag, e.isConclusive = f.elapsedLag(&a.figures)
+	if errs := a.figures.LagErrors; len(errs) > 0 {
+		e.unlike = slices.Min(errs)
+	}
+	e.below = f.belowFloor()
 	a.constantUs = f.gapConstant(precise, second, &a.figures)
-	over := a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
-	// What contradicts a synchronous engine: elapsed belongs to an earlier line, or, if no lag shows that it
-	// does not, it is often shorter than any pass; or passes overlap.
-	looksAsync := conclusive && lag > 0 || below > belowFloorMax && !conclusive || over
+	e.isOver = a.figures.SumOverWall.OK && a.figures.SumOverWall.V > sumOverMax
 
 	// TensorRT-LLM logs the time of the device, which is the pass's own with any scheduling.
 	isDeviceTime := f.passes[0].it.Form == trace.IterationTensorRT
 	dep := &f.dep.Engine
-	// Where the version, and so the default of async scheduling, is assumed, a conclusive lag decides.
-	isVersionAssumed := len(f.dep.Assumed()) > 0
-	isAsync := !isDeviceTime && dep.IsAsync() && !(isVersionAssumed && conclusive)
+	e.isAsync = !isDeviceTime && dep.IsAsync()
 
 	// Nothing contradicts it, and something shows it.
-	a.sync = !looksAsync && !isAsync && (isDeviceTime || dep.AsyncScheduling.OK || conclusive)
+	a.sync = !e.contradictsSync() && !e.isAsync && (isDeviceTime || dep.AsyncScheduling.OK || e.isConclusive)
 	a.coarse = precise && f.isCoarse()
 	// Precise stamps are best; those that are coarse for a single pass are worse than the elapsed time of a
 	// synchronous engine.
@@ -99,11 +100,11 @@ func (f *filler) auditTimes() timeAudit {
 	case a.sync:
 		a.time = timeElapsed
 	case !second: // no stamps either
-		a.refused = f.refusedElapsed(lag, conclusive, below, over, isAsync)
+		a.refused = f.refusedElapsed(e)
 	default:
 		a.time = timeTicks
 		if s := f.secondsBetweenTicks(); s < tickSeconds {
-			why := f.refusedElapsed(lag, conclusive, below, over, isAsync)
+			why := f.refusedElapsed(e)
 			a.refused = trace.Errorf(codeNoStepTimes,
 				"%s; stamps in whole seconds leave %.0f s of busy time between ticks, want %d", why.Msg, s, tickSeconds).
 				WithHint("save the log with precise stamps (docker logs --timestamps; SGLANG_LOG_MS=1), or record " +
@@ -129,10 +130,28 @@ func (f *filler) overStamps() float64 {
 	return sum / (math.Max(0, float64(hi)-float64(lo))/1000 + 1e6) // whole seconds at least
 }
 
-// refusedElapsed returns the error that states why elapsed is not the time of a pass: lag is the number of
-// lines by which it is late (if conclusive), below the share of values that no pass can have, over whether
-// they sum up to more than the time that passed.
-func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, isAsync bool) *trace.Error {
+// elapsedEvidence is what logged times tell of the engine's scheduling.
+type elapsedEvidence struct {
+	lag          int     // lines from the batch that the times follow to the line that has them
+	isConclusive bool    // whether lag is clearly the best
+	unlike       float64 // mean relative error with which the batch of the best line predicts them; 0: unknown
+	below        float64 // share of them that no pass can have
+	isOver       bool    // they sum up to more than the time that passed
+	isAsync      bool    // scheduling is asynchronous by run.yaml or by the version's default
+}
+
+// contradictsSync reports whether the times cannot be those of a synchronous engine's passes: they belong to an
+// earlier line or to none, or, if no lag shows that they do not, they are often shorter than any pass; or passes
+// overlap. That they belong to their own line is no proof: an asynchronous engine too logs the batch it
+// waits for (vllm/v1/engine/core.py: step_with_batch_queue()).
+func (e *elapsedEvidence) contradictsSync() bool {
+	isLate := e.isConclusive && e.lag > 0
+	isShort := e.below > belowFloorMax && !e.isConclusive
+	return isLate || e.unlike > unlikeMax || isShort || e.isOver
+}
+
+// refusedElapsed returns the error that states why elapsed is not the time of a pass.
+func (f *filler) refusedElapsed(e elapsedEvidence) *trace.Error {
 	why := "nothing shows that the engine is synchronous"
 	hint := "save the log with precise stamps (docker logs --timestamps, kubectl logs " +
 		"--timestamps), or record with --no-async-scheduling"
@@ -140,13 +159,19 @@ func (f *filler) refusedElapsed(lag int, conclusive bool, below float64, over, i
 	case f.passes[0].it.Form == trace.IterationSGLang:
 		why = "SGLang's lines state none"
 		hint = f.allPasses()
-	case isAsync:
+	case e.isAsync:
 		why = "scheduling is asynchronous by run.yaml or by its version's default"
-	case conclusive && lag > 0:
-		why = fmt.Sprintf("it follows the batch %d lines earlier, as with asynchronous scheduling", lag)
-	case below > belowFloorMax:
-		why = fmt.Sprintf("%.0f %% of the values lie below the time that reading the weights takes", 100*below)
-	case over:
+		if _, known := f.dep.Engine.Release(); !known && !f.dep.Engine.AsyncScheduling.OK {
+			why = "no release and no async_scheduling is stated, and the newest release's default is asynchronous"
+			hint = "state vllm.version or vllm.async_scheduling in run.yaml, or save the log with precise stamps (docker logs --timestamps)"
+		}
+	case e.isConclusive && e.lag > 0:
+		why = fmt.Sprintf("it follows the batch %d lines earlier, as with asynchronous scheduling", e.lag)
+	case e.unlike > unlikeMax:
+		why = fmt.Sprintf("no batch explains it, the counts of the best line are off by %.0f %%, as with asynchronous scheduling", 100*e.unlike)
+	case e.below > belowFloorMax:
+		why = fmt.Sprintf("%.0f %% of the values lie below the time that reading the weights takes", 100*e.below)
+	case e.isOver:
 		why = "the values sum up to more than the time that passed"
 	}
 	return trace.Errorf(codeNoStepTimes, "run %s: elapsed is no step time: %s", f.run.ID, why).WithHint(hint)

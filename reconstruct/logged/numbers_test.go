@@ -469,24 +469,35 @@ func TestShareOfOthers(t *testing.T) {
 func TestRefusedElapsed(t *testing.T) {
 	f := filling(t, trace.Iteration{})
 	for _, c := range []struct {
-		lag                       int
-		conclusive, over, isAsync bool
-		below                     float64
-		want                      string
+		e    elapsedEvidence
+		sync bool
+		want string
 	}{
-		{0, false, false, false, 0, "nothing shows that the engine is synchronous"},
-		{1, true, true, true, 1, "scheduling is asynchronous by run.yaml"},
-		{2, true, true, false, 1, "it follows the batch 2 lines earlier"},
-		{2, false, true, false, 0.5, "50 % of the values lie below the time"},
-		{0, true, true, false, 0.1, "the values sum up to more than the time that passed"},
-		{0, true, true, false, 0.1 + 0.001, "of the values lie below"},
+		{elapsedEvidence{}, true, "nothing shows that the engine is synchronous"},
+		{elapsedEvidence{lag: 1, isConclusive: true, isOver: true, isAsync: true, unlike: 1, below: 1}, false, "scheduling is asynchronous by run.yaml"},
+		{elapsedEvidence{lag: 2, isConclusive: true, isOver: true, unlike: 1, below: 1}, false, "it follows the batch 2 lines earlier"},
+		{elapsedEvidence{lag: 2, isOver: true, unlike: 0.75, below: 1}, false, "no batch explains it, the counts of the best line are off by 75 %"},
+		{elapsedEvidence{isConclusive: true, unlike: unlikeMax}, true, "nothing shows that the engine is synchronous"},
+		{elapsedEvidence{lag: 2, isOver: true, below: 0.5}, false, "50 % of the values lie below the time"},
+		{elapsedEvidence{below: 0.1 + 0.001}, false, "of the values lie below"},
+		{elapsedEvidence{isConclusive: true, below: 0.1 + 0.001}, true, "of the values lie below"},
+		{elapsedEvidence{isConclusive: true, isOver: true, below: 0.1}, false, "the values sum up to more than the time that passed"},
 	} {
-		if got := f.refusedElapsed(c.lag, c.conclusive, c.below, c.over, c.isAsync); got.Code != codeNoStepTimes || !strings.Contains(got.Error(), "elapsed is no step time: ") || !strings.Contains(got.Error(), c.want) {
+		if got := c.e.contradictsSync(); got == c.sync {
+			t.Errorf("%+v contradicts a synchronous engine: got %t", c.e, got)
+		}
+		if got := f.refusedElapsed(c.e); got.Code != codeNoStepTimes || !strings.Contains(got.Error(), "elapsed is no step time: ") || !strings.Contains(got.Error(), c.want) {
 			t.Errorf("got %v, want %q", got, c.want)
 		}
 	}
+	f.dep.Engine.VLLMVersion = "dev"
+	f.dep.Engine.AsyncScheduling = trace.Opt[bool]{}
+	got := f.refusedElapsed(elapsedEvidence{isAsync: true})
+	if !strings.Contains(got.Error(), "no release and no async_scheduling is stated") || !strings.Contains(got.Hint, "state vllm.version") {
+		t.Errorf("got %v, hint %q", got, got.Hint)
+	}
 	f.passes[0].it.Form = trace.IterationSGLang
-	if got := f.refusedElapsed(0, false, 0, false, true); !strings.Contains(got.Error(), "SGLang's lines state none") {
+	if got := f.refusedElapsed(elapsedEvidence{isAsync: true}); !strings.Contains(got.Error(), "SGLang's lines state none") {
 		t.Errorf("got %v", got)
 	}
 }
