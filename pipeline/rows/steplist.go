@@ -1,7 +1,7 @@
 package rows
 
 // This file stores the steps of a run. A long recording has millions, so that they are most of the memory of a
-// stage: a step is kept in 64 bytes without pointers, which the garbage collector need not follow.
+// stage: a step is kept in 56 bytes without pointers, which the garbage collector need not follow.
 
 import (
 	"math"
@@ -14,7 +14,7 @@ import (
 type stepList struct {
 	steps []compactStep
 	// whole has the inputs of the steps whose sums are not those of compactStep: of spec 1.0, with moved KV
-	// blocks, or beyond four bytes.
+	// blocks, or beyond the bytes of a field.
 	whole []features.StepInput
 	// reached has features.StepInput.Reached by step; nil for models whose layers all have full attention.
 	reached []*features.Reached
@@ -22,13 +22,14 @@ type stepList struct {
 
 // compactStep is a step without its id, and without the inputs that follow from others.
 type compactStep struct {
-	prefillCausalWork, decodeContextTokens, prefillContext     float64
-	prefillTokens, decodeTokens, numPrefillReqs, numDecodeReqs int32
-	scheduledTokens, numSampledSeqs, runningDepth, recorded    int32
-	whole                                                      int32 // place in stepList.whole, from 1; 0: not there
-	tag                                                        Tag
-	reason                                                     reconstruct.Reason
-	noStart                                                    bool
+	prefillCausalWork, decodeContextTokens, prefillContext      float64
+	prefillTokens, decodeTokens, scheduledTokens                int32
+	recorded                                                    int32
+	whole                                                       int32 // place in stepList.whole, from 1; 0: not there
+	numPrefillReqs, numDecodeReqs, numSampledSeqs, runningDepth uint16
+	tag                                                         Tag
+	reason                                                      reconstruct.Reason
+	noStart                                                     bool
 }
 
 // known reports whether the step's batch may be used.
@@ -53,11 +54,11 @@ func (l *stepList) set(k int, st *Step) {
 		prefillContext:      in.PrefillContext,
 		prefillTokens:       inFourBytes(in.PrefillTokens),
 		decodeTokens:        inFourBytes(in.DecodeTokens),
-		numPrefillReqs:      inFourBytes(in.NumPrefillReqs),
-		numDecodeReqs:       inFourBytes(in.NumDecodeReqs),
+		numPrefillReqs:      inTwoBytes(in.NumPrefillReqs),
+		numDecodeReqs:       inTwoBytes(in.NumDecodeReqs),
 		scheduledTokens:     inFourBytes(in.ScheduledTokens),
-		numSampledSeqs:      inFourBytes(in.NumSampledSeqs),
-		runningDepth:        inFourBytes(in.RunningDepth),
+		numSampledSeqs:      inTwoBytes(in.NumSampledSeqs),
+		runningDepth:        inTwoBytes(in.RunningDepth),
 		recorded:            st.Recorded,
 		tag:                 st.Tag,
 		reason:              st.Reason,
@@ -72,8 +73,10 @@ func (l *stepList) set(k int, st *Step) {
 	}
 }
 
-// inFourBytes returns a number of tokens or requests. If it is larger, or no whole number, the step has its inputs in stepList.whole.
+// inFourBytes returns a number of tokens, inTwoBytes one of requests. If it is larger, or no whole number, the step has
+// its inputs in stepList.whole.
 func inFourBytes(v float64) int32 { return int32(max(0, min(v, math.MaxInt32))) }
+func inTwoBytes(v float64) uint16 { return uint16(max(0, min(v, math.MaxUint16))) }
 
 // input returns the inputs of step k.
 func (l *stepList) input(k int) features.StepInput {

@@ -47,6 +47,8 @@ func TestStoredSteps(t *testing.T) {
 		"no batch":             {func(in *features.StepInput) { *in = features.StepInput{} }, 0},
 		"the most":             {func(in *features.StepInput) { in.ScheduledTokens = math.MaxInt32 }, 0},
 		"more than four bytes": {func(in *features.StepInput) { in.ScheduledTokens = math.MaxInt32 + 1 }, 1},
+		"the most requests":    {func(in *features.StepInput) { in.RunningDepth, in.NumSampledSeqs = math.MaxUint16, math.MaxUint16 }, 0},
+		"more than two bytes":  {func(in *features.StepInput) { in.RunningDepth = math.MaxUint16 + 1 }, 1},
 		"a share":              {func(in *features.StepInput) { in.NumDecodeReqs = 2.5 }, 1},
 		"negative":             {func(in *features.StepInput) { in.DecodeTokens = -1 }, 1},
 		"read otherwise":       {func(in *features.StepInput) { in.KVReadTokens = 5 }, 1},

@@ -235,6 +235,7 @@ func (p *replayedPhase) keep(r replication, got *simulatedRun, err error) {
 // no marks yet.
 func newPhase(all []Request, phase *deploy.Phase, content Content) *replayedPhase {
 	p := &replayedPhase{results: map[string][]*simulatedRun{}}
+	p.recorded = make([]Request, 0, len(all))
 	for _, o := range all {
 		if o.ArrivalNs >= phase.StartNs && o.ArrivalNs < phase.EndNs {
 			p.recorded = append(p.recorded, o)
@@ -245,6 +246,7 @@ func newPhase(all []Request, phase *deploy.Phase, content Content) *replayedPhas
 		return p
 	}
 	p.originNs = p.recorded[0].ArrivalNs
+	p.requests = make([]sim.Request, 0, len(p.recorded))
 	for _, o := range p.recorded {
 		p.requests = append(p.requests, p.simRequest(o, content))
 	}
