@@ -1,6 +1,7 @@
 package autoscale
 
-// This file turns recordings into servers with windows, and fits all servers.
+// This file turns recordings into servers with windows, times in which the load was steady, and fits the queueing model of
+// every server.
 
 import (
 	"context"
@@ -118,17 +119,15 @@ func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 // cannot be used.
 func spansOf(samples []sample, judged *rows.LoadVerdicts) []Span {
 	var out []Span
+	first, last := arrivalSpan(samples)
 	for _, p := range judged.Phases {
-		span := Span{Phase: p.Name, StartNs: p.StartNs, EndNs: p.EndNs}
+		span := Span{Phase: p.Name, StartNs: max(p.StartNs, first), EndNs: min(p.EndNs, last)}
 		switch {
 		case p.Load == deploy.LoadClosed:
 			span.Drop = closedLoop
 		case p.Saturated:
 			span.Drop = saturatedWindow
 		}
-		first, last := arrivalSpan(samples)
-		span.StartNs = max(p.StartNs, first)
-		span.EndNs = min(p.EndNs, last)
 		out = append(out, span)
 	}
 	return out
@@ -186,8 +185,8 @@ func RunServers(
 	return servers, nil
 }
 
-// FitQueues fits every server. more, unless nil, adds further results to each server. It also
-// returns the rows of windows.parquet, in the order of the servers.
+// FitQueues fits every server. more, unless nil, adds further results to each server and returns
+// their rows. FitQueues also returns the rows of windows.parquet, in the order of the servers.
 func FitQueues(
 	ctx context.Context,
 	servers []*Server,

@@ -76,8 +76,8 @@ func parameterSection(q *Queue) report.Section {
 	return x
 }
 
-// serverTable returns a table with the rows that function rows adds for each server; key names
-// their place in queue.json.
+// serverTable returns a table of the rows that function rows adds for each server, no block if there are none; key is
+// where queue.json has them.
 func serverTable(
 	q *Queue,
 	id, caption, key string,

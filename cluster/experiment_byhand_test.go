@@ -29,8 +29,8 @@ func TestVerdictByHand(t *testing.T) {
 		want     string
 		why      string
 	}{
-		"all above":            {nil, []contrastDoc{above, above}, 8, confirmed, "every endpoint lies above its bound, its interval leaves 0 out"},
-		"one below":            {nil, []contrastDoc{above, below}, 8, refuted, "an endpoint lies below its bound, its interval leaves 0 out"},
+		"all above":            {nil, []contrastDoc{above, above}, 8, confirmed, "every endpoint lies above its bound, and its interval excludes 0"},
+		"one below":            {nil, []contrastDoc{above, below}, 8, refuted, "an endpoint lies below its bound, and its interval excludes 0"},
 		"one touches 0":        {nil, []contrastDoc{above, evidenceOf(0, 2, 0.01)}, 8, inconclusive, "an interval holds 0"},
 		"0 from below":         {nil, []contrastDoc{evidenceOf(-2, 0, 0.01)}, 8, inconclusive, "an interval holds 0"},
 		"p above 5 %":          {nil, []contrastDoc{evidenceOf(1, 2, 0.0501)}, 8, inconclusive, "an interval holds 0"},
@@ -38,7 +38,7 @@ func TestVerdictByHand(t *testing.T) {
 		"no interval":          {nil, []contrastDoc{above, {}}, 8, inconclusive, "an endpoint has no finite difference"},
 		"no corrected p":       {nil, []contrastDoc{{Lo: num(1), Hi: num(2)}}, 8, inconclusive, "an endpoint has no finite difference"},
 		"nothing":              {nil, nil, 8, inconclusive, "an endpoint has no finite difference"},
-		"seven seeds":          {nil, []contrastDoc{above}, 7, inconclusive, "7 seeds reproduce and never judge, at least 8 are needed"},
+		"seven seeds":          {nil, []contrastDoc{above}, 7, inconclusive, "7 seeds are too few for a verdict, at least 8 are needed"},
 		"blocked before seeds": {[]string{"a", "b"}, []contrastDoc{above}, 7, notTestable, "a; b"},
 	} {
 		s := &statement{id: "H", text: "text", blocked: c.blocked, evidence: c.evidence}
@@ -326,7 +326,7 @@ func TestStatementsByHand(t *testing.T) {
 		t.Errorf("got %+v", c)
 	}
 	// Frontiers that meet at no P99, and those that do: predictive admits 1.5 times as much at the same goodput.
-	if got := l.equalTailStatement(d, own.main); got.id != "H14-1" || len(got.evidence) != 0 || !slices.Contains(got.blocked, "the two frontiers share no critical P99") {
+	if got := l.equalTailStatement(d, own.main); got.id != "H14-1" || len(got.evidence) != 0 || !slices.Contains(got.blocked, "the two frontiers share a critical P99 with 0 of 3 seeds") {
 		t.Errorf("got %+v", got)
 	}
 	for i := range l.cells {

@@ -80,8 +80,8 @@ func knownOrNaN(v *float64) float64 {
 
 // verdict decides about one statement: NOT TESTABLE if a precondition is not met, CONFIRMED if
 // every contrast is significantly above 0 (interval and corrected p), REFUTED if one is
-// significantly below 0, otherwise INCONCLUSIVE. Fewer than fewestSeeds seeds are always
-// inconclusive.
+// significantly below 0, otherwise INCONCLUSIVE. With preconditions met, fewer than fewestSeeds
+// seeds are inconclusive.
 func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 	v := verdictDoc{ID: s.id, Statement: s.text, Evidence: s.evidence, Verdict: inconclusive}
 	if v.Evidence == nil {
@@ -105,15 +105,15 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 		v.Verdict = notTestable
 		v.Why = strings.Join(s.blocked, "; ")
 	case len(l.seeds) < fewestSeeds:
-		v.Why = fmt.Sprintf("%d seeds reproduce and never judge, at least %d are needed", len(l.seeds), fewestSeeds)
+		v.Why = fmt.Sprintf("%d seeds are too few for a verdict, at least %d are needed", len(l.seeds), fewestSeeds)
 	case missing > 0 || len(s.evidence) == 0:
 		v.Why = "an endpoint has no finite difference"
 	case below > 0:
 		v.Verdict = refuted
-		v.Why = "an endpoint lies below its bound, its interval leaves 0 out"
+		v.Why = "an endpoint lies below its bound, and its interval excludes 0"
 	case above == len(s.evidence):
 		v.Verdict = confirmed
-		v.Why = "every endpoint lies above its bound, its interval leaves 0 out"
+		v.Why = "every endpoint lies above its bound, and its interval excludes 0"
 	default:
 		v.Why = "an interval holds 0"
 	}
@@ -192,7 +192,7 @@ func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 		goodputBound = append(goodputBound, b.goodput)
 	}
 	if len(admitted) < len(l.seeds)/2 {
-		s.blocked = append(s.blocked, "the two frontiers share no critical P99")
+		s.blocked = append(s.blocked, fmt.Sprintf("the two frontiers share a critical P99 with %d of %d seeds", len(admitted), len(l.seeds)))
 		return s
 	}
 	s.evidence = []contrastDoc{
@@ -293,7 +293,7 @@ func (l *lab) latencyStatement(r sides) statement {
 		s.blocked = append(s.blocked, fmt.Sprintf("the window of %g s is shorter than 30 s", window))
 	}
 	if !l.isStationary(r.main) {
-		s.blocked = append(s.blocked, "the line of admitted requests grows: not stationary")
+		s.blocked = append(s.blocked, "the queue of admitted requests grows: not stationary")
 	}
 	main, second := r.main, r.gated
 	limit := slices.Repeat([]float64{100}, len(l.seeds))

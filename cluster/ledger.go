@@ -218,9 +218,9 @@ func (l *ledger) Inbound(i int, nowUs int64) (perS, one float64) {
 	return f.tokens.perSecond(nowUs), ratioOrZero(f.tokens.perUs, f.prompts.perUs)
 }
 
-// Better returns what Inbound returns, for one instance's share of the requests of classes above a
-// priority. Every instance is assumed to get an equal share.
-func (l *ledger) Better(priority int, nowUs int64) (perS, one float64) {
+// InboundAbove returns what Inbound returns, for classes of a higher priority value, whose requests overtake those of
+// the given one. It assumes that every instance gets an equal share, because rates by class are counted for all together.
+func (l *ledger) InboundAbove(priority int, nowUs int64) (perS, one float64) {
 	prompts := 0.0
 	instances := float64(len(l.Of))
 	for c := range l.Classes {

@@ -194,7 +194,7 @@ func (o *Rollout) setWorkAhead(r *Request, v *View, i int, s *forecast.State) {
 func expectArrivals(s *forecast.State, r *Request, v *View, i int, byPriority bool) {
 	s.ComingPerS, s.ComingPrompt = v.Ledger.Inbound(i, v.NowUs)
 	if byPriority {
-		s.BetterPerS, s.BetterPrompt = v.Ledger.Better(r.Priority, v.NowUs)
+		s.BetterPerS, s.BetterPrompt = v.Ledger.InboundAbove(r.Priority, v.NowUs)
 	}
 }
 

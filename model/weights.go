@@ -154,8 +154,8 @@ func layersPerStage(n, pp int64) []int64 {
 	for i := range out {
 		out[i] = n / pp
 	}
-	for i := int64(0); i < n%pp; i++ { // from the stage before the last downwards, the last one at the end
-		out[((pp-2-i)%pp+pp)%pp]++
+	for i := range n % pp { // from the stage before the last downwards; the last stage never gets one
+		out[pp-2-i]++
 	}
 	return out
 }
@@ -276,7 +276,7 @@ func (l *Linear) checkShards(p Parallel, in *Layer) error {
 	columns := l.Columns
 	parts := p.TP // number of shards
 	key := "tensor_parallel_size"
-	size := p.TP // what has to be divisible by parts; as here, where nothing has to
+	size := p.TP // what has to be divisible by parts: a multiple of it, unless a case below has another
 	switch l.Placement {
 	case ByExpert:
 		if p.Experts { // whole experts
@@ -313,7 +313,7 @@ func (l *Linear) checkShards(p Parallel, in *Layer) error {
 		return nil
 	}
 	if l.Placement == KVSharded || l.Placement == Sharded && merged.MatchString(l.Name) {
-		rows = 0 // what vLLM multiplies together may end within a block
+		rows = 0 // vLLM allows a shard of a fused matrix to end within a block
 	}
 	// A shard must not end within a block of scales.
 	splitsRows := block[0] > 1 && rows%block[0] != 0 && rows < l.Rows

@@ -182,10 +182,10 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	return val, par.Try(ctx, o.Workers, len(writes), func(i int) error { return writes[i]() }, nil)
 }
 
-// inspections are those of the runs, made at different times.
+// inspections are the inspections of the runs for the report, made by the validation or beside it.
 type inspections []inspection
 
-// inspection is that of one run.
+// inspection is the inspection of one run.
 type inspection struct {
 	run      *result.ExtractRun
 	withRows bool               // the validation makes it

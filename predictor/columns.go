@@ -14,8 +14,8 @@ import (
 // Table is the name of the table of rows in a run's folder.
 const Table = "predictor_rows"
 
-// Row is one request at its decision time. The first fourteen numbers carry the
-// names and the order of llm-d's latency predictor; docs/predictor.md compares the two
+// Row is one request at its decision time. The fields from is_queued to num_tokens_generated have the names and the
+// order of llm-d's latency predictor; docs/predictor.md compares the two
 // definitions.
 type Row struct {
 	RequestID  string             `col:"request_id" doc:"internal request id (API id of a stock span, the client's id of a client file)"`

@@ -110,7 +110,7 @@ func headFacts(in Input) []Fact {
 	return out
 }
 
-// runCounts returns how many runs were fitted, and how many are saturated.
+// runCounts returns a text with the numbers of runs, as "3 fitted of 4, 1 saturated".
 func runCounts(f *result.Fit) string {
 	used, saturated := 0, 0
 	for _, r := range f.Runs {

@@ -30,7 +30,7 @@ func Capped(t *Table, how, where string) *Table {
 	t.Total = max(t.Total, len(t.Rows))
 	if t.Total > maxRows {
 		t.More = fmt.Sprintf("%d of %d rows shown, %s; all of them are in %s.", maxRows, t.Total, how, where)
-		t.Rows = t.Rows[:maxRows]
+		t.Rows = t.Rows[:min(maxRows, len(t.Rows))]
 	}
 	return t
 }

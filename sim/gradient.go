@@ -80,7 +80,7 @@ type clocks struct {
 	restarts bool         // Config.Restarts
 	ended    Derivative   // the duration of the last step (with restarts)
 	origin   Derivative   // what the last restart added to the clock (with restarts)
-	flights  []Derivative // memory that endOfStep reuses
+	freeEnds []Derivative // memory that endOfStep reuses
 	free     []*gradient  // memory that newGradient reuses
 }
 
@@ -205,9 +205,9 @@ func (c *clocks) idled(us int64) {
 // endOfStep returns a copy of the end of the step just scheduled, to be kept while the step is in
 // flight.
 func (c *clocks) endOfStep() Derivative {
-	if n := len(c.flights); n > 0 {
-		d := c.flights[n-1]
-		c.flights = c.flights[:n-1]
+	if n := len(c.freeEnds); n > 0 {
+		d := c.freeEnds[n-1]
+		c.freeEnds = c.freeEnds[:n-1]
 		d.set(&c.end)
 		return d
 	}
@@ -252,7 +252,7 @@ func (c *clocks) updated(f *flight, isPast bool) {
 		}
 		c.now.set(&f.grad)
 	}
-	c.flights = append(c.flights, f.grad)
+	c.freeEnds = append(c.freeEnds, f.grad)
 }
 
 // finish computes the derivatives of the latencies of a finished request. delayUs is its egress,

@@ -1,7 +1,7 @@
 package vllm
 
-// This file has the values of single flags with which vLLM does not start. A rule is a function that
-// returns the reason, "" for a legal value.
+// This file has rules for the value of one flag: whether vLLM starts with it. A rule is a function that returns the
+// reason why not, "" for a legal value.
 
 import (
 	"fmt"
@@ -14,8 +14,8 @@ import (
 )
 
 // RefusedValue returns why vLLM does not start with a value of a flag, named as in run.yaml; "" where
-// it does, or where that depends on more than the value. The value is one of FlagValue, of a list of
-// words, or of YAML.
+// it does, or where that depends on more than the value. The value comes from FlagValue, from a list of
+// words, or from YAML.
 func RefusedValue(key string, value any) string {
 	if value == nil {
 		return ""
@@ -248,7 +248,8 @@ var compilationKeys = []string{
 	"use_inductor_graph_partition",
 }
 
-// UnknownMembers returns the keys of a flag's JSON object that no release that was read has. Newer ones may.
+// UnknownMembers returns the keys of a flag's JSON object that none of the vLLM releases that we compared has; a
+// newer one may.
 func UnknownMembers(key string, value any) (unknown []string) {
 	members, ok := value.(map[string]any)
 	if key != "compilation_config" || !ok {
@@ -300,13 +301,13 @@ func compilation(value any) string {
 	})(value)
 }
 
-// modelLength is the rule of the longest sequence, --max-model-len.
+// modelLength is the rule of the longest sequence, --max-model-len; -1 and auto are the longest that fits.
 func modelLength(value any) string {
 	if text, ok := value.(string); ok && text == "auto" {
 		return ""
 	}
 	if n, ok := asInteger(value); !ok || n < 1 && n != -1 {
-		return fmt.Sprintf("got %v, want an integer of at least 1, or auto", value)
+		return fmt.Sprintf("got %v, want an integer of at least 1, -1 or auto", value)
 	}
 	return ""
 }

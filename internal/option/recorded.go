@@ -50,8 +50,8 @@ func RecordedAs(values func() []string, f cli.Flag) cli.Flag {
 	return recorded{documented: f.(documented), values: values}
 }
 
-// RecordedBase returns a flag marked as one whose value is the name of a file: it is recorded
-// without its folder.
+// RecordedBase returns a flag marked as one that can change a result and whose value is the name of a file. It is recorded
+// without its folder, so that a document does not depend on where the file was.
 func RecordedBase(f *cli.StringFlag) cli.Flag {
 	return RecordedAs(func() []string {
 		if *f.Destination == "" {

@@ -180,9 +180,9 @@ func (m *Measured) simulateAtFit(ctx context.Context, prior *correction, workers
 	return of, err
 }
 
-// meansUnder returns the change of a mean from the simulated parameters to those of c, by its
+// changeTo returns the change of a mean from the simulated parameters to those of c, by its
 // derivatives.
-func (m *means) meansUnder(c *correction, by []float64) float64 {
+func (m *means) changeTo(c *correction, by []float64) float64 {
 	sum := 0.0
 	for k, v := range by {
 		sum += v * (c.Theta[k] - m.at[k])
@@ -203,8 +203,8 @@ func (c *correction) evidenceOf(ls []*load, of map[*load]means, ys []*cycles) []
 			tpotBy[numCommon-1] = 0
 			ttftBy[numCommon-1] = 0
 		}
-		out = append(out, relativeEvidence(m.TPOTMs+m.meansUnder(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
-			relativeEvidence(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.meansUnder(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight))
+		out = append(out, relativeEvidence(m.TPOTMs+m.changeTo(c, tpotBy), l.tpotMs, tpotBy, tpotSD, l.tpotWeight),
+			relativeEvidence(math.Max(l.ttftMs/leastTTFT, m.TTFTMs+m.changeTo(c, ttftBy)), l.ttftMs, ttftBy, ttftSD, l.ttftWeight))
 	}
 	for _, y := range ys {
 		theta := c.stepValuesOn(y.gpu)

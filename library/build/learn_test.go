@@ -60,7 +60,7 @@ func TestCorrectionParameters(t *testing.T) {
 		t.Errorf("got %+v", e)
 	}
 	m := means{at: []float64{1, 2}}
-	near(t, "a linear change", m.meansUnder(&correction{Theta: []float64{1.5, 1}}, []float64{10, 3}), 10*0.5-3)
+	near(t, "a linear change", m.changeTo(&correction{Theta: []float64{1.5, 1}}, []float64{10, 3}), 10*0.5-3)
 	if got := gpusOf([]*load{{dep: &deploy.Deployment{Hardware: deploy.Hardware{Name: "B"}}}}, []*cycles{{gpu: "C"}, {gpu: "A"}, {gpu: "B"}}); !reflect.DeepEqual(got, []string{"A", "B", "C"}) {
 		t.Errorf("got %v", got)
 	}

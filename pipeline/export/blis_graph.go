@@ -232,7 +232,7 @@ type catalogGraph struct {
 	blocks   float64 // mixers and FFNs; each has an all-reduce behind it
 	matrices float64 // parameters that every token is multiplied with
 	bytes    float64 // of those parameters
-	// Of routed experts, one a layer: their parameters and bytes, and how many each layer has and a token takes.
+	// Of routed experts, summed over the layers with one expert each: their parameters and bytes, and how many each layer has and a token takes.
 	routed, routedBytes, experts, topK float64
 	normBytes                          float64 // that norms read and write for a token
 

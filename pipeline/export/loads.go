@@ -1,6 +1,6 @@
 package export
 
-// This file compares a format with the model that it was made of, under load.
+// This file compares the coefficients that are exported for BLIS with the model they were made from, under load.
 
 import (
 	"math"
@@ -11,15 +11,15 @@ import (
 	"github.com/blis-train/blis-train/sim/workload"
 )
 
-// LoadPoint compares, at one load and in the same traffic, the terms of a format with the model that
-// they represent.
+// LoadPoint compares, at one load and in the same traffic, BLIS's latencies under the exported coefficients with those of
+// the model.
 type LoadPoint struct {
 	LoadFrac  float64 `json:"load_frac"` // of the model's capacity
 	RateRPS   float64 `json:"rate_rps"`
 	TTFTMs    float64 `json:"ttft_ms"` // means of the model
 	ITLMs     float64 `json:"itl_ms"`  // mean over requests of their mean gap
 	E2EMs     float64 `json:"e2e_ms"`
-	TTFTRatio float64 `json:"ttft_ratio"` // format's terms over model
+	TTFTRatio float64 `json:"ttft_ratio"` // BLIS over model
 	ITLRatio  float64 `json:"itl_ratio"`
 	E2ERatio  float64 `json:"e2e_ratio"`
 }
@@ -38,7 +38,7 @@ type OnLoads struct {
 	WaitUs float64
 }
 
-// ConsumerModel is a function that returns a consumer's model, from the delays of a request before
+// ConsumerModel is a function that returns BLIS's model, from the delays of a request before
 // the queue, at completion and per token, us (alpha).
 type ConsumerModel func(alpha []float64) (sim.Parts, error)
 
@@ -106,9 +106,9 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 			TTFTMs:    ownMs[0],
 			ITLMs:     ownMs[1],
 			E2EMs:     ownMs[2],
-			TTFTRatio: theirMs[0] / ownMs[0],
-			ITLRatio:  theirMs[1] / ownMs[1],
-			E2ERatio:  theirMs[2] / ownMs[2],
+			TTFTRatio: ratioOf(theirMs[0], ownMs[0]),
+			ITLRatio:  ratioOf(theirMs[1], ownMs[1]),
+			E2ERatio:  ratioOf(theirMs[2], ownMs[2]),
 		})
 	}
 	return out, nil
@@ -147,7 +147,15 @@ func meanLatencies(cfg *sim.Config, reqs []sim.Request) (mean [3]float64, err er
 		err = workload.ErrNothingFinished
 	}
 	for i := range mean {
-		mean[i] /= n[i]
+		mean[i] /= math.Max(1, n[i])
 	}
 	return mean, err
+}
+
+// ratioOf returns theirs/own; 1 where neither has a value: answers of one token have no ITL.
+func ratioOf(theirs, own float64) float64 {
+	if theirs == own {
+		return 1
+	}
+	return theirs / own
 }

@@ -120,13 +120,13 @@ func TestColumnsOfAPISpans(t *testing.T) {
 	want = p.request
 	want.Source, want.Link, want.File, want.APILine, want.Success = "fork", "none", "b", some(44), trace.Some(true)
 	want.TraceID, want.APISpanID = trace.Some("ab"+strings.Repeat("0", 30)), trace.Some("1200000000000000")
-	if d := cmp.Diff(want, c.apiRow(p, false)); d != "" {
+	if d := cmp.Diff(want, c.requestOfAPI(p, false)); d != "" {
 		t.Errorf("alone (-want +got):\n%s", d)
 	}
 	for n, ok := range map[trace.Opt[int64]]bool{some(1): true, some(0): false, {}: false} {
 		p.request.OutputTokens = n
 		want.OutputTokens, want.Source, want.Success = n, "stock", trace.Some(ok)
-		if d := cmp.Diff(want, c.apiRow(p, true)); d != "" {
+		if d := cmp.Diff(want, c.requestOfAPI(p, true)); d != "" {
 			t.Errorf("stock (-want +got):\n%s", d)
 		}
 	}
@@ -145,7 +145,7 @@ func TestColumnsOfAPISpans(t *testing.T) {
 		}
 	}
 	for route, want := range map[string]bool{"": false, "/v1/completions": false, "/v1/chat/completions": false, "/v1/embeddings": true, "/pooling": true} {
-		if got := isPooling(route); got != want {
+		if got := lacksCoreSpans(route); got != want {
 			t.Errorf("route %q: got pooling %v", route, got)
 		}
 	}
@@ -614,7 +614,7 @@ func TestWarningsOfAnEngine(t *testing.T) {
 		"several_engines: engine run 1 of 2 in this dump",
 		"incomplete_trace: the SDK dropped 11 span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording",
 		"incomplete_trace: 14 snapshots have no BATCH_SUMMARY",
-		"duplicate_conflict: 9 records of spans that repeat ids with another content; the first is kept",
+		"duplicate_conflict: 9 records repeat the id of an earlier span with other content; the first is kept",
 		"nul_padding: NUL padding at the end of the input",
 		"incomplete_trace: 5 of 20 step ids between the first and the last are missing",
 		"incomplete_trace: 7 of 16 core spans have no API span",

@@ -18,8 +18,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// joinSpans finds the API span of each core span: the span's parent, or else the API span whose
-// request id is a prefix of the core span's. A stock span is dropped if API or core spans have its
+// joinSpans finds the API span of each core span: the span's parent, or else the API span from
+// whose request id the core span's was made (apiIDs). A stock span is dropped if API or core spans have its
 // trace id, because the tracing fork v0.3.0 writes both for one request.
 func (c *collector) joinSpans() error {
 	if len(c.apis) == 0 {
@@ -80,8 +80,8 @@ func (c *collector) apiSpans() (bySpan map[digest]int32, fork map[[16]byte]bool,
 	return bySpan, fork, nil
 }
 
-// linkByPrefix links each of the core spans, given by index, to the API span whose request id is a
-// prefix of its own. Of several API spans with one id, the first is linked.
+// linkByPrefix links each of the core spans, given by index, to the API span from whose request id its own
+// was made (apiIDs). Of several API spans with one id, the first is linked.
 func (c *collector) linkByPrefix(cores []int32) error {
 	if len(cores) == 0 {
 		return nil
@@ -251,7 +251,7 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, 
 		key.finished = r.FinishedNs.Or(unknownNs)
 		key.start = r.StartWallNs.Or(unknownNs)
 		// A request that was answered, so an engine ran it, although no core span of it was recorded.
-		lacksCore := key.core < 0 && r.Source == trace.SourceFork && r.DepartedNs.OK && !isPooling(r.Route.V)
+		lacksCore := key.core < 0 && r.Source == trace.SourceFork && r.DepartedNs.OK && !lacksCoreSpans(r.Route.V)
 		if r.DroppedEvents > 0 || lacksCore {
 			isWhole = false
 		}
@@ -300,7 +300,7 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 		}
 	}
 	if core < 0 {
-		return c.apiRow(&p, c.apis[api].isStock), nil
+		return c.requestOfAPI(&p, c.apis[api].isStock), nil
 	}
 	span := &c.cores[core]
 	row := &c.pack.row // reused for every request, to save memory
@@ -350,7 +350,7 @@ func fillAPI(r *trace.Request, p *apiRow) {
 	r.DepartedNs = a.DepartedNs
 	r.AbortedNs = a.AbortedNs
 	r.AbortReason = a.AbortReason
-	// Token counts of the engine are exact, so those of the API span are used only where they lack.
+	// Token counts of the engine are exact, so those of the API span are used only where those are missing.
 	if !r.PromptTokens.OK {
 		r.PromptTokens = a.PromptTokens
 	}
@@ -366,8 +366,8 @@ func fillAPI(r *trace.Request, p *apiRow) {
 	r.APILine = trace.Some(p.Line)
 }
 
-// apiRow returns the row of a request that has no core span.
-func (c *collector) apiRow(p *apiRow, isStock bool) trace.Request {
+// requestOfAPI returns the row of a request that has no core span.
+func (c *collector) requestOfAPI(p *apiRow, isStock bool) trace.Request {
 	r := p.request
 	r.Source = trace.SourceFork
 	r.Link = linkNone.String()
@@ -399,9 +399,9 @@ func success(r *trace.Request) trace.Opt[bool] {
 	return trace.Opt[bool]{}
 }
 
-// isPooling reports whether requests of a route never have core spans, because vLLM does not pass the
+// lacksCoreSpans reports whether requests of a route never have core spans, because vLLM does not pass the
 // sampling header on there: all routes but /v1/completions and /v1/chat/completions. An unknown route
 // is none of these.
-func isPooling(route string) bool {
+func lacksCoreSpans(route string) bool {
 	return !strings.HasSuffix(route, "completions") && route != ""
 }

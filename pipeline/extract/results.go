@@ -5,7 +5,6 @@ package extract
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -79,18 +78,24 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 		return nil, fmt.Errorf("extract: account does not balance: read %d, kept %d, dropped %v", records.Read,
 			records.Kept, records.Dropped)
 	}
-	var out []result.ExtractRun
-	for i, w := range outputs {
-		id, err := x.idOf(i, n)
-		if err != nil {
+	ids := make([]string, n)
+	for i := range ids {
+		var err error
+		if ids[i], err = x.idOf(i, n); err != nil {
 			return nil, err
 		}
+	}
+	var out []result.ExtractRun
+	for i, w := range outputs {
+		id := ids[i]
 		files, err := tableFiles(w.Dir)
 		if err != nil {
 			return nil, err
 		}
-		if err := errors.Join(invalidate(x.o.Out),
-			publish(w.Dir, table.RunDir(x.o.Out, id), files, x.o.Force)); err != nil {
+		if err := invalidate(x.o.Out); err != nil {
+			return nil, err
+		}
+		if err := publish(w.Dir, table.RunDir(x.o.Out, id), files, x.o.Force); err != nil {
 			return nil, err
 		}
 		r := x.result(id, i, n, w, records)
@@ -265,7 +270,7 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	}
 	if i < len(x.lives) {
 		l := x.lives[i]
-		isStampless := l.Stamped == 0 && l.Rows > 0 && l.Engine != "" // steps of chunks have no engine
+		isStampless := l.Stamped == 0 && l.Rows > 0 && l.Engine != "" // passes that were found behind clients' chunks have no engine and no stamps
 		add(isStampless, codeIncomplete, "none of %d logged passes has a stamp, so nothing but their elapsed times "+
 			"shows how long a step took; save the log with docker logs --timestamps or kubectl logs --timestamps", l.Rows)
 		add(l.Backwards > 0, codeClockOffset,
@@ -279,7 +284,7 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 		"the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording", l.DroppedSpanEvents)
 	add(l.OrphanSnapshots > 0, codeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)
 	add(r.Records.Dropped[string(codeConflict)] > 0, codeConflict,
-		"%d records of spans that repeat ids with another content; the first is kept",
+		"%d records repeat the id of an earlier span with other content; the first is kept",
 		r.Records.Dropped[string(codeConflict)])
 	add(r.Records.Dropped[string(source.CodeNulPadding)] > 0, source.CodeNulPadding,
 		"NUL padding at the end of the input")
@@ -295,7 +300,7 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 		add(true, codeInvalidText, "invalid Unicode replaced in %d lines, first %s", len(x.acc.BadText),
 			x.acc.BadText[0])
 	}
-	// The wall clock was set or drifted during the run, so times of the two clocks do not match by ms.
+	// The wall clock was set or drifted during the run, so times of the two clocks may differ by milliseconds.
 	add(r.Clock.SpreadNs.V > mostClockSpreadNs, codeClockOffset, "wall - monotonic spreads over %.1f ms",
 		float64(r.Clock.SpreadNs.V)/1e6)
 	if out == nil {

@@ -134,7 +134,7 @@ type LevelFile struct {
 	Form     string             // of the table levelFormats
 	Read     int                // benchmarks: kept and dropped levels
 	Dropped  map[trace.Code]int // by reason
-	Findings []trace.Finding    // what was corrected, and each drop with its place
+	Findings []trace.Finding    // what was corrected, and the first mostDropFindings drops with their places
 }
 
 // newLevelFile returns an empty LevelFile.
@@ -258,12 +258,12 @@ func unknownColumns(columns []string, name string) error {
 	return e
 }
 
-// Limits of plausible figures: at least one request in eleven days, and at most more tokens, requests or
-// ms than any server has.
+// Limits of plausible figures: at least one request in eleven days, and at most more tokens or ms than any
+// server has.
 const (
 	leastRate  = 1e-6
 	mostValue  = 1e8
-	mostCounts = 1e5 // clients, requests, parallel sizes
+	mostCounts = 1e5 // clients, parallel sizes
 )
 
 // levelRanges are the limits of what benchmarks print (spec#value-limits).
@@ -336,7 +336,7 @@ func firstAbove0(values ...float64) float64 {
 // mostDropFindings is the number of dropped levels of a file that have a finding each; more are only counted.
 const mostDropFindings = 1000
 
-// dropLevel counts a load level that is not kept, with the reason.
+// dropLevel counts a load level that is not kept; the first mostDropFindings have a finding each, with the reason.
 func (f *LevelFile) dropLevel(format string, args ...any) {
 	f.Read++
 	if f.Dropped[codeIncomplete]++; f.Dropped[codeIncomplete] > mostDropFindings {

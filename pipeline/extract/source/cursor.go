@@ -15,7 +15,8 @@ import (
 // This file has the JSON reader of all decoders.
 
 // Cursor walks one JSON text in place: no tree is built, and only strings with escapes are copied.
-// After the first fault every method reports false, and Err has the byte of the fault.
+// At a fault a method returns false and Err has its byte. More returns false from then on; callers of other methods stop
+// at the first false.
 //
 // docs/decisions/0013-own-cursor.md compares it with libraries.
 type Cursor struct {
@@ -106,8 +107,7 @@ func (c *Cursor) More(end byte, first *bool) bool {
 	return true
 }
 
-// Key returns an object key, after it has read the colon behind it. It returns false for a fault,
-// as do the methods below.
+// Key returns an object key, after it has read the colon behind it.
 func (c *Cursor) Key() ([]byte, bool) {
 	c.Space()
 	k, ok := c.Str()
@@ -410,9 +410,8 @@ func (c *Cursor) Skip(depth int) bool {
 	return c.Err == nil
 }
 
-// skipNumber reads over a number. It returns false for a fault, which a number with an exponent
-// that overflows a double is too, as in OpenTelemetry's decoder, which converts even numbers that
-// it does not use.
+// skipNumber reads over a number. A number whose exponent overflows a double is a fault too: OpenTelemetry's decoder
+// converts even numbers that it does not use.
 func (c *Cursor) skipNumber() bool {
 	at := c.I
 	raw, ok := c.Number()

@@ -77,6 +77,7 @@ func LevelOf(point *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	// The mean number of requests in flight, by Little's law from the measured throughput.
 	inFlight := point.RateRPS.V * e2eMs / 1e3
 	areClientsIdle := point.OfferedRPS.V > 0 && inFlight < busyClients*float64(level.Concurrency)
+	ranks := max(1, int(d.DP))
 	// What limits the load: the clients of a closed loop, a stated rate, or, if neither is known, as
 	// many clients as requests were in flight.
 	switch {
@@ -85,14 +86,13 @@ func LevelOf(point *trace.LoadPoint, d *deploy.Deployment) (*Level, error) {
 	case point.OfferedRPS.V > 0:
 		level.rateRPS = point.OfferedRPS.V
 	case inFlight > 0:
-		level.Concurrency = max(1, int(min(trace.Int(inFlight), mostClients+1)))
+		level.Concurrency = max(1, int(min(trace.Int(inFlight), (mostClients+1)*int64(ranks))))
 	default:
 		return nil, badPoint(point, "measured points: %s: got neither clients nor a rate nor a latency "+
 			"together with the throughput, want one of them", point.Name)
 	}
 	// The load of a benchmark is spread over the data-parallel ranks, each with the
-	// engine's limits. Numbers are rounded up.
-	ranks := max(1, int(d.DP))
+	// engine's limits. Numbers of clients and requests are rounded up.
 	level.Concurrency = (level.Concurrency + ranks - 1) / ranks
 	level.rateRPS /= float64(ranks)
 	level.count = (level.count + ranks - 1) / ranks
@@ -140,8 +140,9 @@ func deploymentOf(l *trace.LoadPoint, d *deploy.Deployment) (*deploy.Deployment,
 // fewer are busy on average, a stated rate is the load, and clients are only its limit.
 const busyClients = 0.9
 
-// CheckUnit returns an error for times that cannot be milliseconds, because a token
-// takes at least the time of reading the weights once.
+// CheckUnit returns an error for a TPOT that cannot be in milliseconds, because a token takes about the time of reading
+// the weights once, or longer. It is refused below half of that time: the datasheet's bandwidth and the weights' format may be
+// stated too low. Only TPOT is checked, as prompts differ.
 func (p *Level) CheckUnit(path string, line int64) error {
 	leastUs, mostUs, ok := p.Deployment.TokenTimesUs() // bounds of a TPOT; not ok: unknown hardware
 	us := 1e3 * p.TPOTMs
@@ -208,7 +209,7 @@ func (p *Level) cachedOf(prompt int64) trace.Opt[int64] {
 }
 
 const (
-	// mostRequests is the largest number of requests that are simulated for a level.
+	// mostRequests bounds a stated number of requests, unless there are more clients: each sends one at least.
 	mostRequests = 2000
 	// openRequests is the number of requests of open arrivals if it is not stated.
 	openRequests = 300
@@ -218,7 +219,7 @@ const (
 )
 
 // Requests returns the requests that a benchmark of the level sends: a closed loop of its clients,
-// or Poisson arrivals at its rate. Lengths of a stated standard deviation are uniform.
+// or Poisson arrivals at its rate. Where a standard deviation of lengths is stated, they are drawn uniformly with it.
 func (p *Level) Requests(h Harness) ([]sim.Request, error) {
 	rng := rand.New(rand.NewPCG(1, 0x51c0))
 	drawLength := func(nominal int64, least, most, sd float64) int64 {
