@@ -42,6 +42,26 @@ type ValidateOptions struct {
 	Config           *result.Config
 	Warn             func([]trace.Finding) // called with warnings that are in no document; may be nil
 	Changed          func(*result.Changes) // called with the changes since Baseline; may be nil
+
+	given *givenCoefficients // set by readCoefficients
+}
+
+// givenCoefficients are those of a file that is validated in place of the fit.
+type givenCoefficients struct {
+	set  *coeff.Set
+	file result.Input
+}
+
+// readCoefficients returns what the file o.Coefficients holds. It is read once, because it may be a pipe.
+func (o *ValidateOptions) readCoefficients() (*coeff.Set, result.Input, error) {
+	if o.given == nil {
+		set, file, err := folder.LoadCoefficients(o.Coefficients, o.Special)
+		if err != nil {
+			return nil, file, err
+		}
+		o.given = &givenCoefficients{set: set, file: file}
+	}
+	return o.given.set, o.given.file, nil
 }
 
 // DefaultValidateOptions returns the options that the command line has by default.
@@ -261,7 +281,7 @@ func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validat
 		}
 		return in.validate(ctx, set, o.Options, h)
 	}
-	set, file, err := folder.LoadCoefficients(o.Coefficients, o.Special)
+	set, file, err := o.readCoefficients()
 	if err != nil {
 		return nil, err
 	}
@@ -281,7 +301,7 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 		return nil, nil
 	}
 	if o.Coefficients != "" {
-		set, _, err := folder.LoadCoefficients(o.Coefficients, o.Special)
+		set, _, err := o.readCoefficients()
 		if err != nil {
 			return nil, err
 		}
@@ -417,7 +437,7 @@ func (o *ValidateOptions) changes(in Judged, val *result.Validation) (*result.Ch
 		return nil, nil
 	}
 	if o.Coefficients != "" {
-		set, _, err := folder.LoadCoefficients(o.Coefficients, o.Special)
+		set, _, err := o.readCoefficients()
 		return export.Since(in.Old, val, set), err
 	}
 	set, err := fit.Native(in.Fit, val)
