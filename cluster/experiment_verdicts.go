@@ -115,7 +115,7 @@ func (s *statement) verdict(l *lab, d *Document) verdictDoc {
 		v.Verdict = confirmed
 		v.Why = "every endpoint lies above its bound, and its interval excludes 0"
 	default:
-		v.Why = "an interval holds 0"
+		v.Why = "an endpoint is not significant: its interval contains 0, or its corrected p is above 0.05"
 	}
 	v.Why += fmt.Sprintf(" (preset %s, %s, rho %.2f, %g s of arrivals, %d seeds)", d.Preset, d.Label, d.Rho,
 		d.HorizonS, len(d.Seeds))

@@ -106,7 +106,7 @@ type Parallel struct {
 	NoPrefixes bool         // no prefix caching: recurrences keep no cached state
 	Release    vllm.Release // of vLLM; zero: the newest
 	Block      int64        // --block-size; 0: vLLM's own
-	PlainCache bool         // DeepSeek-V4's attention takes a 16-bit cache: FlashInfer's does, vLLM's own choice does not
+	PlainCache bool         // DeepSeek-V4's attention backend takes a 16-bit cache: FlashInfer's does, vLLM's default does not
 }
 
 // share returns the part of a matrix that one GPU has (spec#model-placement); kv is the number of

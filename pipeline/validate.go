@@ -438,8 +438,14 @@ func (o *ValidateOptions) changes(in Judged, val *result.Validation) (*result.Ch
 	}
 	if o.Coefficients != "" {
 		set, _, err := o.readCoefficients()
-		return export.Since(in.Old, val, set), err
+		if err != nil {
+			return nil, err
+		}
+		return export.Since(in.Old, val, set), nil
 	}
 	set, err := fit.Native(in.Fit, val)
-	return export.Since(in.Old, val, set), err
+	if err != nil {
+		return nil, err
+	}
+	return export.Since(in.Old, val, set), nil
 }

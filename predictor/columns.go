@@ -175,8 +175,10 @@ func featureNamed(name string) Feature {
 			f.of = func(r *Row) float64 {
 				return reflect.ValueOf(r).Elem().Field(i).Interface().(trace.Opt[float64]).Or(math.NaN())
 			}
-		default: // pod_type_cat has one value: one engine does both prefill and decode
+		case string: // pod_type_cat has one value: one engine does both prefill and decode
 			f.of = func(*Row) float64 { return 0 }
+		default:
+			panic("predictor: column " + name + " is no feature")
 		}
 		return f
 	}

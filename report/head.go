@@ -60,7 +60,7 @@ func headline(v *result.Validation) string {
 	case n == 0:
 		return fmt.Sprintf("For %s: no configuration was compared.", what)
 	case pass == n && v.Verdict != coeff.VerdictPass:
-		return fmt.Sprintf("For %s: %s, but not all of them together.", what, pluralVerb(n, "configuration passes", "configurations pass"))
+		return fmt.Sprintf("For %s: %s, but their errors taken together do not.", what, pluralVerb(n, "configuration passes", "configurations pass"))
 	}
 	parts := []string{pluralVerb(pass, "configuration passes", "configurations pass")}
 	if pass == 0 {

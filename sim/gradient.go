@@ -7,7 +7,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// This file computes the derivatives of latencies by the coefficients of linear latency models. For
+// This file computes the derivatives of latencies with respect to the coefficients of linear latency models. For
 // a fixed schedule every simulated time is a linear function of the coefficients: the engine's
 // clock is the start of a busy period plus the step times since, and a step time is the dot product
 // of coefficients and features. So the derivative of the clock is a running sum of features, and

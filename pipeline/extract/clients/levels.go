@@ -46,8 +46,8 @@ var levelFormats = []source.Format[levelReader]{
 // sniffLevels reports whether a file proves by its beginning that it contains load levels.
 func sniffLevels(head []byte) bool { return source.IsProven(levelFormats, head) }
 
-// Level is one load level of a benchmark: means over the requests that succeeded. A value of 0
-// is not given.
+// Level is one load level of a benchmark: means over the requests that succeeded. 0 is a value
+// that is not given.
 type Level struct {
 	Sweep    string // file, or the name of it in the column sweep of our own table
 	Line     int64  // in a table or list; 0 for the only level of a file
@@ -163,7 +163,7 @@ func ReadLevels(r io.Reader, name string) (*LevelFile, error) {
 	}
 	if f.Read == 0 {
 		e := sweepError(name, "got no benchmark, want at least one")
-		e.Hint = "of recordings extract makes what queue fit reads: blis-train extract RUNDIR -o OUT"
+		e.Hint = "for recordings run blis-train extract RUNDIR -o OUT first, and give OUT to queue fit"
 		return nil, e
 	}
 	f.dropImpossible()
