@@ -176,7 +176,7 @@ func TestHeadlinesByHand(t *testing.T) {
 	for want, v := range map[string]*result.Validation{
 		"For their use: no configuration was compared.":                                    of(pass),
 		"For their use: 1 configuration passes.":                                           of(pass, pass),
-		"For their use: 2 configurations pass, but their errors taken together do not.":              of(fail, pass, pass),
+		"For their use: 2 configurations pass, but their errors taken together do not.":    of(fail, pass, pass),
 		"For their use: 2 of 3 configurations pass, 1 fails.":                              of(fail, pass, pass, fail),
 		"For their use: no configuration passes, 1 fails, 2 lack data.":                    of(fail, few, fail, few),
 		"For their use: 1 of 3 configurations pass, 1 lacks data, 1 has nothing to judge.": of(few, pass, few, none),
