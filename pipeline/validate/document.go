@@ -14,6 +14,19 @@ import (
 
 // document returns validation.json, with the runs in the order of the sources.
 func (j *job) document(fit *result.Fit) *result.Validation {
+	v, groups := j.decided(fit)
+	v.Diagnoses = j.withStreams(v, j.diagnoses(v, groups))
+	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
+	if j.refit {
+		v.Warnings = append(v.Warnings,
+			trace.Findingf(notHeldOut, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
+	}
+	return v
+}
+
+// decided returns the document with its errors and gates and without explanations of those that failed, and the
+// configurations that it judges.
+func (j *job) decided(fit *result.Fit) (*result.Validation, []*scope) {
 	v := &result.Validation{
 		Options: result.ValidationOptions{
 			Split:      j.o.Split,
@@ -28,7 +41,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 		Diagnoses: []result.Diagnosis{},
 		Warnings:  append([]trace.Finding{}, j.warnings...),
 	}
-	// The order below matters: gates are decided on the errors, and diagnoses explain failed gates.
+	// The order below matters: gates are decided on the errors.
 	groups := groupRuns(j.runs, configLabels(j.runs))
 	scored := newScores(groups, j.set, j.o.Workers)
 	for _, g := range groups {
@@ -52,13 +65,7 @@ func (j *job) document(fit *result.Fit) *result.Validation {
 	}
 	v.Figures = scored.steps.Figures(terms)
 	j.rules.Decide(v, fit, j.set, j.o.For)
-	v.Diagnoses = j.withStreams(v, j.diagnoses(v, groups))
-	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
-	if j.refit {
-		v.Warnings = append(v.Warnings,
-			trace.Findingf(notHeldOut, "the coefficients were refitted on all rows: what is called hold-out here is in-sample"))
-	}
-	return v
+	return v, groups
 }
 
 // fillStepErrors puts the teacher-forced errors of each run on its first entry.

@@ -147,7 +147,8 @@ func judgePlanted(t *testing.T, run *trace.Run, believe func(*coeff.Set, *Option
 	if err := j.replay(context.Background(), 0); err != nil {
 		t.Fatal(err)
 	}
-	return j.document(fit)
+	v, _ := j.decided(fit)
+	return v
 }
 
 // failsPlanted reports whether what is believed of a recorded server fails by a gate that needs no replay with
@@ -162,7 +163,8 @@ func failsPlanted(t *testing.T, run *trace.Run, believe func(*coeff.Set, *Option
 		t.Fatal(err)
 	}
 	j.runs[0].pred = predicted
-	for _, g := range j.document(fit).Gates {
+	v, _ := j.decided(fit)
+	for _, g := range v.Gates {
 		isPaired := strings.HasPrefix(g.Name, "paired_err_")
 		if (isPaired || g.Name == gate.Bias) && g.Pass != nil && !*g.Pass {
 			return true
@@ -309,7 +311,7 @@ func recordQuiet(t *testing.T, noises [][]float64, reqs []sim.Request, k int) *t
 // wrong ones. BLIS_TRAIN_EVAL_REPLICATIONS is how many of each, from replication BLIS_TRAIN_EVAL_FIRST on.
 func TestEvalPlantedVerdicts(t *testing.T) {
 	repo.NeedEval(t)
-	replications := fromEnvironment("BLIS_TRAIN_EVAL_REPLICATIONS", 50) // with 100 it takes more than two hours
+	replications := fromEnvironment("BLIS_TRAIN_EVAL_REPLICATIONS", 100)
 	first := fromEnvironment("BLIS_TRAIN_EVAL_FIRST", 0)
 	noises := quietNoises(t)
 	for _, record := range []string{"clients", "steps"} {
@@ -318,9 +320,10 @@ func TestEvalPlantedVerdicts(t *testing.T) {
 			for _, load := range plantedLoads {
 				for _, n := range []int{80, 200, 500, 2000} {
 					t.Run(fmt.Sprintf("%s of %d", load.name, n), func(t *testing.T) {
+						t.Parallel()
 						of := replications
 						if record == "steps" { // each with up to 500 replays of n requests
-							of = max(1, replications*min(100, n)/n)
+							of = max(1, replications*min(200, n)/n)
 						}
 						judgeReplications(t, load.name, record, of, func(k int) *trace.Run {
 							k += first
@@ -348,10 +351,12 @@ func judgeReplications(t *testing.T, load, record string, of int, recording func
 			tallies[i].judge(t, run, w.believe)
 		}
 	}
+	var printed strings.Builder // in one piece, because other loads are judged at the same time
+	defer func() { fmt.Print(printed.String()) }()
 	for i, w := range wrongnesses {
 		c := tallies[i]
-		fmt.Printf("%-24s %-7s %5d %-14s %5d  %-14s %-14s %-14s\n", load, record, n, w.name, of, rate(c.pass, of), rate(c.undecided, of),
-			rate(c.fail, of))
+		fmt.Fprintf(&printed, "%-24s %-7s %5d %-14s %5d  %-14s %-14s %-14s\n", load, record, n, w.name, of, rate(c.pass, of),
+			rate(c.undecided, of), rate(c.fail, of))
 		if n < 400 {
 			continue
 		}

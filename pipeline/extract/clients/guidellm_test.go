@@ -17,7 +17,7 @@ import (
 // TestGuideLLMIsStreamed: a result file takes the memory of its rows, not of its
 // bytes; what is around the requests may come in any order.
 func TestGuideLLMIsStreamed(t *testing.T) {
-	const n = 200
+	const n = 600
 	path := filepath.Join(t.TempDir(), "g.json")
 	f, err := os.Create(path)
 	if err != nil {
@@ -48,7 +48,7 @@ func TestGuideLLMIsStreamed(t *testing.T) {
 	if len(c.Requests) != n || c.Requests[0].Phase.V != "constant" || c.Requests[n-1].AskedTokens.V != 8 || in[0].Gave != n || c.Acc.Bytes != size {
 		t.Errorf("got %d rows, the first %+v, %d of %d bytes", len(c.Requests), c.Requests[0], c.Acc.Bytes, size)
 	}
-	if grown := int64(after.HeapSys - before.HeapSys); grown > size/2 {
+	if grown := int64(after.HeapSys - before.HeapSys); grown > size/3 {
 		t.Errorf("the heap grew by %d MB for a file of %d MB", grown>>20, size>>20)
 	}
 }
