@@ -48,17 +48,17 @@ func pageHead(d *Document) report.Head {
 }
 
 // betweenText returns "lo to hi" for the interval of a difference of a figure, in the unit of
-// differing.
+// differenceText.
 func betweenText(figure string, lo, hi *float64) string {
 	if lo == nil || hi == nil {
 		return report.Unknown
 	}
-	return differing(figure, lo) + " to " + differing(figure, hi)
+	return differenceText(figure, lo) + " to " + differenceText(figure, hi)
 }
 
-// differing returns the text of a difference of a figure: shares (goodput and keys that end in
+// differenceText returns the text of a difference of a figure: shares (goodput and keys that end in
 // _share) in percentage points, others in their own unit.
-func differing(figure string, v *float64) string {
+func differenceText(figure string, v *float64) string {
 	if v == nil {
 		return report.Unknown
 	}
@@ -74,16 +74,16 @@ var headings = map[string]string{"goodput": "goodput (points)", "goodput_critica
 	"ttft_p99_critical_ms": "P99 critical (ms)",
 	"ttft_p99_admitted_ms": "P99 admitted (ms)", "output_tokens_per_s": "output tokens/s"}
 
-// difference returns the table cell of the contrast a - b of a figure: the effect, with its
+// differenceCell returns the table cell of the contrast a - b of a figure: the effect, with its
 // interval below; "unknown" if the list has no such contrast.
-func difference(list []contrastDoc, a, b, figure string) report.Cell {
+func differenceCell(list []contrastDoc, a, b, figure string) report.Cell {
 	k := slices.IndexFunc(list, func(c contrastDoc) bool { return c.A == a && c.B == b && c.Figure == figure })
 	if k < 0 {
 		return report.Plain(report.Unknown)
 	}
 	c := &list[k]
 	return report.Cell{
-		Text:  differing(figure, c.Effect),
+		Text:  differenceText(figure, c.Effect),
 		Sub:   betweenText(figure, c.Lo, c.Hi),
 		Class: "n",
 	}
@@ -101,7 +101,7 @@ func pairedTable(id, caption string, list []contrastDoc) *report.Table {
 			same = "yes"
 		}
 		t.Put(report.Plain(c.A), report.Plain(c.B), report.Plain(cmp.Or(headings[c.Figure], c.Figure)),
-			report.Cell{Text: differing(c.Figure, c.Effect), Class: "n"},
+			report.Cell{Text: differenceText(c.Figure, c.Effect), Class: "n"},
 			report.Cell{Text: betweenText(c.Figure, c.Lo, c.Hi), Class: "nb"}, report.Number(c.P),
 			report.Number(c.Holm),
 			report.Plain(same), report.Count(c.N))
@@ -125,7 +125,7 @@ func componentTable(list []contrastDoc) *report.Table {
 		}
 		row := []report.Cell{report.Plain(c.A), report.Plain(c.B)}
 		for _, key := range keys {
-			row = append(row, difference(list, c.A, c.B, key))
+			row = append(row, differenceCell(list, c.A, c.B, key))
 		}
 		t.Put(row...)
 	}
@@ -255,7 +255,7 @@ func robustSection(d *Document) report.Section {
 		g := []contrastDoc{c.Goodput}
 		t.Put(report.Plain(c.Kind), report.Prose(c.Label), report.Num(c.RateRPS), report.Num(c.Rho),
 			report.Num(c.HorizonS), report.Percent(c.Seats),
-			difference(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
+			differenceCell(g, c.Goodput.A, c.Goodput.B, c.Goodput.Figure), report.Percent(c.Admitted),
 			report.Percent(c.MedianAPE),
 			report.Percent(c.Bias), report.Percent(c.Coverage), report.Plain(cmp.Or(strings.Join(holds, ", "), "none")))
 	}
@@ -309,7 +309,7 @@ func loadTable(i int, at *loadDoc) *report.Table {
 			report.Percent(f("miss_share_standard")), report.Percent(f("miss_share_sheddable")),
 			report.Number(f("ttft_p99_critical_ms"))}
 		for _, key := range []string{"goodput", "admitted_share", "output_tokens_per_s"} {
-			row = append(row, difference(at.Contrasts, c.Name, at.Cells[0].Name, key))
+			row = append(row, differenceCell(at.Contrasts, c.Name, at.Cells[0].Name, key))
 		}
 		t.Put(row...)
 	}

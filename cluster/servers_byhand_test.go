@@ -252,7 +252,7 @@ func TestContrastCells(t *testing.T) {
 		{"goodput", x(0.25), "25"}, {"goodput_critical", x(-0.5), "-50"}, {"admitted_share", x(0.125), "12.5"}, {"ttft_p99_critical_ms", x(0.25), "0.25"},
 		{"output_tokens_per_s", x(40), "40"}, {"goodput", nil, report.Unknown}, {"share", x(2), "2"},
 	} {
-		if got := strings.ReplaceAll(differing(c.figure, c.v), "−", "-"); got != c.want {
+		if got := strings.ReplaceAll(differenceText(c.figure, c.v), "−", "-"); got != c.want {
 			t.Errorf("%s: got %s, want %s", c.figure, got, c.want)
 		}
 	}

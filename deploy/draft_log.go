@@ -36,13 +36,14 @@ func FromLog(r io.Reader, file string) (*Draft, error) {
 	return d, nil
 }
 
-// Only lines of these lengths are matched, and of longer ones the beginning.
+// Lengths of lines in bytes: a shorter one states no setting, and of a longer one only the beginning is
+// matched.
 const (
 	shortestLogLine = len("# GPU blocks: 1")
 	longestLogLine  = 1 << 20
 )
 
-// eachLogLine calls do with every line, or with the beginning of a line longer than longestLogLine.
+// eachLogLine calls do with every line of at least shortestLogLine bytes, cut to longestLogLine.
 func eachLogLine(r io.Reader, file string, do func(line string)) error {
 	plain, err := files.Unpack(r, file)
 	if err != nil {

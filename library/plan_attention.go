@@ -13,7 +13,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// addMixer adds the operators of a mixer, which times layers have. Latent and sparse attention (x.Index) have
+// addMixer adds the operators of a mixer that a number of layers, times, have. Latent and sparse attention (x.Index) have
 // rows that include the projections; of other mixers these are linear layers of their own.
 func (b *binder) addMixer(x *model.Mixer, times float64) {
 	switch x.Kind {

@@ -361,6 +361,7 @@ func (c *collection) eachRun(pass string, spec judgeTask, sources []validate.Sou
 		spec.Run = sources[i].ID
 		spec.Stride = sources[i].Stride
 		spec.Folders = []string{c.from[spec.Run]}
+		spec.Steps = nil
 		if folder, ok := steps[spec.Run]; ok {
 			spec.Steps = map[string]string{spec.Run: folder}
 		}

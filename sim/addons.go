@@ -16,8 +16,8 @@ type drafting struct {
 	us float64 // time of the drafter's passes in a step
 }
 
-// WithDrafter returns a model that adds the time of deployment d's drafter to every step that
-// samples a token. It returns m itself if no drafter runs on the GPU.
+// WithDrafter returns a model that adds the time of deployment d's drafter to every step with
+// tokens: chunks of prompts pass through the draft model too. It returns m itself if no drafter runs on the GPU.
 func WithDrafter(m Model, d *deploy.Deployment) Model {
 	us, passes := d.DrafterUs()
 	if us == 0 {

@@ -197,9 +197,9 @@ func (e *Evaluated) P90(x []float64) (ms float64, ok bool) {
 	return ms * e.factor90.Factors[e.group(x)], true
 }
 
-// Quantile returns the uncalibrated estimate in ms of the i-th of Quantiles. Levels are fitted
-// independently, so it returns the largest estimate of levels up to i, to prevent quantiles from
-// crossing.
+// Quantile returns the uncalibrated estimate in ms of the i-th of Quantiles, whose levels ascend. Each is
+// fitted independently, so it returns the largest estimate of the first to the i-th, to prevent
+// quantiles from crossing.
 func (e *Evaluated) Quantile(i int, x []float64) float64 {
 	most := math.Inf(-1)
 	for _, q := range e.quantiles[:i+1] {

@@ -168,7 +168,7 @@ func isRamp(at []float64) bool {
 	third := n / 3
 	first := at[third] - at[0]
 	last := at[n-1] - at[n-1-third]
-	return last > 0 && first/last > rampFactor
+	return last > 0 && first/last > rampFactor // arrivals at once at the end have no rate
 }
 
 // preemptedShare returns the share of preempted requests among those that reached the engine.
@@ -177,7 +177,7 @@ func preemptedShare(requests []Arrival) float64 {
 }
 
 // ttftDrift returns the median TTFT of the last third of the requests over that of the first third;
-// NaN for too few.
+// NaN for fewer than minCheckRequests with a TTFT.
 func ttftDrift(requests []Arrival) float64 {
 	v := known(requests, func(a *Arrival) float64 { return a.TTFT })
 	if len(v) < minCheckRequests {

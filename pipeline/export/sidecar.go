@@ -53,10 +53,11 @@ type SideConfig struct {
 	DefaultsCommandLine string   `json:"defaults_command_line,omitempty"`
 	PromptTokens        *float64 `json:"prompt_tokens,omitempty"` // mean length the lines below assume
 	OutputTokens        *float64 `json:"output_tokens,omitempty"`
-	// of the straight line against the step-time model, on the grid
+	// Largest relative error, over a grid of batches, of the straight line that the consumer's file states
+	// for the step time, compared with the step-time model.
 	MaxRelErr  *float64 `json:"max_rel_err,omitempty"`
 	MeanRelErr *float64 `json:"mean_rel_err,omitempty"` // the same, mean of absolute values
-	GridPoints int      `json:"grid_points,omitempty"`
+	GridPoints int      `json:"grid_points,omitempty"`  // batches of the grid
 	// ValidFor is the range in which the line was compared with the model. The consumer's file has no
 	// place for it.
 	ValidFor *Validity `json:"valid_for,omitempty"`
@@ -92,7 +93,7 @@ type projectionError struct {
 
 // NewSidecar returns the provenance of a file that a command made from the document in, whose
 // header is of. readBy is the program that reads the file. Fields that the header does not
-// determine are null.
+// determine are empty.
 func NewSidecar(of *result.Header, in result.Input, format, command, readBy string) *Sidecar {
 	s := &Sidecar{
 		Header: result.NewHeader(of.ToolVersion, command), Format: format, ReadBy: readBy, FitInputs: of.Inputs,

@@ -266,3 +266,13 @@ func TestTrainedPhysicsIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestShareOfAllExperts: no token uses no expert, and every other number of tokens all of them, where each token uses all.
+func TestShareOfAllExperts(t *testing.T) {
+	kind := experts{lnIdle: math.Log1p(-1)}
+	for tokens, want := range map[float64]float64{0: 0, 1: 1, 2.5: 1, 1000: 1} {
+		if got := kind.share(tokens); got != want {
+			t.Errorf("%g tokens: got a share of %g, want %g", tokens, got, want)
+		}
+	}
+}

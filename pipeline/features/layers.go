@@ -107,7 +107,10 @@ func (e *experts) share(tokens float64) float64 {
 	if n := int(tokens); n >= 0 && n < len(e.shares) && float64(n) == tokens {
 		return e.shares[n]
 	}
-	return -math.Expm1(max(0, tokens) * e.lnIdle)
+	if tokens <= 0 {
+		return 0 // lnIdle is infinite where every token uses all experts
+	}
+	return -math.Expm1(tokens * e.lnIdle)
 }
 
 // derive13 sets the constants of 1.3: sums over layers, under the names that 1.1 and 1.2 have for

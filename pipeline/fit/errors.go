@@ -94,7 +94,7 @@ func (s *Solved) Drift() []result.DriftBlock {
 var quantileLevels = []float64{0, .01, .025, .05, .1, .2, .3, .4, .5, .6, .7, .8, .9, .95, .975, .99, 1}
 
 // Ratios returns quantiles of measured/predicted step time on the hold-out by regime, without
-// outliers.
+// outliers. Coefficient files have them, and simulators draw the noise of steps from them.
 func (s *Solved) Ratios() []result.RegimeQuantiles {
 	byRegime := map[int32][]float64{}
 	all, _ := s.Samples(rows.HoldOut, s.Pred)

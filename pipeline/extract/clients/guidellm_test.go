@@ -17,7 +17,7 @@ import (
 // TestGuideLLMIsStreamed: a result file takes the memory of its rows, not of its
 // bytes; what is around the requests may come in any order.
 func TestGuideLLMIsStreamed(t *testing.T) {
-	const n = 600
+	const n = 400
 	path := filepath.Join(t.TempDir(), "g.json")
 	f, err := os.Create(path)
 	if err != nil {

@@ -142,8 +142,8 @@ type NamedCount struct {
 	N    int64
 }
 
-// countName returns the list with n events of a name added. It compares only the last entry, which
-// is enough to count a repeated event without memory.
+// countName returns the list with n events of a name added. It compares only the last entry: events that
+// follow others of their name need no memory, and a name may have several entries.
 func countName(list []NamedCount, name string, n int64) []NamedCount {
 	if k := len(list); k > 0 && list[k-1].Name == name {
 		list[k-1].N += n

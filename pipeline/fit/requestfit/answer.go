@@ -186,10 +186,10 @@ func (l *learner) directions(values, post []float64) []direction {
 // learned.
 const nothingShare = 1e-6
 
-// settleUnlearned makes the directions definite of which nothing was learned. Their eigenvalues are all 1 but for
-// rounding, any rotation of them is an answer too, and the last bits of the input would decide between them. It
-// takes the axis that lies nearest to their space, then the one nearest to what is left of the space without it,
-// and so on. values ascend and are those of the columns of vectors.
+// settleUnlearned chooses one basis of the directions along which nothing was learned. Their eigenvalues are all 1
+// but for rounding, so any rotation of them is an answer too, and rounding of the input would decide which. It
+// takes the coordinate axis that lies nearest to their space, then the one nearest to what is left of the space
+// without it, and so on. values ascend and belong to the columns of vectors; both are changed in place.
 func settleUnlearned(values []float64, vectors *mat.Dense) {
 	from := len(values)
 	for from > 0 && values[from-1] >= 1-nothingShare {

@@ -1,6 +1,6 @@
 package requestfit
 
-// This file has the state of a fit of loads and its objective: how far replays with candidate
+// This file has the state of a fit to loads (a recording's requests, or a benchmark's load level) and its objective: how far replays with candidate
 // coefficients are from the measured times (learner.assess).
 
 import (
@@ -60,7 +60,7 @@ type learner struct {
 	stamps *evidence // seen while Gauss-Newton steps include it, else nil
 	passes []result.RequestPass
 	steps  atomic.Int64 // simulated
-	calls  int          // objectives
+	calls  int          // evaluations of the objective so far
 }
 
 // isSpent reports whether the budget of simulated steps is used up.
@@ -159,7 +159,8 @@ func (l *learner) parts(loads []*Load, twins [][][]sim.Request, bound float64) (
 	return out
 }
 
-// merge returns the normal equations of a load by time block, averaged over its twins.
+// merge returns the normal equations of a load by time block, averaged over its twins. N counts the rows of
+// all twins.
 func (l *learner) merge(load *Load, scores []*sim.Score) []*ridge.Gram {
 	var out []*ridge.Gram
 	for _, score := range scores {

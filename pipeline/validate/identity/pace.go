@@ -20,9 +20,9 @@ import (
 const (
 	leastPaced  = 16  // tokens of an answer whose pace is compared
 	leastShared = 0.7 // of the time that two answers take together, in which both run
-	mostPaces   = 1.5 // between their times between tokens
+	mostPaces   = 1.5 // ratio of their TPOT above which a pair differs
 	fewestPairs = 30  // of answers, for a reading
-	mostUnpaced = 0.3 // share of the pairs; preempted requests stand still
+	mostUnpaced = 0.3 // share of pairs that may differ, because preempted requests stand still
 	nearPairs   = 40  // answers after one that may run beside it
 )
 
