@@ -47,6 +47,8 @@ func TestCommandRoundTrip(t *testing.T) {
 		"fit --name a --seed 1 --share 0.8": defaultStage(),
 		"fit --extra 0 --file f.yaml --n 3 --name b --quick --run x --run y --seed 0 --set a=[1,2] --share 0.5 --tokens 0": {
 			Name: "b", File: "f.yaml", Share: 0.5, N: 3, Quick: true, Runs: []string{"x", "y"}, Sets: []string{"a=[1,2]"}, Extra: &extra, Tokens: &tokens},
+		`fit --file "my f.yaml" --name "\"a\\" --run "two\twords" --run b"c --seed 1 --share 0.8`: {
+			Name: `"a\`, File: "my f.yaml", Share: 0.8, Seed: 1, Runs: []string{"two\twords", `b"c`}},
 	} {
 		got := Command("fit", s.Flags())
 		if got != want {
@@ -61,6 +63,9 @@ func TestCommandRoundTrip(t *testing.T) {
 		}
 	}
 	s := defaultStage()
+	if err := Parse(`fit --name "a b`, "fit", s.Flags()); err == nil || !strings.Contains(err.Error(), "quotation mark without its end") {
+		t.Errorf("got %v", err)
+	}
 	s.Cores = 8
 	s.File = "folder/f.yaml"
 	if got, want := Command("fit", s.Flags()), "fit --file f.yaml --name a --seed 1 --share 0.8"; got != want {

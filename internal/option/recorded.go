@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/urfave/cli/v2"
 )
@@ -79,16 +80,46 @@ func Command(stage string, flags []cli.Flag) string {
 			continue
 		}
 		for _, value := range r.values() {
-			words = append(words, strings.TrimSuffix("--"+f.Names()[0]+" "+value, " "))
+			words = append(words, strings.TrimSuffix("--"+f.Names()[0]+" "+quoted(value), " "))
 		}
 	}
 	slices.Sort(words)
 	return strings.Join(append([]string{stage}, words...), " ")
 }
 
-// Parse sets the options to those of a recorded command line. Values contain no blanks.
+// quoted returns a value as one word of a command line: in quotation marks if it would be several.
+func quoted(value string) string {
+	if strings.ContainsFunc(value, unicode.IsSpace) || strings.HasPrefix(value, `"`) {
+		return strconv.Quote(value)
+	}
+	return value
+}
+
+// wordsOf returns the words of a recorded command line, without quotation marks.
+func wordsOf(command string) ([]string, error) {
+	var words []string
+	for rest := strings.TrimSpace(command); rest != ""; rest = strings.TrimSpace(rest) {
+		word := strings.Fields(rest)[0]
+		value := word
+		if rest[0] == '"' {
+			var err error
+			if word, err = strconv.QuotedPrefix(rest); err != nil {
+				return nil, Misusef("command %q: got a quotation mark without its end, want it", command)
+			}
+			value, _ = strconv.Unquote(word) // QuotedPrefix has checked it
+		}
+		words = append(words, value)
+		rest = rest[len(word):]
+	}
+	return words, nil
+}
+
+// Parse sets the options to those of a recorded command line.
 func Parse(command, stage string, flags []cli.Flag) error {
-	words := strings.Fields(command)
+	words, err := wordsOf(command)
+	if err != nil {
+		return err
+	}
 	if len(words) == 0 || words[0] != stage {
 		return Misusef("command: got %q, want %s and its options", command, stage)
 	}

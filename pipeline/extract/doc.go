@@ -45,6 +45,7 @@ import (
 const (
 	codeNoInput        trace.Code = "no_input"
 	codeFoundBelow     trace.Code = "found_below"
+	codeNotSearched    trace.Code = "not_searched"
 	codeInvalidText    trace.Code = "invalid_unicode"
 	codeStopString     trace.Code = "stop_string_finish"
 	codeNotRebuilt     trace.Code = "batches_not_counted"

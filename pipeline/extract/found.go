@@ -101,9 +101,13 @@ func (d *RunDir) addBelow(s *inputSet, namesLogs, namesClients bool) error {
 	if !isWanted[kindClient] && !isWanted[kindLog] { // metrics alone do not justify the search
 		return nil
 	}
-	below, err := d.filesOfFolders()
+	below, notSearched, err := d.filesOfFolders()
 	if err != nil {
 		return err
+	}
+	if notSearched != "" {
+		s.below = append(s.below, trace.Findingf(codeNotSearched, "more than %d files are in folders below the run folder: %s and "+
+			"those after it are not read, whatever they have; name the files in run.yaml", mostBelow, notSearched))
 	}
 	folders := map[string]bool{}
 	for i := range below {
@@ -124,9 +128,9 @@ func (d *RunDir) addBelow(s *inputSet, namesLogs, namesClients bool) error {
 	return nil
 }
 
-// filesOfFolders returns the files in the folders below the run folder that may be recordings. Hidden folders, other
-// run folders and output folders are left out.
-func (d *RunDir) filesOfFolders() ([]source.Input, error) {
+// filesOfFolders returns the files in the folders below the run folder that may be recordings, at most mostBelow, and the
+// name of the next one if there are more. Hidden folders, other run folders and output folders are left out.
+func (d *RunDir) filesOfFolders() (out []source.Input, next string, err error) {
 	used := map[string]bool{}
 	for _, p := range d.Deployment.Read {
 		used[filepath.Clean(p)] = true
@@ -134,8 +138,7 @@ func (d *RunDir) filesOfFolders() ([]source.Input, error) {
 	for _, p := range d.Deployment.Files.KVEvents {
 		used[filepath.Join(d.Dir, filepath.FromSlash(p))] = true
 	}
-	var out []source.Input
-	err := filepath.WalkDir(d.Dir, func(p string, e fs.DirEntry, err error) error {
+	err = filepath.WalkDir(d.Dir, func(p string, e fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -147,13 +150,14 @@ func (d *RunDir) filesOfFolders() ([]source.Input, error) {
 		case filepath.Dir(p) == d.Dir: // addFound looks at the files directly in it
 		case used[p] || skipped.MatchString(e.Name()) || isPipe(p):
 		case len(out) == mostBelow:
+			next = d.relative(p)
 			return fs.SkipAll
 		default:
 			out = append(out, source.Input{Path: p, Name: d.relative(p)})
 		}
 		return nil
 	})
-	return out, err
+	return out, next, err
 }
 
 // compareWithLog compares run.yaml with the engine arguments that vLLM logs at its start, and adds

@@ -98,6 +98,19 @@ func TestFilesOfARunFolder(t *testing.T) {
 	}
 }
 
+// TestMoreFilesThanAreSearched: the files after mostBelow are named, and not silently missing.
+func TestMoreFilesThanAreSearched(t *testing.T) {
+	texts := map[string]string{"zz/c.json": clientText}
+	for i := range mostBelow {
+		texts[fmt.Sprintf("a/%05d.txt", i)] = ""
+	}
+	s, got := foundIn(t, texts, func(*RunDir) {})
+	if got != "" || len(s.below) != 1 || s.below[0].Code != codeNotSearched || !strings.Contains(s.below[0].Message, "more than 4096 files") ||
+		!strings.Contains(s.below[0].Message, "zz/c.json and those after it are not read") {
+		t.Errorf("got %q and %+v", got, s.below)
+	}
+}
+
 // TestNamedInputs: a name, a pattern and a folder stand for their files, each of which counts once; what matches nothing
 // is an error.
 func TestNamedInputs(t *testing.T) {
