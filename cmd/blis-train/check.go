@@ -32,7 +32,8 @@ func checkCommand() *cli.Command {
 		ArgsUsage: "coefficients.yaml",
 		Usage:     "check that a coefficient file fits a deployment, or can be reproduced",
 		Description: `Without --against only the file itself is checked. Prints one line per mismatch and exits with status 3
-if there is any; of a deployment it was trained on, batches larger than those recorded are a warning. The files it was made from are compared by digest where they are found in its folder or below --data.
+if there is any; of a deployment it was trained on, batches larger than those recorded are a warning.
+The files it was made from are compared by digest where they are found in its folder or below --data.
 With --refit the runs below --data, found by the hash of their run.yaml, are extracted and fitted again with
 the recorded options, and the bytes compared; gates are taken from the file, since validate wrote them.
 
