@@ -142,8 +142,8 @@ func (m *model) chain(lambda float64) moments {
 	return m.finish(&states, r)
 }
 
-// finish returns the moments of head h together with the waiting room: states N to N+Q, geometric
-// with ratio r = lambda/mu(N). The tail is summed in units of its largest member, p_N if r <= 1 and
+// finish returns the moments of head h together with the waiting room, which has Q places: states N to N+Q,
+// geometric with ratio r = lambda tau(N)/N. The tail is summed in units of its largest member, p_N if r <= 1 and
 // p_{N+Q} otherwise, so that nothing overflows or cancels.
 func (m *model) finish(h *head, r float64) moments {
 	places := m.v.Queue

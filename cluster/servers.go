@@ -62,8 +62,8 @@ func Servers(engine sim.Config, n int, routing string, reqs []sim.Request) (requ
 	})
 }
 
-// Pools simulates prefill and decode servers of one kind behind a round-robin router, as vLLM's NIXL connector and
-// a proxy arrange them (spec#cluster-disaggregated), with the transfer times of a cluster file without any.
+// Pools simulates prefill and decode servers of one kind behind a router of the default policy, as vLLM's NIXL connector
+// and a proxy arrange them (spec#cluster-disaggregated), with the default transfer times of a cluster file.
 // Results are in workload order. At most [MostServers] in all. Code of errors: bad_cluster_spec.
 func Pools(engine sim.Config, prefill, decode int, reqs []sim.Request) (requests []sim.RequestResult, engines []*sim.Result, err error) {
 	return gateway(engine, reqs, func(s *Spec) {

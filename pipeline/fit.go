@@ -343,7 +343,8 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	if o.Out == "" {
 		return nil, option.Misusef("fit: --from-gram needs -o OUT")
 	}
-	if err := errors.Join(o.ResolveFor(nil), o.checkApplies(fit.FromGrams)); err != nil {
+	checked := o // before anything is read
+	if err := errors.Join(checked.ResolveFor(nil), checked.checkApplies(fit.FromGrams)); err != nil {
 		return nil, err
 	}
 	release, err := folder.Claim(o.Out, o.Force)
@@ -353,6 +354,12 @@ func FitGrams(ctx context.Context, names []string, o FitOptions) (*result.Fit, e
 	defer release()
 	grams, inputs, err := readGrams(names, o.Special)
 	if err != nil {
+		return nil, err
+	}
+	if o.Spec == "" && len(grams) > 0 {
+		o.Spec = fit.VersionOf(&grams[0])
+	}
+	if err := o.ResolveFor(nil); err != nil {
 		return nil, err
 	}
 	command, err := o.Command()
@@ -395,7 +402,7 @@ func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 	if o.SaveGram == "" {
 		return nil
 	}
-	if err := o.ResolveFor(nil); err != nil {
+	if err := o.ResolveFor(t.Extract); err != nil {
 		return err
 	}
 	g, err := fit.Save(ctx, t.FitSources(), o.Options, o.Progress)
@@ -409,8 +416,9 @@ func (o *FitOptions) saveGram(ctx context.Context, t Tables) error {
 	return files.Write(o.SaveGram, b.Bytes())
 }
 
-// layeredVersion returns version 1.3 of the feature space if it is the default for the deployment of
-// any run of the fit, else "" (spec#default-version). without has the ids of runs that are not fitted.
+// layeredVersion returns version 1.3 of the feature space, whose features are sums over unlike layers, if it is the default
+// for the deployment of any run of the fit, else "" (spec#default-version): all runs of a fit have one version. without has
+// the ids of runs that are not fitted.
 func layeredVersion(ext *result.Extract, without []string) features.Version {
 	for i := range ext.Runs {
 		r := &ext.Runs[i]

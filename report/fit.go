@@ -242,7 +242,8 @@ func waterfallPanel(cs []result.Contribution, regime string) *Drawing {
 	bar := func(i int, name string, a, b float64, p Paint) { // the i-th, from a to b ms
 		y := top + barH*float64(i)
 		d.Label(At(names-8, y+11), clip(name, tickSize, names-10), tickSize, ink, anchorEnd)
-		d.Rect(At(x.Px(a), y+2), At(math.Max(x.Px(b), x.Px(a)+1), y+barH-3), p, 0, fmt.Sprintf("%s: %s ms", name, Short(b-a)))
+		left, right := math.Min(x.Px(a), x.Px(b)), math.Max(x.Px(a), x.Px(b))
+		d.Rect(At(left, y+2), At(math.Max(right, left+1), y+barH-3), p, 0, fmt.Sprintf("%s: %s ms", name, Short(b-a)))
 		d.Label(At(math.Max(x.Px(a), x.Px(b))+4, y+11), Short(b-a), tickSize, Mute, anchorStart)
 	}
 	for i, t := range terms {
@@ -274,6 +275,12 @@ func biasFigure(f *result.Fit) *Figure {
 		fig.More = fmt.Sprintf("%d of %d runs shown.", most, len(runs))
 		runs = runs[:most]
 	}
+	var shown []result.DriftBlock // those of runs that are drawn
+	for _, b := range f.Beta.Drift {
+		if slices.Contains(runs, b.Run) {
+			shown = append(shown, b)
+		}
+	}
 	fig.Panels = BothWidths("signed step-time error per time block, one line per run", func(w float64) *Drawing {
 		y := Linear("sum(prediction)/sum(measured) − 1 (%)", max(ys.Lo, -1)*100, min(ys.Hi, 2)*100, 6)
 		p := NewFrame(w, 280, "", integers("time block of the held-out rows, in order", xs.Lo, xs.Hi, 8), y)
@@ -283,7 +290,7 @@ func biasFigure(f *result.Fit) *Figure {
 		for _, run := range runs {
 			biasLine(p, f.Beta.Drift, run)
 		}
-		for _, b := range farthestBlocks(f.Beta.Drift) {
+		for _, b := range farthestBlocks(shown) {
 			nameBlock(p, b)
 		}
 		return &p.Drawing

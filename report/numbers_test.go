@@ -726,6 +726,25 @@ func TestFiguresAreCut(t *testing.T) {
 	if got := names(result.DriftBlock{Run: "a", Block: 1, Bias: 0.3}, result.DriftBlock{Run: "b", Block: 1, Bias: 0.251}, result.DriftBlock{Run: "c", Block: 1, Bias: 0.249}, result.DriftBlock{Run: "d", Block: 2, Bias: 0.1}); got != "ac" {
 		t.Errorf("got %s", got)
 	}
+	// Of 61 runs the last is not drawn, and so has no name either.
+	var drift []result.DriftBlock
+	for i := range 61 {
+		drift = append(drift, result.DriftBlock{Run: fmt.Sprintf("run-%d", i), Block: i % 7, Bias: 0.12 + 0.01*float64(i)})
+	}
+	svg := string(biasFigure(&result.Fit{Beta: result.Model{Drift: drift}}).SVG())
+	if !strings.Contains(svg, "run-59<") || strings.Contains(svg, "run-60<") {
+		t.Error("the bias figure names a run that it does not draw, or not the worst that it draws")
+	}
+	// A term that takes time off has a bar as wide as that time, to the left of where the one above it ends.
+	var widths []float64
+	for _, m := range waterfallPanel([]result.Contribution{{Regime: "decode", Name: "work", MeanUs: 4000}, {Regime: "decode", Name: "less", MeanUs: -2000}}, "decode").Marks {
+		if m.kind == markRect {
+			widths = append(widths, m.pts[1].X-m.pts[0].X)
+		}
+	}
+	if len(widths) != 3 || math.Abs(2*widths[1]-widths[0]) > 1e-9 || math.Abs(widths[2]-widths[1]) > 1e-9 {
+		t.Errorf("got bars %v wide, want the second and the sum half of the first", widths)
+	}
 	for _, n := range []int{40, 41} {
 		m := result.Model{NullDirections: make([]string, n)}
 		if got := modelBlocks(m); len(got) < 2 || len(got[1].List) != 40 {

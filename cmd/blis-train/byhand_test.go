@@ -287,7 +287,8 @@ func TestBatchesAndPrices(t *testing.T) {
 	if d := cmp.Diff(want, batch); err != nil || d != "" {
 		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
-	for text, ok := range map[string]bool{"1x1": true, "0x1": false, "1x0": false, "1048577x1": false, "0@5": false, "5@-1": false, "5": false, "": false, "1x1,": false} {
+	for text, ok := range map[string]bool{"1x1": true, "0x1": false, "1x0": false, "1048577x1": false, "0@5": false, "5@-1": false, "5": false, "": false, "1x1,": false,
+		"32x1000k": false, "1x1e3": false, "512@1k": false, "1x2x3": false, "1@9223372036854775807": false, "1@1099511627776": true} {
 		if _, err := parseBatch(text); (err == nil) != ok {
 			t.Errorf("%q: got %v", text, err)
 		}

@@ -263,10 +263,10 @@ func kindOfFile(name string) string {
 	text, _ := files.Read(name, files.MaxYAML, false)
 	for _, kind := range []struct{ mark, name string }{
 		{"physics_coefficients:", "a coefficient file"},
+		{`"schema_version"`, "a document that blis-train wrote"}, // which may have a model's config.json in it
 		{`"model_type"`, "a model's config.json"},
 		{"\nvllm:", "a run.yaml"},
 		{"\narrivals:", "a workload"},
-		{`"schema_version"`, "a document that blis-train wrote"},
 	} {
 		if strings.Contains(string(text), kind.mark) {
 			return kind.name

@@ -229,7 +229,7 @@ func TestHintsAboutFiles(t *testing.T) {
 		}
 	}
 	for content, want := range map[string]string{
-		"a\nphysics_coefficients:": "a coefficient file", `{"model_type": 1}`: "a model's config.json", "a: 1\nvllm: {}": "a run.yaml", "a: 1\narrivals: 2": "a workload", `{"schema_version": 1}`: "a document that blis-train wrote", "vllm:": "", "": "",
+		"a\nphysics_coefficients:": "a coefficient file", `{"model_type": 1}`: "a model's config.json", "a: 1\nvllm: {}": "a run.yaml", "a: 1\narrivals: 2": "a workload", `{"schema_version": 1}`: "a document that blis-train wrote", `{"model_type": 1, "schema_version": 1}`: "a document that blis-train wrote", "vllm:": "", "": "",
 	} {
 		if err := os.WriteFile(dir+"kind", []byte(content), 0o644); err != nil {
 			t.Fatal(err)

@@ -270,18 +270,26 @@ func firstWhole(name, text string, to *int64) (err error) {
 // chunk of N tokens behind CACHED cached ones.
 func parseBatch(text string) (batch []trace.Chunk, err error) {
 	for _, word := range strings.Split(text, ",") {
-		var n, tokens int64
-		if k, _ := fmt.Sscanf(word, "%dx%d", &n, &tokens); k == 2 && n >= 1 && n <= 1<<20 && tokens >= 1 {
+		if n, context, ok := twoCounts(word, "x"); ok && context >= 1 {
 			for range n {
-				batch = append(batch, trace.Chunk{Computed: tokens, Prompt: 1, New: 1})
+				batch = append(batch, trace.Chunk{Computed: context, Prompt: 1, New: 1})
 			}
-		} else if k, _ := fmt.Sscanf(word, "%d@%d", &n, &tokens); k == 2 && n >= 1 && tokens >= 0 {
-			batch = append(batch, trace.Chunk{Computed: tokens, Prompt: tokens + n, New: n})
+		} else if n, cached, ok := twoCounts(word, "@"); ok {
+			batch = append(batch, trace.Chunk{Computed: cached, Prompt: cached + n, New: n})
 		} else {
 			return nil, usagef("--step: got %q, want NxCONTEXT, as in 32x1000, or N@CACHED, as in 512@1024", word)
 		}
 	}
 	return batch, nil
+}
+
+// twoCounts returns the numbers before and after a sign. It is false unless the first is 1 to 1,048,576 and the second 0
+// to 2^40.
+func twoCounts(word, sign string) (n, tokens int64, ok bool) {
+	before, after, _ := strings.Cut(strings.TrimSpace(word), sign)
+	n, err := strconv.ParseInt(before, 10, 64)
+	tokens, err2 := strconv.ParseInt(after, 10, 64)
+	return n, tokens, err == nil && err2 == nil && n >= 1 && n <= 1<<20 && tokens >= 0 && tokens <= 1<<40
 }
 
 // addStep adds the time of a step of the batch b, operator by operator, in ms.
@@ -449,7 +457,7 @@ func sizeCommandFor(q *predict.Question, p *predict.Prediction) string {
 		targets = append(targets, fmt.Sprintf("%s=%gms", name, t.LimitMs))
 	}
 	if q.SLO.Goodput > 0 {
-		targets = append(targets, fmt.Sprintf("goodput=%g%%", 100*q.SLO.Goodput))
+		targets = append(targets, fmt.Sprintf("goodput=%.10g%%", 100*q.SLO.Goodput))
 	}
 	server := []string{"--model", files.Word(cmp.Or(q.Model, p.Model)), "--hardware", p.Hardware}
 	for _, setting := range q.Set {

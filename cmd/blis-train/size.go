@@ -474,7 +474,7 @@ func targetsText(t *predict.Targets) string {
 	}
 	text := strings.Join(words, ", ")
 	if t.Goodput > 0 {
-		text = fmt.Sprintf("%g %% of requests with %s", 100*t.Goodput, text)
+		text = fmt.Sprintf("%.10g %% of requests with %s", 100*t.Goodput, text)
 	}
 	return text
 }

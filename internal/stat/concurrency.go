@@ -48,11 +48,13 @@ func ConcurrencyOf(sent, end []int64) Concurrency {
 	slices.Sort(think)
 	c.ThinkP90 = Quantile(think, 0.9)
 	c.MeanGap = float64(sent[len(sent)-1]-sent[0]) / float64(len(sent)-1)
+	onPlateau := 0
 	for _, n := range later {
 		if 10*n+5 >= 9*c.Clients { // 9/10 of them, rounded
-			c.PlateauShare += 1 / float64(len(later))
+			onPlateau++
 		}
 	}
+	c.PlateauShare = float64(onPlateau) / float64(len(later))
 	return c
 }
 

@@ -167,7 +167,7 @@ func TestUnlike(t *testing.T) {
 	for _, c := range []struct {
 		v, limit float64
 		want     string
-	}{{1000.04, 1000, "1000.04"}, {1203.4, 1000, "1203"}, {40.0004, 40, "40.0004"}, {94.9996, 95, "94.9996"}, {math.Inf(1), 40, "+Inf"}} {
+	}{{1000.04, 1000, "1000.04"}, {1203.4, 1000, "1203"}, {40.0004, 40, "40.0004"}, {94.9996, 95, "94.9996"}, {1000.4, 1000.3, "1000.4"}, {99.996, 99.999, "99.996"}, {math.Inf(1), 40, "+Inf"}} {
 		if got := unlike(c.v, c.limit); got != c.want {
 			t.Errorf("%v against %v: got %s, want %s", c.v, c.limit, got, c.want)
 		}

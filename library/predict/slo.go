@@ -49,17 +49,18 @@ func brokenText(s *Sample, t *Targets) string {
 		return fmt.Sprintf("%s %s %s ms, want at most %g", strings.ToUpper(l.Metric), l.Figure(), unlike(v, l.LimitMs), l.LimitMs)
 	}
 	if broken == "goodput" {
-		return fmt.Sprintf("goodput %s %%, want at least %g %%", unlike(100*s.Goodput(t.Limits), 100*t.Goodput), 100*t.Goodput)
+		return fmt.Sprintf("goodput %s %%, want at least %.10g %%", unlike(100*s.Goodput(t.Limits), 100*t.Goodput), 100*t.Goodput)
 	}
 	return broken
 }
 
-// unlike returns a number with four digits, or as many as it takes to differ from a limit that it misses.
+// unlike returns a number with four digits, or as many as it takes to lie on its side of a limit that it misses.
 func unlike(v, limit float64) string {
 	const mostDigits = 12
 	for digits := 4; ; digits++ {
 		text := strconv.FormatFloat(v, 'g', digits, 64)
-		if shown, err := strconv.ParseFloat(text, 64); digits == mostDigits || err != nil || shown != limit {
+		shown, err := strconv.ParseFloat(text, 64)
+		if digits == mostDigits || err != nil || shown != limit && (shown < limit) == (v < limit) {
 			return text
 		}
 	}

@@ -1,6 +1,6 @@
 package export
 
-// This file reads the options of single formats.
+// This file checks the options that one format of an export has (--option KEY=VALUE).
 
 import (
 	"slices"

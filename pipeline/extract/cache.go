@@ -78,7 +78,7 @@ func loadCache(out string) *cache {
 
 // lookup returns the entry of a run folder that has not changed: its deployment is the same, its
 // tables are as they were written, and its inputs have the same names, sizes and times, or the same
-// hashes if a time differs. For a changed folder it returns nil, and the inputs if it had to find
+// hashes if a time differs. For a changed folder, and where standard input or a pipe is read, it returns nil, and the inputs if it had to find
 // them.
 func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 	if c == nil || o.Force || o.WhyRejected || c.Key != newCache(o).Key {
@@ -93,7 +93,7 @@ func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 	if err != nil {
 		return nil, nil // reading the run will report the error
 	}
-	if e.Deployment != deploymentHash(run.Deployment) || !e.intact(o) {
+	if e.Deployment != deploymentHash(run.Deployment) || !e.intact(o) || !set.canBeReadAgain() {
 		return nil, set
 	}
 	// Equal stamps prove that nothing changed. Otherwise the hashes decide: a copied file has another

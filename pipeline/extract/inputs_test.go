@@ -832,6 +832,24 @@ func TestTablesAreComparedWithDocument(t *testing.T) {
 	}
 }
 
+// TestStandardInputIsReadAgain: a second call into the same folder has the records of its own standard input, and not what
+// the first stored.
+func TestStandardInputIsReadAgain(t *testing.T) {
+	out := t.TempDir()
+	for n := 1; n <= 2; n++ {
+		doc, _, err := dumpRun(t, []string{"-"}, func(o *Options) {
+			o.Out = out
+			o.Stdin = strings.NewReader(strings.Repeat(otlptest.Request(1), n))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := doc.Runs[0].Files[0].Bytes; got != int64(n*len(otlptest.Request(1))) {
+			t.Errorf("call %d: got %d bytes of standard input, want %d", n, got, n*len(otlptest.Request(1)))
+		}
+	}
+}
+
 // TestOldFilesNeedNoHash: inputs that were left alone for a while are known by
 // their stamps, the inode's among them.
 func TestOldFilesNeedNoHash(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -184,8 +185,18 @@ func (s *inputSet) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// stamps returns the names, sizes and times of the files. Standard input has no time, so its stamp
-// never equals a later one and it is always read.
+// canBeReadAgain reports whether all inputs are files: what standard input or a pipe has cannot be compared with what an
+// earlier call read.
+func (s *inputSet) canBeReadAgain() bool {
+	for _, k := range s.kinds() {
+		if slices.ContainsFunc(k.list, func(f source.Input) bool { return f.Path == "-" || isPipe(f.Path) }) {
+			return false
+		}
+	}
+	return true
+}
+
+// stamps returns the names, sizes and times of the files; standard input has none.
 func (s *inputSet) stamps() []fileStamp {
 	var out []fileStamp
 	for _, k := range s.kinds() {

@@ -65,6 +65,16 @@ func metaOf(o Options) map[string]string {
 	}
 }
 
+// VersionOf returns the version of the features whose sums a Gram file has; "" for a version that this program does
+// not know.
+func VersionOf(f *ridge.File) features.Version {
+	v := features.Version(f.Meta[metaSpec])
+	if features.BetaFeatures(v) == nil {
+		return ""
+	}
+	return v
+}
+
 // Save returns the sums over the step-time rows of the given runs: for each run one unnormalised
 // Gram for each regime, fold segment, lag (0, 1, 2) and gamma, and one of the hold-out for each
 // regime, lag and gamma. Rows are cleaned run by run, so that the sums of a run do not depend on

@@ -62,7 +62,7 @@ func (f *filler) secondsBetweenTicks() float64 {
 type tickRegression struct{ sxx, sxy float64 }
 
 // addStretch adds the ticks (changes of the stamp's whole second) of one busy stretch and returns
-// their number. A tick happens during the pass whose line is the first with the new second, on
+// how many more there are than the first. A tick happens during the pass whose line is the first with the new second, on
 // average in its middle. The time of the tick less the elapsed times up to that middle therefore
 // grows by the constant with every pass.
 func (s *tickRegression) addStretch(passes []pass) (ticks int) {
@@ -143,8 +143,8 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 	return c, true
 }
 
-// layEndToEnd sets the ends of the passes of each busy stretch: cumulative sums of elapsed and
-// constant, from an origin estimated by the stamps of the stretch. Stretches do not overlap.
+// layEndToEnd sets the ends of the passes of each busy stretch: cumulative sums of elapsed times and of
+// the constant time between passes (gapConstant), from an origin estimated by the stamps of the stretch. Stretches do not overlap.
 func (f *filler) layEndToEnd() {
 	f.markTicks()
 	free := int64(math.MinInt64) // end of the stretch before
@@ -169,9 +169,11 @@ func (f *filler) layEndToEnd() {
 			}
 		}
 		first := &f.passes[from]
-		if late := free - first.endNs + trace.Ns(first.it.ElapsedUs+first.constantUs); from > 0 && late > 0 {
+		// The time by which the stretch would begin before the one before it ends.
+		overlap := free - first.endNs + trace.Ns(first.it.ElapsedUs+first.constantUs)
+		if from > 0 && overlap > 0 {
 			for i := from; i < to; i++ {
-				f.passes[i].endNs += late
+				f.passes[i].endNs += overlap
 			}
 		}
 		free = f.passes[to-1].endNs
@@ -215,7 +217,7 @@ func (z *stretchOrigin) addStamp(i int, p *pass, endNs, cycleNs float64, isFirst
 }
 
 // originFor returns the estimated start of the stretch for placing pass i, ns, interpolated between
-// ticks and not before free, the end of the stretch before.
+// ticks. Without ticks or bounds it lies a second after free, the end of the stretch before.
 func (z *stretchOrigin) originFor(i int, free int64) float64 {
 	if len(z.ticks) == 0 {
 		switch {

@@ -295,8 +295,8 @@ func (r *jsonReader) scope() string {
 	return name
 }
 
-// span reads one span and adds it to the batch. Keys may come in any order, so the span gets its class
-// only at its end (endSpan).
+// span reads one span and adds it to the batch. Keys may come in any order, so what kind
+// of span it is (Class) is decided at its end (endSpan).
 func (r *jsonReader) span(scope string) {
 	start := r.I
 	r.beginSpan()
