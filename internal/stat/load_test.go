@@ -31,6 +31,15 @@ func TestConcurrency(t *testing.T) {
 	if got := ThinkTimes([]int64{0, 1}, []int64{5, 6}, 2); got[0] != 0 || got[1] != 0 {
 		t.Errorf("no answer was followed: got %v", got)
 	}
+	// Of ten sends after the first two, nine find another call in flight: that is nine tenths, and not a rounding error less.
+	sent, end = []int64{0, 1}, []int64{95, 5}
+	for at := int64(10); at <= 100; at += 10 {
+		sent = append(sent, at)
+		end = append(end, at+4)
+	}
+	if got := ConcurrencyOf(sent, end); got.Clients != 2 || got.PlateauShare != 0.9 {
+		t.Errorf("got %+v, want 2 clients and a plateau of 0.9", got)
+	}
 	// Ten clients, of which one stops: 9 of 10 in flight are a plateau, 8 are none.
 	for clients, want := range map[int]float64{9: 1, 8: 0} {
 		var sent, end []int64

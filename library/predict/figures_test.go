@@ -123,6 +123,7 @@ func TestBroken(t *testing.T) {
 		"TTFT mean 12 ms, want at most 11": {Limits: limit(TTFT, 11)},
 		"E2E p50 36 ms, want at most 35":   {Limits: []Target{{E2E, 0.5, 35}}},
 		"goodput 0 %, want at least 90 %":  {Limits: limit(TTFT, 11), Goodput: 0.9},
+		"goodput 0 %, want at least 57 %":  {Limits: limit(TTFT, 11), Goodput: 0.57}, // 100 * 0.57 is a rounding error less
 	} {
 		if got := brokenText(one, &targets); got != want {
 			t.Errorf("got %q, want %q", got, want)
