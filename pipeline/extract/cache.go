@@ -78,8 +78,8 @@ func loadCache(out string) *cache {
 
 // lookup returns the entry of a run folder that has not changed: its deployment is the same, its
 // tables are as they were written, and its inputs have the same names, sizes and times, or the same
-// hashes if a time differs. For a changed folder, and where standard input or a pipe is read, it returns nil, and the inputs if it had to find
-// them.
+// hashes if a time differs. For a changed folder, and where standard input or a pipe is read, it
+// returns nil, and the inputs if it had to find them.
 func (c *cache) lookup(run *RunDir, o *Options) (*Entry, *inputSet) {
 	if c == nil || o.Force || o.WhyRejected || c.Key != newCache(o).Key {
 		return nil, nil
