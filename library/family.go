@@ -19,7 +19,7 @@ func backendOf(d *deploy.Deployment) string {
 // family returns the name of the family that a deployment is validated with, so that deployments of one
 // family run the same kernels: the kind of FFN and the dtype of its weights, the kinds of attention, EP for
 // --enable-expert-parallel, the expert kernels of --moe-backend, and the GPU. dtype is that of the
-// experts, else of the dense FFN, whose linear layers are divided among GPUs by input.
+// experts, else of the layers of a dense FFN that are divided among GPUs by their input.
 func family(d *deploy.Deployment, m *model.Decoder) (name, dtype string) {
 	kind := "dense"
 	var attention []string

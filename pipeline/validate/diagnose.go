@@ -350,9 +350,9 @@ func (s *scope) promptWork(r *residuals) (prompt, rest []float64) {
 	return prompt, rest
 }
 
-// termCandidate returns the term whose rescaling removes most of the error, or a time-like term (Feature.IsTime) that
-// removes nearly as much; nil if none removes anything. It is excluded where another time-like term would do as well. A term that would leave what physics
-// allows, or whose regime has too few rows, is not the cause.
+// termCandidate returns the term whose rescaling removes most of the error, or a time-like term (IsTime) that
+// removes nearly as much; nil if none removes anything. It is excluded where another time-like term would do as
+// well. A term that would leave what physics allows, or whose regime has too few rows, is not the cause.
 func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *candidate {
 	var best, bestPhysics *candidate
 	var physics []*candidate

@@ -62,7 +62,7 @@ func (f *filler) secondsBetweenTicks() float64 {
 type tickRegression struct{ sxx, sxy float64 }
 
 // addStretch adds the ticks (changes of the stamp's whole second) of one busy stretch and returns
-// how many more there are than the first. A tick happens during the pass whose line is the first with the new second, on
+// their number less one. A tick happens during the pass whose line is the first with the new second, on
 // average in its middle. The time of the tick less the elapsed times up to that middle therefore
 // grows by the constant with every pass.
 func (s *tickRegression) addStretch(passes []pass) (ticks int) {
@@ -144,7 +144,8 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 }
 
 // layEndToEnd sets the ends of the passes of each busy stretch: cumulative sums of elapsed times and of
-// the constant time between passes (gapConstant), from an origin estimated by the stamps of the stretch. Stretches do not overlap.
+// the constant time between passes (gapConstant), from an origin estimated by the stamps of the stretch.
+// Stretches do not overlap.
 func (f *filler) layEndToEnd() {
 	f.markTicks()
 	free := int64(math.MinInt64) // end of the stretch before
