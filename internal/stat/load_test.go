@@ -229,30 +229,30 @@ func TestQueueRising(t *testing.T) {
 	for i := range r {
 		r[i].Left = 100
 	}
-	if got := queueRising(r); math.Abs(got-1) > 1e-12 {
+	if got := queueRising(r, departures(r)); math.Abs(got-1) > 1e-12 {
 		t.Errorf("all stay: got %g", got)
 	}
 	r = steady(10)
 	r[8].Left = 9.5
-	if got := queueRising(r); math.Abs(got-4.5*4.5/(82.5*0.9)) > 1e-12 {
+	if got := queueRising(r, departures(r)); math.Abs(got-4.5*4.5/(82.5*0.9)) > 1e-12 {
 		t.Errorf("one stays: got %g", got)
 	}
 	r = steady(10)
 	r[0].Left = 1.5
-	if got := queueRising(r); got != 0 {
+	if got := queueRising(r, departures(r)); got != 0 {
 		t.Errorf("a falling queue: got %g", got)
 	}
 	r[9].Left = math.NaN()
-	if got := queueRising(r); got != 0 {
+	if got := queueRising(r, departures(r)); got != 0 {
 		t.Errorf("9 that left: got %g", got)
 	}
 	r[8].Left = math.NaN()
-	if got := queueRising(r); !math.IsNaN(got) {
+	if got := queueRising(r, departures(r)); !math.IsNaN(got) {
 		t.Errorf("8 that left: got %g", got)
 	}
 	r = steady(10)
 	r[3].Left = 4 // leaves just as the next arrives
-	if got := queueRising(r); got != 0 {
+	if got := queueRising(r, departures(r)); got != 0 {
 		t.Errorf("leaves with the next arrival: got %g", got)
 	}
 }

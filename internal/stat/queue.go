@@ -18,26 +18,25 @@ const (
 // QueueRises reports whether the number of requests in the system rises while they arrive, which
 // means that more is offered than the server can do. requests are in order of arrival. A load that
 // itself rises, and few requests, prove nothing: it returns false.
-func QueueRises(requests []Arrival) bool { return queueRises(requests, false) }
+func QueueRises(requests []Arrival) bool {
+	return queueRises(requests, departures(requests), false)
+}
 
 // Overloaded returns what [Saturation] does for a simulated load. If the load itself rises, as a
 // ramp does, its last half decides, or the last half of that if it rises too. A recorded ramp is
 // evidence for a fit up to its end, so Saturation does not do this.
 func Overloaded(requests []Arrival) (checks []Check, saturated bool) {
-	checks, saturated = Saturation(requests)
-	return checks, saturated || queueRises(requests, true)
+	left := departures(requests)
+	checks, saturated = saturation(requests, left)
+	return checks, saturated || queueRises(requests, left, true)
 }
 
-// queueRises reports whether the queue rises; ofRamps looks at the last half of a load that itself
-// rises.
-func queueRises(requests []Arrival, ofRamps bool) bool {
+// queueRises reports whether the queue rises; left are the departures of the requests. ofRamps looks
+// at the last half of a load that itself rises.
+func queueRises(requests []Arrival, left []float64, ofRamps bool) bool {
 	at := make([]float64, len(requests))
-	var left []float64
 	for i := range requests {
 		at[i] = requests[i].At
-		if !math.IsNaN(requests[i].Left) {
-			left = append(left, requests[i].Left)
-		}
 	}
 	queue := inSystem(at, left)
 	for ofRamps && len(at) >= minCheckRequests && isRamp(at) {

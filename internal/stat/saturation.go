@@ -53,6 +53,11 @@ type Check struct {
 // saturated: its queue rises ([QueueRises]), or two checks are hit, and its queue may have risen or requests
 // fail. The requests are those of an open load: a closed loop saturates no server.
 func Saturation(requests []Arrival) (checks []Check, saturated bool) {
+	return saturation(requests, departures(requests))
+}
+
+// saturation does what Saturation does; left are the departures of the requests.
+func saturation(requests []Arrival, left []float64) (checks []Check, saturated bool) {
 	hits := 0
 	// Whether more may have been offered than the server can do: two hits alone may be a long but steady queue, which
 	// is no overload. Whether a queue rises cannot be seen in few requests or while the load itself rises (NaN).
@@ -65,7 +70,7 @@ func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 		{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", limitFailureShare, failureShare},
 		{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise; null while the offered load " +
 			"itself rises",
-			limitQueueRising, queueRising},
+			limitQueueRising, func(requests []Arrival) float64 { return queueRising(requests, left) }},
 		{CheckPreemptedShare, "requests preempted at least once / requests of the engine", limitPreemptedShare, preemptedShare},
 		{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", limitTTFTDrift, ttftDrift},
 		{CheckE2ETail, "P99 / P50 of E2E", limitE2ETail, e2eTail},
@@ -83,7 +88,7 @@ func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 		}
 		checks = append(checks, check)
 	}
-	return checks, QueueRises(requests) || overrun && hits >= hitsThatSaturate
+	return checks, queueRises(requests, left, false) || overrun && hits >= hitsThatSaturate
 }
 
 // share returns the share of requests for which part is true among those for which whole is true;
@@ -109,14 +114,13 @@ func failureShare(requests []Arrival) float64 {
 // queueRising returns the R2 of the queue length against time, and 0 if the queue falls. The queue
 // is the number of requests in the system at each arrival, running ones included: with a large
 // max_num_seqs a batch grows long before a request must wait. After the last arrival every queue
-// falls, so that time is not used.
-func queueRising(requests []Arrival) float64 {
-	at := make([]float64, 0, len(requests))
-	left := make([]float64, 0, len(requests))
+// falls, so that time is not used. left are the departures of the requests; those that have none are
+// left out.
+func queueRising(requests []Arrival, left []float64) float64 {
+	at := make([]float64, 0, len(left))
 	for i := range requests {
 		if a := &requests[i]; !math.IsNaN(a.Left) {
 			at = append(at, a.At)
-			left = append(left, a.Left)
 		}
 	}
 	if len(at) < minCheckRequests || isRamp(at) {
@@ -129,10 +133,15 @@ func queueRising(requests []Arrival) float64 {
 	return r * r
 }
 
-// inSystem returns at each arrival how many of the earlier requests have not left. The times of arrival ascend; those
-// at which requests left come in any order, and are sorted here.
-func inSystem(at, left []float64) []float64 {
+// departures returns the times at which requests left the system, sorted, of those that did.
+func departures(requests []Arrival) []float64 {
+	left := known(requests, func(a *Arrival) float64 { return a.Left })
 	Sort(left)
+	return left
+}
+
+// inSystem returns at each arrival how many of the earlier requests have not left. Both lists of times are sorted.
+func inSystem(at, left []float64) []float64 {
 	queue := make([]float64, len(at))
 	gone := 0
 	for i, t := range at {

@@ -29,14 +29,16 @@ type Reader struct {
 	Header  Header
 	Bare    bool // the file has no header, and none was given
 	in      *bufio.Reader
-	csv     *csv.Reader // reads from the first quote on; nil before it
-	fields  []string    // of the current line; valid until the next one
-	columns []column    // of the file; a column that is not used has a name only
-	start   int64       // lines of the file before the names of the columns
-	before  int64       // lines read without the field csv, which counts its own from 1
-	line    int64       // line of the row that was read last, in the file from 1
-	rec     Record      // that row
-	history sessions    // for files whose sessions accumulate
+	csv     *csv.Reader     // reads from the first quote on; nil before it
+	fields  []string        // of the current line; valid until the next one
+	columns []column        // of the file; a column that is not used has a name only
+	used    []int           // places of the other columns
+	start   int64           // lines of the file before the names of the columns
+	before  int64           // lines read without the field csv, which counts its own from 1
+	line    int64           // line of the row that was read last, in the file from 1
+	rec     Record          // that row
+	copies  strings.Builder // the piece of memory with the latest texts of copyOf
+	history sessions        // for files whose sessions accumulate
 }
 
 // ErrHeaderOnly is the error for a file with a header and no rows, which are in another file.
@@ -79,7 +81,11 @@ func (r *Reader) readColumns() error {
 		if r.Has(name) {
 			return fmt.Errorf("column names: got %q twice", shortened(name))
 		}
-		r.columns = append(r.columns, columnOf(name))
+		c := columnOf(name)
+		if c.isUsed() {
+			r.used = append(r.used, len(r.columns))
+		}
+		r.columns = append(r.columns, c)
 	}
 	for _, name := range required {
 		if !r.Has(name) {
@@ -207,8 +213,8 @@ func (r *Reader) Read() (Record, error) {
 	if len(fields) != len(r.columns) {
 		return r.rec, &RowError{fmt.Errorf("got %d fields, want %d", len(fields), len(r.columns))}
 	}
-	for i := range r.columns {
-		if err := r.rec.setField(&r.columns[i], fields[i]); err != nil {
+	for _, i := range r.used {
+		if err := r.setField(&r.columns[i], fields[i]); err != nil {
 			return r.rec, &RowError{fmt.Errorf("%s: %w", r.columns[i].name, err)}
 		}
 	}
@@ -248,25 +254,38 @@ func (r *Record) checkValues() error {
 	return nil
 }
 
-// setField sets the field of the record that belongs to column c from its text. It ignores columns
-// that are not used.
-func (r *Record) setField(c *column, text string) (err error) {
+// setField sets the field of the record that belongs to column c from its text.
+func (r *Reader) setField(c *column, text string) (err error) {
 	switch {
 	case c.text != nil:
 		text = strings.TrimSpace(text)
 		if text != c.last {
-			c.last = strings.Clone(text)
+			c.last = r.copyOf(text)
 		}
-		*c.text(r) = c.last
+		*c.text(&r.rec) = c.last
 	case c.number != nil:
-		*c.number(r), _, err = parseInt(text)
-	case c.name == "streaming":
+		*c.number(&r.rec), _, err = parseInt(text)
+	case c.name == streaming:
 		text = strings.TrimSpace(text)
-		r.Streaming = strings.EqualFold(text, "true") || text == "1"
-	case c.name == "vllm_priority":
-		r.Priority.V, r.Priority.OK, err = parseInt(text)
+		r.rec.Streaming = strings.EqualFold(text, "true") || text == "1"
+	case c.name == vllmPriority:
+		r.rec.Priority.V, r.rec.Priority.OK, err = parseInt(text)
 	}
 	return err
+}
+
+// copyOf returns a copy of a text. Many copies share one piece of memory, because the garbage
+// collector looks at each piece: a long file has a text of its own in every row.
+func (r *Reader) copyOf(text string) string {
+	const piece = 1 << 13
+	from := r.copies.Len()
+	if r.copies.Cap()-from < len(text) {
+		r.copies.Reset()
+		r.copies.Grow(max(piece, len(text)))
+		from = 0
+	}
+	r.copies.WriteString(text)
+	return r.copies.String()[from:]
 }
 
 // parseInt returns the integer in a field; 0 and false for an empty field.
@@ -284,6 +303,12 @@ func parseInt(text string) (v int64, ok bool, err error) {
 	return v, true, nil
 }
 
+// Columns that setField knows by name.
+const (
+	streaming    = "streaming"
+	vllmPriority = "vllm_priority"
+)
+
 // column is one column of the CSV. text or number returns the field of a record for its values;
 // both are nil for a column that is not used, and for those that setField handles by name.
 type column struct {
@@ -294,18 +319,23 @@ type column struct {
 	last     string // the text of the row before, which an equal text shares
 }
 
+// isUsed reports whether a field of a record has the values of the column.
+func (c *column) isUsed() bool {
+	return c.text != nil || c.number != nil || c.name == streaming || c.name == vllmPriority
+}
+
 // columns are the columns that BLIS writes, in its order.
 var columns = []column{
 	{name: "request_id", text: func(r *Record) *string { return &r.RequestID }},
 	{name: "client_id"},
 	{name: "tenant_id"},
 	{name: "slo_class", text: func(r *Record) *string { return &r.SLOClass }},
-	{name: "vllm_priority", optional: true},
+	{name: vllmPriority, optional: true},
 	{name: "session_id", text: func(r *Record) *string { return &r.SessionID }},
 	{name: "round_index", number: func(r *Record) *int64 { return &r.Round }},
 	{name: "prefix_group", text: func(r *Record) *string { return &r.PrefixGroup }},
 	{name: "prefix_length", number: func(r *Record) *int64 { return &r.PrefixTokens }},
-	{name: "streaming"},
+	{name: streaming},
 	{name: "input_tokens", number: func(r *Record) *int64 { return &r.SuffixTokens }},
 	{name: "output_tokens", number: func(r *Record) *int64 { return &r.OutputTokens }},
 	{name: "text_tokens"},
