@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -70,11 +71,14 @@ func grow(dst, line []byte, n int64) []byte {
 	return dst
 }
 
+// benchDump names the dump of each run of the benchmarks, uncompressed or as zstd.
+var benchDump = map[string]string{"plain": "traces.jsonl", "zstd": "traces.jsonl.zst"}
+
 // benchParent makes (once) a PARENT of all composed runs, each repeated and
-// uncompressed, and returns it with its bytes of traces.
-func benchParent(b *testing.B) (string, int64) {
+// in a form of benchDump, and returns it with the bytes of its traces uncompressed.
+func benchParent(b *testing.B, form string) (string, int64) {
 	src := repo.Shared(b, "data", "composed")
-	dir := filepath.Join(os.TempDir(), fmt.Sprintf("blis-train-bench-%d", benchCopies))
+	dir := filepath.Join(os.TempDir(), fmt.Sprintf("blis-train-bench-%d-%s", benchCopies, form))
 	runs, err := filepath.Glob(filepath.Join(src, "*", "traces.jsonl.zst"))
 	if err != nil || len(runs) == 0 {
 		b.Skip("no composed runs")
@@ -82,64 +86,84 @@ func benchParent(b *testing.B) (string, int64) {
 	total := int64(0)
 	for _, r := range runs {
 		to := filepath.Join(dir, filepath.Base(filepath.Dir(r)))
-		out := filepath.Join(to, "traces.jsonl")
-		if !exists(out) {
-			if err := growRun(filepath.Dir(r), to, benchCopies); err != nil {
-				b.Fatal(err)
-			}
-		}
-		st, err := os.Stat(out)
+		n, err := growRun(filepath.Dir(r), to, form)
 		if err != nil {
 			b.Fatal(err)
 		}
-		total += st.Size()
+		total += n
 	}
 	return dir, total
 }
 
-// growRun writes copies of a run as one long run folder.
-func growRun(from, to string, copies int64) error {
+// growRun writes copies of a run as one long run folder, unless it is there, and returns the bytes
+// of its dump uncompressed.
+func growRun(from, to, form string) (int64, error) {
+	size := filepath.Join(to, "bytes.txt") // written last
+	if text, err := os.ReadFile(size); err == nil {
+		return strconv.ParseInt(string(text), 10, 64)
+	}
 	if err := os.MkdirAll(to, 0o755); err != nil {
-		return err
+		return 0, err
 	}
 	yaml, err := os.ReadFile(filepath.Join(from, "run.yaml"))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	yaml = bytes.ReplaceAll(yaml, []byte("traces.jsonl.zst"), []byte("traces.jsonl"))
+	yaml = bytes.ReplaceAll(yaml, []byte("traces.jsonl.zst"), []byte(benchDump[form]))
 	yaml = bytes.ReplaceAll(yaml, []byte(`"kv_events.jsonl.zst"`), []byte("null"))
 	config, err := os.ReadFile(filepath.Join(from, "config.json"))
 	if err != nil {
-		return err
+		return 0, err
 	}
-	lines, err := readLines(filepath.Join(from, "traces.jsonl.zst"))
-	if err != nil {
-		return err
-	}
-	tmp, err := os.Create(filepath.Join(to, "traces.tmp"))
-	if err != nil {
-		return err
-	}
-	w := bufio.NewWriterSize(tmp, 1<<20)
-	var buf []byte
-	for n := range copies {
-		for _, l := range lines {
-			buf = grow(buf[:0], l, n)
-			w.Write(buf)
-		}
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	tmp.Close()
 	if err := os.WriteFile(filepath.Join(to, "run.yaml"), yaml, 0o644); err != nil {
-		return err
+		return 0, err
 	}
 	if err := os.WriteFile(filepath.Join(to, "config.json"), config, 0o644); err != nil {
-		return err
+		return 0, err
 	}
-	return os.Rename(tmp.Name(), filepath.Join(to, "traces.jsonl"))
+	total, err := growDump(filepath.Join(from, "traces.jsonl.zst"), filepath.Join(to, benchDump[form]))
+	if err != nil {
+		return 0, err
+	}
+	return total, os.WriteFile(size, strconv.AppendInt(nil, total, 10), 0o644)
 }
+
+// growDump writes copies of a dump as one and returns its bytes uncompressed. The name of the new
+// dump says whether it is compressed.
+func growDump(from, to string) (total int64, err error) {
+	lines, err := readLines(from)
+	if err != nil {
+		return 0, err
+	}
+	file, err := os.Create(to)
+	if err != nil {
+		return 0, err
+	}
+	defer file.Close()
+	out := bufio.NewWriterSize(file, 1<<20)
+	var w io.WriteCloser = uncompressed{out}
+	if filepath.Ext(to) == ".zst" {
+		if w, err = zstd.NewWriter(out); err != nil {
+			return 0, err
+		}
+	}
+	var buf []byte
+	for n := range int64(benchCopies) {
+		for _, l := range lines {
+			buf = grow(buf[:0], l, n)
+			if _, err := w.Write(buf); err != nil {
+				return 0, err
+			}
+			total += int64(len(buf))
+		}
+	}
+	return total, errors.Join(w.Close(), out.Flush())
+}
+
+// uncompressed passes writes on as they are.
+type uncompressed struct{ io.Writer }
+
+func (uncompressed) Close() error { return nil }
 
 func readLines(path string) ([][]byte, error) {
 	f, err := os.Open(path)
@@ -163,33 +187,37 @@ func readLines(path string) ([][]byte, error) {
 	return lines, nil
 }
 
-func benchExtract(b *testing.B, change func(*Options)) {
-	dir, total := benchParent(b)
-	runs, err := Discover([]string{dir})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer BoundMemory()() // as the command does
-	b.SetBytes(total)
-	b.ResetTimer()
-	for range b.N {
-		o := DefaultOptions()
-		o.Out, o.MaxBadFrac = b.TempDir(), 1
-		change(&o)
-		if _, err := Run(context.Background(), runs, o); err != nil {
-			b.Fatal(err)
+// eachForm runs a benchmark on plain and on zstd dumps, with n workers on n cores.
+func eachForm(b *testing.B, workers []int, bench func(b *testing.B, form string, workers int)) {
+	for _, form := range []string{"plain", "zstd"} {
+		for _, n := range workers {
+			b.Run(fmt.Sprintf("%s/workers=%d", form, n), func(b *testing.B) {
+				defer onCores(n)()
+				bench(b, form, n)
+			})
 		}
 	}
 }
 
-// BenchmarkExtract is the whole extraction, files in, tables out, in MB/s of input.
+// BenchmarkExtract is the whole extraction, files in, tables out, in MB/s of uncompressed input.
 func BenchmarkExtract(b *testing.B) {
-	for _, n := range []int{1, 2} {
-		b.Run(fmt.Sprintf("workers=%d", n), func(b *testing.B) {
-			defer onCores(n)()
-			benchExtract(b, func(o *Options) { o.Workers = n })
-		})
-	}
+	eachForm(b, []int{1, 2}, func(b *testing.B, form string, workers int) {
+		dir, total := benchParent(b, form)
+		runs, err := Discover([]string{dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer BoundMemory()() // as the command does
+		b.SetBytes(total)
+		b.ResetTimer()
+		for range b.N {
+			o := DefaultOptions()
+			o.Out, o.MaxBadFrac, o.Workers = b.TempDir(), 1, workers
+			if _, err := Run(context.Background(), runs, o); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }
 
 // onCores gives n workers n cores, the garbage collector included.
@@ -198,29 +226,35 @@ func onCores(n int) (undo func()) {
 	return func() { runtime.GOMAXPROCS(old) }
 }
 
-// eachLine reads the bench dumps line by line, n files at a time, each goroutine
-// with the function that parser makes for it.
-func eachLine(b *testing.B, dir string, n int, parser func() func([]byte) error) {
-	files, err := filepath.Glob(filepath.Join(dir, "*", "traces.jsonl"))
+// benchLines reads the dumps line by line, a goroutine a worker, each with the function that parser
+// makes for it.
+func benchLines(b *testing.B, form string, workers int, parser func() func([]byte) error) {
+	dir, total := benchParent(b, form)
+	files, err := filepath.Glob(filepath.Join(dir, "*", benchDump[form]))
 	if err != nil {
 		b.Fatal(err)
 	}
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range n {
-		wg.Go(func() {
-			parse := parser()
-			r := bufio.NewReaderSize(nil, 16<<20)
-			for k := next.Add(1) - 1; k < int64(len(files)); k = next.Add(1) - 1 {
-				if err := lines(files[k], r, parse); err != nil {
-					b.Error(err)
+	b.SetBytes(total)
+	b.ResetTimer()
+	for range b.N {
+		var next atomic.Int64
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				parse := parser()
+				r := bufio.NewReaderSize(nil, 16<<20)
+				for k := next.Add(1) - 1; k < int64(len(files)); k = next.Add(1) - 1 {
+					if err := lines(files[k], r, parse); err != nil {
+						b.Error(err)
+					}
 				}
-			}
-		})
+			})
+		}
+		wg.Wait()
 	}
-	wg.Wait()
 }
 
+// lines calls parse with each line of a dump, read through r.
 func lines(name string, r *bufio.Reader, parse func([]byte) error) error {
 	fd, err := os.Open(name)
 	if err != nil {
@@ -228,6 +262,14 @@ func lines(name string, r *bufio.Reader, parse func([]byte) error) error {
 	}
 	defer fd.Close()
 	r.Reset(fd)
+	if filepath.Ext(name) == ".zst" {
+		z, err := zstd.NewReader(fd, zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return err
+		}
+		defer z.Close()
+		r.Reset(z)
+	}
 	for {
 		line, err := r.ReadSlice('\n')
 		if len(line) > 1 {
@@ -247,38 +289,26 @@ func lines(name string, r *bufio.Reader, parse func([]byte) error) error {
 // BenchmarkBareJX walks the same bytes with the tokenizer alone; two walks side
 // by side say what a second core of this machine is worth.
 func BenchmarkBareJX(b *testing.B) {
-	for _, n := range []int{1, 2} {
-		b.Run(fmt.Sprintf("workers=%d", n), func(b *testing.B) {
-			defer onCores(n)()
-			dir, total := benchParent(b)
-			b.SetBytes(total)
-			b.ResetTimer()
-			for range b.N {
-				eachLine(b, dir, n, func() func([]byte) error {
-					d := &jx.Decoder{}
-					return func(line []byte) error {
-						d.ResetBytes(line)
-						return d.Skip()
-					}
-				})
+	eachForm(b, []int{1, 2}, func(b *testing.B, form string, workers int) {
+		benchLines(b, form, workers, func() func([]byte) error {
+			d := &jx.Decoder{}
+			return func(line []byte) error {
+				d.ResetBytes(line)
+				return d.Skip()
 			}
 		})
-	}
+	})
 }
 
 // BenchmarkBarePdata builds the object tree of the same bytes, one core.
 func BenchmarkBarePdata(b *testing.B) {
-	defer onCores(1)()
-	dir, total := benchParent(b)
-	b.SetBytes(total)
-	b.ResetTimer()
-	for range b.N {
-		eachLine(b, dir, 1, func() func([]byte) error {
+	eachForm(b, []int{1}, func(b *testing.B, form string, workers int) {
+		benchLines(b, form, workers, func() func([]byte) error {
 			var u ptrace.JSONUnmarshaler
 			return func(line []byte) error {
 				_, err := u.UnmarshalTraces(line)
 				return err
 			}
 		})
-	}
+	})
 }
