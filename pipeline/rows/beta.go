@@ -200,7 +200,7 @@ func (b *betaBuilder) hasRecentPreemption(k int) bool {
 // spike.
 func (b *betaBuilder) spikeKind(iv interval) int {
 	for u := iv.from; u <= iv.to; u++ {
-		if b.s.compact(u).prefillTokens > 0 {
+		if b.s.prefillTokens(u) > 0 {
 			return 1
 		}
 	}
@@ -275,7 +275,7 @@ func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 	for u := iv.from; u <= last; u++ {
 		st := s.compact(u)
 		isIdle := st != nil && (st.recorded >= 0 && !isBusy(&s.Run.Steps[st.recorded]) ||
-			st.recorded < 0 && st.known() && st.scheduledTokens == 0)
+			st.recorded < 0 && st.known() && s.all.scheduledTokens(int(u-s.First)) == 0)
 		switch {
 		case st == nil:
 			why = UnknownBatch
@@ -305,7 +305,7 @@ func (b *betaBuilder) isRecorded(from, last int64) bool {
 // isPureDecode reports whether a step runs decodes alone.
 func (b *betaBuilder) isPureDecode(id int64) bool {
 	st := b.s.compact(id)
-	return st.known() && st.prefillTokens == 0 && st.decodeTokens > 0 && isBusy(&b.s.Run.Steps[st.recorded])
+	return st.known() && b.s.prefillTokens(id) == 0 && st.decodeTokens > 0 && isBusy(&b.s.Run.Steps[st.recorded])
 }
 
 // isBusy reports whether a step runs requests and schedules tokens (spec#cadence).

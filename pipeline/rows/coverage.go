@@ -65,10 +65,10 @@ func (s *Steps) Coverage() Coverage {
 		if st.recorded >= 0 && isBusy(&s.Run.Steps[st.recorded]) {
 			countValue(&c.KVUsage, s.Run.Steps[st.recorded].KVUsage)
 		}
-		if !st.known() || st.scheduledTokens == 0 {
+		in := s.all.input(k)
+		if !st.known() || in.ScheduledTokens == 0 {
 			continue
 		}
-		in := s.all.input(k)
 		hasPrefill := in.PrefillTokens > 0
 		hasDecode := in.DecodeTokens > 0
 		switch {

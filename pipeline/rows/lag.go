@@ -133,13 +133,13 @@ func (s *Steps) evidenceMarks() map[int64]int {
 // hasPrefill reports whether recorded steps k-2..k are busy and known and one of them has enough
 // prefill tokens to show the lag.
 func (s *Steps) hasPrefill(k int) bool {
-	var most int32
+	most := 0.0
 	for j := k - evidenceLags + 1; j <= k; j++ {
-		st := s.compact(s.Run.Steps[j].ID)
-		if !st.known() || !isBusy(&s.Run.Steps[j]) {
+		id := s.Run.Steps[j].ID
+		if !s.compact(id).known() || !isBusy(&s.Run.Steps[j]) {
 			return false
 		}
-		most = max(most, st.prefillTokens)
+		most = max(most, s.prefillTokens(id))
 	}
 	return most > evidenceTokens
 }

@@ -34,7 +34,7 @@ func (s *Steps) countQuality(b *batchSources) {
 			q.Reconstructed++
 		case TagSummary, tagAggregate:
 			q.Approximate++
-			approximatePrefill = approximatePrefill || st.prefillTokens > 0
+			approximatePrefill = approximatePrefill || s.all.prefillTokens(k) > 0
 		default:
 			q.Unknown++
 		}

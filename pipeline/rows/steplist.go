@@ -1,7 +1,8 @@
 package rows
 
 // This file stores the steps of a run. A long recording has millions, so that they are most of the memory of a
-// stage: a step is kept in 56 bytes without pointers, which the garbage collector need not follow.
+// stage. Most steps only decode: such a step is kept in 32 bytes, one with prompts in 24 more, without pointers, which
+// the garbage collector need not follow.
 
 import (
 	"math"
@@ -13,8 +14,10 @@ import (
 // stepList has the steps of a run by id, less the id of the first one.
 type stepList struct {
 	steps []compactStep
-	// whole has the inputs of the steps whose sums are not those of compactStep: of spec 1.0, with moved KV
-	// blocks, or beyond the bytes of a field.
+	// prompts has the sums over the prompts of the steps that have some.
+	prompts []promptSums
+	// whole has the inputs of the steps whose sums are not those of compactStep and promptSums: of spec 1.0, with moved
+	// KV blocks, or beyond the bytes of a field.
 	whole []features.StepInput
 	// reached has features.StepInput.Reached by step; nil for models whose layers all have full attention.
 	reached []*features.Reached
@@ -22,14 +25,21 @@ type stepList struct {
 
 // compactStep is a step without its id, and without the inputs that follow from others.
 type compactStep struct {
-	prefillCausalWork, decodeContextTokens, prefillContext      float64
-	prefillTokens, decodeTokens, scheduledTokens                int32
+	decodeContextTokens                                         float64
+	decodeTokens                                                int32
 	recorded                                                    int32
-	whole                                                       int32 // place in stepList.whole, from 1; 0: not there
+	more                                                        int32 // above 0: place in stepList.prompts, from 1; below: in whole, from -1
 	numPrefillReqs, numDecodeReqs, numSampledSeqs, runningDepth uint16
 	tag                                                         Tag
 	reason                                                      reconstruct.Reason
 	noStart                                                     bool
+}
+
+// promptSums are the inputs of a step that are 0 without prompts, and all its scheduled tokens, which are those of its
+// decodes then.
+type promptSums struct {
+	causalWork, context float64
+	tokens, scheduled   int32
 }
 
 // known reports whether the step's batch may be used.
@@ -49,14 +59,10 @@ func (l *stepList) set(k int, st *Step) {
 	in := &st.In
 	c := &l.steps[k]
 	*c = compactStep{
-		prefillCausalWork:   in.PrefillCausalWork,
 		decodeContextTokens: in.DecodeContextTokens,
-		prefillContext:      in.PrefillContext,
-		prefillTokens:       inFourBytes(in.PrefillTokens),
 		decodeTokens:        inFourBytes(in.DecodeTokens),
 		numPrefillReqs:      inTwoBytes(in.NumPrefillReqs),
 		numDecodeReqs:       inTwoBytes(in.NumDecodeReqs),
-		scheduledTokens:     inFourBytes(in.ScheduledTokens),
 		numSampledSeqs:      inTwoBytes(in.NumSampledSeqs),
 		runningDepth:        inTwoBytes(in.RunningDepth),
 		recorded:            st.Recorded,
@@ -67,10 +73,22 @@ func (l *stepList) set(k int, st *Step) {
 	if l.reached != nil {
 		l.reached[k] = in.Reached
 	}
-	if l.input(k) != *in {
-		l.whole = append(l.whole, *in)
-		c.whole = int32(len(l.whole))
+	if l.input(k) == *in {
+		return
 	}
+	l.prompts = append(l.prompts, promptSums{
+		causalWork: in.PrefillCausalWork,
+		context:    in.PrefillContext,
+		tokens:     inFourBytes(in.PrefillTokens),
+		scheduled:  inFourBytes(in.ScheduledTokens),
+	})
+	c.more = int32(len(l.prompts))
+	if l.input(k) == *in {
+		return
+	}
+	l.prompts = l.prompts[:len(l.prompts)-1]
+	l.whole = append(l.whole, *in)
+	c.more = int32(-len(l.whole))
 }
 
 // inFourBytes returns a number of tokens, inTwoBytes one of requests. If it is larger, or no whole number, the step has
@@ -81,26 +99,53 @@ func inTwoBytes(v float64) uint16 { return uint16(max(0, min(v, math.MaxUint16))
 // input returns the inputs of step k.
 func (l *stepList) input(k int) features.StepInput {
 	c := &l.steps[k]
-	if c.whole > 0 {
-		return l.whole[c.whole-1]
+	if c.more < 0 {
+		return l.whole[-c.more-1]
 	}
 	in := features.StepInput{
-		PrefillTokens:       float64(c.prefillTokens),
 		DecodeTokens:        float64(c.decodeTokens),
-		ScheduledTokens:     float64(c.scheduledTokens),
+		ScheduledTokens:     float64(c.decodeTokens),
 		NumPrefillReqs:      float64(c.numPrefillReqs),
 		NumDecodeReqs:       float64(c.numDecodeReqs),
 		NumSampledSeqs:      float64(c.numSampledSeqs),
-		PrefillCausalWork:   c.prefillCausalWork,
 		DecodeContextTokens: c.decodeContextTokens,
-		KVReadTokens:        c.decodeContextTokens + c.prefillContext + float64(c.prefillTokens),
+		KVReadTokens:        c.decodeContextTokens,
 		RunningDepth:        float64(c.runningDepth),
-		PrefillContext:      c.prefillContext,
+	}
+	if c.more > 0 {
+		p := &l.prompts[c.more-1]
+		in.PrefillTokens = float64(p.tokens)
+		in.ScheduledTokens = float64(p.scheduled)
+		in.PrefillCausalWork = p.causalWork
+		in.PrefillContext = p.context
+		in.KVReadTokens = c.decodeContextTokens + p.context + float64(p.tokens)
 	}
 	if l.reached != nil {
 		in.Reached = l.reached[k]
 	}
 	return in
+}
+
+// prefillTokens returns the prompt tokens of step k.
+func (l *stepList) prefillTokens(k int) float64 {
+	switch more := l.steps[k].more; {
+	case more > 0:
+		return float64(l.prompts[more-1].tokens)
+	case more < 0:
+		return l.whole[-more-1].PrefillTokens
+	}
+	return 0
+}
+
+// scheduledTokens returns all tokens of step k.
+func (l *stepList) scheduledTokens(k int) float64 {
+	switch more := l.steps[k].more; {
+	case more > 0:
+		return float64(l.prompts[more-1].scheduled)
+	case more < 0:
+		return l.whole[-more-1].ScheduledTokens
+	}
+	return float64(l.steps[k].decodeTokens)
 }
 
 // at returns step k, whose id is given.

@@ -84,6 +84,9 @@ func (s *Steps) compact(id int64) *compactStep {
 // input returns the inputs of a step of the run.
 func (s *Steps) input(id int64) features.StepInput { return s.all.input(int(id - s.First)) }
 
+// prefillTokens returns the prompt tokens of a step of the run.
+func (s *Steps) prefillTokens(id int64) float64 { return s.all.prefillTokens(int(id - s.First)) }
+
 // Each calls f for every step in order with the members of its batch: from snapshots for rich
 // steps, from the journeys for journey steps, nil otherwise. f must keep neither the step nor the slice.
 func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
