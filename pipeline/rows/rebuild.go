@@ -88,7 +88,6 @@ func (s *Steps) rebuildBatches() error {
 		return err
 	}
 	s.countQuality(b)
-	s.batches.Release()
 	if s.Version == features.V10 {
 		return s.Refused10()
 	}

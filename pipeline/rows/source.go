@@ -13,6 +13,7 @@ import (
 type batchSources struct {
 	s               *Steps
 	reasons         []reconstruct.Reason // by step, why the journeys do not determine its batch
+	recorded        []int32              // by step, the index of its summary; -1 without one
 	journeys        bool                 // the run has core spans
 	totals          bool                 // steps without requests may use their totals (spec#summary-steps)
 	starts          []int32              // by summary: prompts that began, see promptStarts; nil without chunked prefill
@@ -26,13 +27,15 @@ type batchSources struct {
 	wrong           []int64         // rich steps whose reconstruction differs
 }
 
-// newBatchSources returns what all steps of s have in common.
+// newBatchSources returns what all steps of s have in common. It releases what the reconstruction needed, which is nearly
+// as much memory as that of the steps, before these are made.
 func newBatchSources(s *Steps) *batchSources {
 	rate := s.Dep.Tracing.JourneySampleRate
 	isSampled := rate.OK && rate.V < 1
 	b := &batchSources{
 		s:             s,
 		reasons:       s.batches.Reasons(),
+		recorded:      make([]int32, s.batches.Len()),
 		journeys:      s.batches.HasLives(),
 		totals:        !s.batches.HasLives() || isSampled,
 		cv2:           s.seen.cv2,
@@ -43,6 +46,10 @@ func newBatchSources(s *Steps) *batchSources {
 	if b.totals && s.Dep.Engine.ChunkedPrefill {
 		b.starts = promptStarts(s.Run.Steps, s.Dep)
 	}
+	for k := range b.recorded {
+		b.recorded[k] = s.batches.Summary(k)
+	}
+	s.batches.Release()
 	return b
 }
 
@@ -55,7 +62,7 @@ func (b *batchSources) fillSteps() error {
 	}
 	b.s.all = newStepList(len(b.reasons), len(b.reaches) > 0)
 	for k := range b.reasons {
-		st := Step{ID: b.s.First + int64(k), Recorded: b.s.batches.Summary(k)}
+		st := Step{ID: b.s.First + int64(k), Recorded: b.recorded[k]}
 		b.members = walk.AppendMembers(b.members[:0], st.ID)
 		b.chooseSource(&st, snaps.step(st.ID), b.reasons[k])
 		b.addTransfers(&st)
