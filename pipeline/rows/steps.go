@@ -84,6 +84,10 @@ func (s *Steps) compact(id int64) *compactStep {
 // input returns the inputs of a step of the run.
 func (s *Steps) input(id int64) features.StepInput { return s.all.input(int(id - s.First)) }
 
+// ForgetRequests drops the requests of the run, to free memory before the rows of step times are made, which do not need
+// them. Rows of delays cannot be made afterwards.
+func (s *Steps) ForgetRequests() { s.Run.Requests = nil }
+
 // prefillTokens returns the prompt tokens of a step of the run.
 func (s *Steps) prefillTokens(id int64) float64 { return s.all.prefillTokens(int(id - s.First)) }
 

@@ -130,22 +130,25 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 // makeRows makes the rows of the step time and of every delay.
 func (t *judgedRun) makeRows(steps *rows.Steps, space *features.Space, o *Options, src *Source) error {
 	set := t.set
+	common := rows.Options{Gamma: set.Gamma, Split: o.Split, Saturated: t.saturatedSpans(), Stride: src.Stride}
 	t.alpha = make([]*rows.Table, len(set.Alpha))
-	return par.Try(context.Background(), o.Workers, 1+len(set.Alpha), func(i int) (err error) {
-		common := rows.Options{Gamma: set.Gamma, Split: o.Split, Saturated: t.saturatedSpans(), Stride: src.Stride}
-		if i == 0 {
-			ofBeta := common
-			ofBeta.Target = set.BetaTarget
-			ofBeta.Lag = t.Lag
-			ofBeta.Slim = true
-			t.beta, err = steps.Beta(space, ofBeta)
-			return err
-		}
+	err := par.Try(context.Background(), o.Workers, len(set.Alpha), func(i int) (err error) {
 		ofAlpha := common
-		ofAlpha.Target = set.Alpha[i-1].Target
-		t.alpha[i-1], err = steps.Alpha(space, ofAlpha)
+		ofAlpha.Target = set.Alpha[i].Target
+		t.alpha[i], err = steps.Alpha(space, ofAlpha)
 		return err
 	}, nil)
+	if err != nil {
+		return err
+	}
+	// The rows of the step time are most of the memory that is added to a recording here, and need no requests.
+	steps.ForgetRequests()
+	ofBeta := common
+	ofBeta.Target = set.BetaTarget
+	ofBeta.Lag = t.Lag
+	ofBeta.Slim = true
+	t.beta, err = steps.Beta(space, ofBeta)
+	return err
 }
 
 // lagOfFit returns the lag that is stored with the coefficients of a training run, and whether one is.
