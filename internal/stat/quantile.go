@@ -31,6 +31,12 @@ func Quantile(sorted []float64, p float64) float64 {
 // values.
 func Median(v []float64) float64 { return Quantile(Sorted(v), 0.5) }
 
+// MedianInPlace returns what Median does, and leaves the values sorted: for lists so long that a copy matters.
+func MedianInPlace(v []float64) float64 {
+	Sort(v)
+	return Quantile(v, 0.5)
+}
+
 // WeightedMedian returns the smallest value at which the weights of it and all smaller values reach
 // half the total; NaN without values.
 func WeightedMedian(v, w []float64) float64 {

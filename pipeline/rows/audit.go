@@ -40,32 +40,40 @@ func (s *Steps) Audit(sp *features.Space) result.TargetAudit {
 // start to start of adjacent recorded steps, and the least time in which the weights can be read.
 // nil: unknown.
 func (s *Steps) stepMedians(sp *features.Space) (duration, cadence, floor *float64) {
-	var durations, cadences, floors []float64
-	for k := range s.Run.Steps {
-		rec := &s.Run.Steps[k]
-		if !isBusy(rec) {
-			continue
-		}
-		durations = append(durations, float64(rec.DurationUs))
-		if k+1 < len(s.Run.Steps) {
-			if next := &s.Run.Steps[k+1]; next.ID == rec.ID+1 && isBusy(next) {
-				cadences = append(cadences, SpanUs(rec.TsStartNs, next.TsStartNs))
+	// The medians are made one after the other in the same memory.
+	values := make([]float64, 0, len(s.Run.Steps))
+	medianOf := func(valueOf func(k int) (us float64, ok bool)) *float64 {
+		values = values[:0]
+		for k := range s.Run.Steps {
+			if !isBusy(&s.Run.Steps[k]) {
+				continue
+			}
+			if us, ok := valueOf(k); ok {
+				values = append(values, us)
 			}
 		}
-		if s.compact(rec.ID).known() {
-			in := s.input(rec.ID)
-			floors = append(floors, sp.FloorUs(&in))
+		if len(values) == 0 {
+			return nil
 		}
+		return result.OrNull(stat.MedianInPlace(values))
 	}
-	return medianOrNil(durations), medianOrNil(cadences), medianOrNil(floors)
-}
-
-// medianOrNil returns the median, nil without values.
-func medianOrNil(v []float64) *float64 {
-	if len(v) == 0 {
-		return nil
-	}
-	return result.OrNull(stat.Median(v))
+	duration = medianOf(func(k int) (float64, bool) { return float64(s.Run.Steps[k].DurationUs), true })
+	cadence = medianOf(func(k int) (float64, bool) {
+		if k+1 == len(s.Run.Steps) {
+			return 0, false
+		}
+		rec, next := &s.Run.Steps[k], &s.Run.Steps[k+1]
+		return SpanUs(rec.TsStartNs, next.TsStartNs), next.ID == rec.ID+1 && isBusy(next)
+	})
+	floor = medianOf(func(k int) (float64, bool) {
+		id := s.Run.Steps[k].ID
+		if !s.compact(id).known() {
+			return 0, false
+		}
+		in := s.input(id)
+		return sp.FloorUs(&in), true
+	})
+	return duration, cadence, floor
 }
 
 // quantilesOf returns the median and the 90th percentile.

@@ -321,6 +321,7 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 	c := result.InspectClocks{Engines: min(1, len(run.Steps)+len(run.Requests))}
 	var offsetS []float64
 	if run.Aggregate == nil { // steps of a log have only one stamp
+		offsetS = make([]float64, 0, len(run.Steps))
 		for _, s := range run.Steps {
 			// The stamp of the event is taken right after schedule() ends.
 			offsetS = append(offsetS, float64(s.WallNs-s.TsEndNs)/nsPerS)
@@ -334,9 +335,8 @@ func compareClocks(run *trace.Run) result.InspectClocks {
 		}
 	}
 	if len(offsetS) > 0 {
-		sorted := stat.Sorted(offsetS)
-		median := stat.Quantile(sorted, 0.5)
-		spreadMs := 1e3 * (stat.Quantile(sorted, 0.95) - stat.Quantile(sorted, 0.05))
+		median := stat.MedianInPlace(offsetS)
+		spreadMs := 1e3 * (stat.Quantile(offsetS, 0.95) - stat.Quantile(offsetS, 0.05))
 		c.OffsetS = &median
 		c.OffsetSpreadMs = &spreadMs
 	}
@@ -402,12 +402,14 @@ func loadSeries(run *trace.Run) *result.LoadSeries {
 	}
 	widthNs := (hi-lo)/seriesBins + 1
 	binAt := func(ns int64) int { return int(max(0, min((ns-lo)/widthNs, seriesBins-1))) }
-	var running, waiting, usage, ttft [seriesBins][]float64
-	for _, s := range run.Steps {
+	var running, waiting, usage meanBins
+	var ttft [seriesBins][]float64
+	for i := range run.Steps {
+		s := &run.Steps[i]
 		b := binAt(s.TsStartNs)
-		running[b] = append(running[b], float64(s.RunningDepth))
-		waiting[b] = append(waiting[b], float64(s.WaitingDepth))
-		usage[b] = append(usage[b], s.KVUsage)
+		running[b].add(float64(s.RunningDepth))
+		waiting[b].add(float64(s.WaitingDepth))
+		usage[b].add(s.KVUsage)
 	}
 	for i := range run.Requests {
 		r := &run.Requests[i]
@@ -418,20 +420,45 @@ func loadSeries(run *trace.Run) *result.LoadSeries {
 	}
 	return &result.LoadSeries{
 		BinS:    float64(widthNs) / nsPerS,
-		Running: summariseBins(running[:], stat.Mean),
-		Waiting: summariseBins(waiting[:], stat.Mean),
-		KVUsage: summariseBins(usage[:], stat.Mean),
-		TTFTMs:  summariseBins(ttft[:], stat.Median),
+		Running: running.means(),
+		Waiting: waiting.means(),
+		KVUsage: usage.means(),
+		TTFTMs:  medians(ttft[:]),
 	}
 }
 
-// summariseBins returns the result of summary for every bin; null for an empty one.
-func summariseBins(bins [][]float64, summary func([]float64) float64) []*float64 {
+// meanBins has the values of each bin as what their mean needs: a long recording has millions.
+type meanBins [seriesBins]meanBin
+
+// meanBin is the sum and the number of some values.
+type meanBin struct {
+	sum float64
+	n   int
+}
+
+// add adds a value to the bin.
+func (b *meanBin) add(v float64) {
+	b.sum += v
+	b.n++
+}
+
+// means returns the mean of every bin; null for an empty one.
+func (bins *meanBins) means() []*float64 {
+	out := make([]*float64, len(bins))
+	for i, b := range bins {
+		if b.n > 0 {
+			out[i] = new(b.sum / float64(b.n))
+		}
+	}
+	return out
+}
+
+// medians returns the median of every bin; null for an empty one.
+func medians(bins [][]float64) []*float64 {
 	out := make([]*float64, len(bins))
 	for i, bin := range bins {
 		if len(bin) > 0 {
-			v := summary(bin)
-			out[i] = &v
+			out[i] = new(stat.Median(bin))
 		}
 	}
 	return out

@@ -60,21 +60,21 @@ func (t *roundedTimes) roundedUs() float64 {
 // equal bursts, or clients whose equal requests take turns. Rounded stamps of other loads have gaps of different lengths,
 // or different numbers of stamps on each point of the grid. areSingle: a load puts only one stamp on each.
 func isPaced(us []int64, areSingle bool) bool {
-	sorted := slices.Sorted(slices.Values(us))
-	var gaps, sizes []float64 // between different stamps, and numbers of equal ones
-	from := 0                 // position of the first of the present equal stamps
-	for i := 1; i <= len(sorted); i++ {
-		if i < len(sorted) && sorted[i] == sorted[from] {
-			continue
-		}
-		sizes = append(sizes, float64(i-from))
-		if i < len(sorted) {
-			gaps = append(gaps, float64(sorted[i]-sorted[from]))
-		}
-		from = i
+	if !slices.IsSorted(us) {
+		us = slices.Sorted(slices.Values(us))
 	}
+	eachPoint := func(visit func(from, to int)) { // from..to-1 are the positions of equal stamps
+		from := 0
+		for i := 1; i <= len(us); i++ {
+			if i == len(us) || us[i] != us[from] {
+				visit(from, i)
+				from = i
+			}
+		}
+	}
+	typical := 0.0 // of the values that were compared last
 	areAlike := func(values []float64, tolerance float64) bool {
-		typical := stat.Median(values)
+		typical = stat.MedianInPlace(values)
 		alike := 0
 		for _, v := range values {
 			if math.Abs(v-typical) <= tolerance {
@@ -83,7 +83,18 @@ func isPaced(us []int64, areSingle bool) bool {
 		}
 		return float64(alike) >= leastOnGrid*float64(len(values))
 	}
-	return len(gaps) > 0 && areAlike(gaps, lostDigitsUs) && areAlike(sizes, 0) && (!areSingle || stat.Median(sizes) == 1)
+	gaps := make([]float64, 0, len(us)) // between different stamps
+	eachPoint(func(from, to int) {
+		if to < len(us) {
+			gaps = append(gaps, float64(us[to]-us[from]))
+		}
+	})
+	if len(gaps) == 0 || !areAlike(gaps, lostDigitsUs) {
+		return false
+	}
+	sizes := gaps[:0] // numbers of equal stamps; there is one more than gaps
+	eachPoint(func(from, to int) { sizes = append(sizes, float64(to-from)) })
+	return areAlike(sizes, 0) && (!areSingle || typical == 1)
 }
 
 // nearlyRoundedUs returns the largest of 1, 2 and 5 times a power of ten us, from 1 ms on, of which nearly all times, less the first,
@@ -142,7 +153,11 @@ func stepRounding(f *facts) reading {
 	if f.run.Aggregate != nil || len(steps) == 0 {
 		return notChecked("no step summaries")
 	}
-	stamps := roundedTimes{what: fmt.Sprintf("the stamps of %d steps", len(steps)), isStep: true}
+	stamps := roundedTimes{
+		what:   fmt.Sprintf("the stamps of %d steps", len(steps)),
+		us:     make([]int64, 0, len(steps)),
+		isStep: true,
+	}
 	var busyUs, busy float64
 	for i := range steps {
 		stamps.us = append(stamps.us, toUs(steps[i].TsStartNs))

@@ -7,7 +7,6 @@ package identity
 import (
 	"fmt"
 	"math"
-	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -37,11 +36,13 @@ func (f *facts) isGPU() bool {
 // clockRates compares the length of the run on the monotonic and on the wall clock, and returns the
 // reading.
 func clockRates(f *facts) reading {
-	var monoNs, wallNs []int64
+	monoNs, wallNs := noExtent, noExtent
+	n := 0 // pairs of stamps
 	add := func(mono, wall int64) {
 		if wall > 0 {
-			monoNs = append(monoNs, mono)
-			wallNs = append(wallNs, wall)
+			n++
+			monoNs.include(mono)
+			wallNs.include(wall)
 		}
 	}
 	if f.run.Aggregate == nil {
@@ -55,16 +56,16 @@ func clockRates(f *facts) reading {
 			add(q.ArrivedNs.V, q.StartWallNs.V)
 		}
 	}
-	if len(monoNs) < 2 {
+	if n < 2 {
 		return notChecked("no stream has stamps of both clocks")
 	}
-	mono := float64(slices.Max(monoNs) - slices.Min(monoNs))
-	wall := float64(slices.Max(wallNs) - slices.Min(wallNs))
+	mono := float64(monoNs.last - monoNs.first)
+	wall := float64(wallNs.last - wallNs.first)
 	if wall < leastSpanS*1e9 && mono < leastSpanS*1e9 {
 		return notChecked("the run is shorter than %d s", leastSpanS)
 	}
 	ratio := mono / math.Max(wall, 1)
-	r := reading{checked: len(monoNs), largest: ratio}
+	r := reading{checked: n, largest: ratio}
 	if math.Abs(ratio-1) > clockTolerance {
 		r.violated = 1
 		r.broken = true
@@ -74,13 +75,26 @@ func clockRates(f *facts) reading {
 	return r
 }
 
+// extent is the time from the first to the last of some stamps.
+type extent struct{ first, last int64 }
+
+// noExtent is the extent of no stamps.
+var noExtent = extent{first: math.MaxInt64, last: math.MinInt64}
+
+// include extends e by a stamp.
+func (e *extent) include(ns int64) {
+	e.first = min(e.first, ns)
+	e.last = max(e.last, ns)
+}
+
 // clocksApartS is by how many seconds the wall clocks of two streams may differ.
 const clocksApartS = 60
 
 // wallClocks compares the time between wall clock and monotonic clock in API spans with that in step summaries, and
 // returns the reading.
 func wallClocks(f *facts) reading {
-	var steps, requests []float64
+	steps := make([]float64, 0, len(f.run.Steps))
+	requests := make([]float64, 0, len(f.run.Requests))
 	for i := range f.run.Steps {
 		if s := &f.run.Steps[i]; f.run.Aggregate == nil && s.WallNs > 0 {
 			steps = append(steps, float64(s.WallNs-s.TsEndNs)/1e9)
@@ -95,7 +109,7 @@ func wallClocks(f *facts) reading {
 	if len(steps) == 0 || len(requests) == 0 {
 		return notChecked("not both streams have stamps of both clocks")
 	}
-	r := reading{checked: len(steps) + len(requests), largest: math.Abs(stat.Median(requests) - stat.Median(steps))}
+	r := reading{checked: len(steps) + len(requests), largest: math.Abs(stat.MedianInPlace(requests) - stat.MedianInPlace(steps))}
 	if r.largest > clocksApartS {
 		r.violated = len(requests)
 		r.broken = true
