@@ -90,7 +90,7 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 	if train.Kept < lagMinIntervals || test.Kept == 0 {
 		return math.NaN()
 	}
-	rows.Clean([]*rows.Table{train}, rows.Relative)
+	rows.CleanOwn(train, rows.Relative)
 	train.HoldOut = make([]bool, train.Kept) // every row trains: test is the hold-out here
 	pool := Pooled([]*rows.Table{train}, nil)
 	opt := RidgeOptions(FeatureTerms(space.BetaFeatures(), 1, PriorZero), EpsBetaUs, o)

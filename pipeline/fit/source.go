@@ -36,8 +36,7 @@ type Source struct {
 // of the other slices are joined to. Growing slice by slice would copy the rows several times.
 func (s *Source) reserveRows(t *rows.Table) {
 	if s.Slices != nil && t != nil {
-		expected := s.Most / int64(max(1, s.Stride))
-		t.Reserve(int(expected + expected/64)) // thinning keeps about one row in Stride
+		t.Reserve(rows.Expected(int(s.Most), s.Stride))
 	}
 }
 

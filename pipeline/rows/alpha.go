@@ -91,9 +91,9 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 			Max:    repeated(p, math.Inf(-1)),
 		},
 	}
-	n := len(s.Run.Requests)
-	b.t.reserveRows(n/max(1, o.Stride), false)
-	b.t.ID = make([]string, 0, n/max(1, o.Stride))
+	n := Expected(len(s.Run.Requests), o.Stride)
+	b.t.reserveRows(n, false)
+	b.t.ID = make([]string, 0, n)
 	b.other = s.newVariants(b.t, otherGammas(o.Gammas, o.Gamma))
 	if s.Dep.Engine.PrefixCaching {
 		b.hits = s.seen.hits

@@ -99,7 +99,7 @@ func newBetaBuilder(s *Steps, sp *features.Space, vec Vectorizer, o Options) *be
 		Min:    repeated(vec.P, math.Inf(1)),
 		Max:    repeated(vec.P, math.Inf(-1)),
 	}
-	t.reserveRows((to-from)/max(1, o.Stride), o.Slim)
+	t.reserveRows(Expected(to-from, o.Stride), o.Slim)
 	if o.Target == coeff.Cadence {
 		t.Lag = o.Lag
 	}

@@ -77,6 +77,18 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 // CleanTo does what Clean does with given limits, such as those of a fit. Rows of a cell without a
 // limit are kept. With allJudged all rows are for validation: outliers are marked, none is dropped.
 func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []trace.Finding {
+	return cleanTo(tables, limits, recipe, allJudged, func(t *Table) func([]int) { return t.pickRows })
+}
+
+// CleanOwn does what Clean does with a table that shares its columns with no other, in their memory: a copy of the rows
+// of a long run takes a lot of it.
+func CleanOwn(t *Table, recipe Recipe) []trace.Finding {
+	tables := []*Table{t}
+	return cleanTo(tables, LimitsOf(tables, recipe), recipe, false, func(t *Table) func([]int) { return t.compactRows })
+}
+
+// cleanTo does what CleanTo does; pickOf returns the method of a table that chooses rows.
+func cleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool, pickOf func(*Table) func([]int)) []trace.Finding {
 	at := make(map[outlierCell]int, len(limits)) // position in limits
 	for k, l := range limits {
 		at[l.outlierCell] = k
@@ -89,7 +101,7 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []t
 		marks := make([]StressSet, t.Kept) // a new column: copies of the table may share the old one
 		copy(marks, t.Sets)
 		t.Sets = marks
-		t.Filter(codeOutlier, func(i int) bool {
+		t.filter(codeOutlier, func(i int) bool {
 			k, known := at[t.cellOf(i, recipe)]
 			if !known || t.Y[i]/t.Steps[i] <= limits[k].MaxUs {
 				return true
@@ -101,7 +113,7 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []t
 				return true
 			}
 			return false
-		})
+		}, pickOf(t))
 		t.checkColumns()
 	}
 	return manyOutliers(limits, gone)

@@ -59,6 +59,8 @@ func (t *Table) Reserve(n int) { t.eachColumn(func(c column) { c.reserve(n) }) }
 type column interface {
 	// permute replaces the column by a new one with the value of row order[i] in row i.
 	permute(order []int)
+	// compact moves the value of row order[i], which ascends, to row i, and removes the rest.
+	compact(order []int)
 	// appendColumn appends the values of another column of the same type.
 	appendColumn(other column)
 	// reserve grows the column to the capacity of n rows.
@@ -116,13 +118,29 @@ func (c typedColumn[T]) permute(order []int) {
 	*c.s = out
 }
 
+// compact keeps the rows of an ascending order, in the memory of the column.
+func (c typedColumn[T]) compact(order []int) {
+	if *c.s == nil {
+		return
+	}
+	for k, i := range order {
+		copy((*c.s)[k*c.w:(k+1)*c.w], (*c.s)[i*c.w:(i+1)*c.w])
+	}
+	c.truncate(len(order))
+}
+
 // Filter removes the rows for which keep is false, and counts them as dropped for code. The order
-// of the others stays.
+// of the others stays. Tables that share columns with t do not change.
 func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
+	t.filter(code, keep, t.pickRows)
+}
+
+// filter does what Filter does; pick is pickRows or compactRows.
+func (t *Table) filter(code trace.Code, keep func(i int) bool, pick func(order []int)) {
 	chosen := t.rowsWhere(keep)
 	if gone := t.Kept - len(chosen); gone > 0 {
 		t.countDrop(code, gone)
-		t.pickRows(chosen)
+		pick(chosen)
 	}
 }
 
@@ -137,7 +155,7 @@ func (t *Table) Select(keep func(i int) bool) *Table {
 
 // rowsWhere returns the indices of the rows for which keep is true.
 func (t *Table) rowsWhere(keep func(i int) bool) []int {
-	var out []int
+	out := make([]int, 0, t.Kept)
 	for i := range t.Kept {
 		if keep(i) {
 			out = append(out, i)
@@ -149,6 +167,13 @@ func (t *Table) rowsWhere(keep func(i int) bool) []int {
 // pickRows replaces the rows by those of the given indices, in new columns.
 func (t *Table) pickRows(order []int) {
 	t.eachColumn(func(c column) { c.permute(order) })
+	t.Kept = len(order)
+}
+
+// compactRows does what pickRows does in the columns that there are, for an ascending order. Tables that share columns
+// with t are destroyed.
+func (t *Table) compactRows(order []int) {
+	t.eachColumn(func(c column) { c.compact(order) })
 	t.Kept = len(order)
 }
 

@@ -35,6 +35,15 @@ func RecordedMaxRows(n *int) int {
 	return *n
 }
 
+// Expected returns how many of n rows thinning keeps, and a few more, because it keeps about one row in stride.
+func Expected(n, stride int) int {
+	if stride <= 1 {
+		return n
+	}
+	kept := n / stride
+	return kept + kept/64
+}
+
 // Strides returns for each run the stride with which its rows are thinned, one in stride kept, so
 // that about maxRows remain. most[i] bounds the rows of run i, configs[i] is its configuration.
 // maxRows is divided evenly among configurations; one with fewer rows keeps all, and the others
