@@ -19,12 +19,12 @@ type Step struct {
 	DecodeTokens    int32   `col:"decode_tokens" unit:"tokens" doc:"as labelled; recompute after preemption counts here"`
 	NumFinished     int32   `col:"num_finished" unit:"requests" doc:"finished between the previous and this step"`
 	NumPreempted    int32   `col:"num_preempted" unit:"requests" doc:"preempted in this step"`
+	NumSnapshots    int32   `col:"num_snapshots" place:"last" doc:"snapshots recorded for this step"` // here it fills no eight bytes
 	KVUsage         float64 `col:"kv_usage_ratio" doc:"1 - free/total GPU blocks, 0..1"`
 	BlocksTotal     int64   `col:"kv_blocks_total" unit:"blocks" doc:"GPU KV blocks without the null block"`
 	BlocksFree      int64   `col:"kv_blocks_free" unit:"blocks" doc:"free GPU KV blocks"`
 	WallNs          int64   `col:"wall_ns" unit:"ns" doc:"timeUnixNano of the event"`
 	SpanSequence    int64   `col:"span_sequence" doc:"scheduler.span_sequence of its span; 0 in dumps without it"`
-	NumSnapshots    int32   `col:"num_snapshots" doc:"snapshots recorded for this step"`
 }
 
 // Snapshot is one step.REQUEST_SNAPSHOT event: the state of one running request before the tokens

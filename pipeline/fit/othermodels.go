@@ -134,6 +134,9 @@ func (p *Run) otherTables(o Options) ([]*rows.Table, error) {
 		tables := make([]*rows.Table, len(all)) // of this part
 		err := par.Try(context.Background(), o.Workers, len(all), func(i int) (err error) {
 			tables[i], err = q.OtherTable(o.Models[i], o)
+			if tables[i] != nil {
+				tables[i].ForgetDetails()
+			}
 			return err
 		}, nil)
 		if err != nil {

@@ -70,12 +70,9 @@ func (s *Steps) LagEvidence(sp *features.Space, o Options, workers int) (*LagEvi
 			return nil, err
 		}
 		// What a lag is judged without is not kept: three such tables may be in memory.
+		t.ForgetDetails()
 		t.LastStep = nil
-		t.Tag = nil
-		t.Phase = nil
-		t.FloorUs = nil
 		t.Batch = nil
-		t.Context = nil
 		return t, nil
 	}
 	if len(s.Run.Steps) <= mostKeptSteps {

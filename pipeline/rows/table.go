@@ -100,6 +100,14 @@ type Table struct {
 	Findings []trace.Finding
 }
 
+// ForgetDetails drops the columns that neither a fit nor its errors by regime and batch read.
+func (t *Table) ForgetDetails() {
+	t.Tag = nil
+	t.Phase = nil
+	t.FloorUs = nil
+	t.Context = nil
+}
+
 // Row returns the features of row i.
 func (t *Table) Row(i int) []float64 { return t.X[i*t.P : (i+1)*t.P] }
 

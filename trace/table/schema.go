@@ -107,13 +107,13 @@ func IsFile(name string) bool {
 var columnCache sync.Map
 
 // columnsOf returns the columns of a row struct, derived from its tags. A field without a `col` tag
-// is not stored, and a Parquet file may lack a column with the tag `missing`. It panics at an
-// unsupported field type, because that is a bug of this program.
+// is not stored, a column with the tag `place` is the last one wherever its field is, and a Parquet file may lack a
+// column with the tag `missing`. It panics at an unsupported field type, because that is a bug of this program.
 func columnsOf(t reflect.Type) []column {
 	if c, ok := columnCache.Load(t); ok {
 		return c.([]column)
 	}
-	var cols []column
+	var cols, last []column
 	for i := range t.NumField() {
 		f := t.Field(i)
 		if f.Anonymous { // its columns are columns of the row
@@ -130,8 +130,13 @@ func columnsOf(t reflect.Type) []column {
 		c := column{Name: name, Unit: f.Tag.Get("unit"), Doc: f.Tag.Get("doc"), offset: f.Offset,
 			mayMiss: f.Tag.Get("missing") != ""}
 		c.resolve(f.Type)
+		if f.Tag.Get("place") == "last" {
+			last = append(last, c)
+			continue
+		}
 		cols = append(cols, c)
 	}
+	cols = append(cols, last...)
 	columnCache.Store(t, cols)
 	return cols
 }
