@@ -4,6 +4,8 @@ package rows
 // known.
 
 import (
+	"errors"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/reconstruct"
@@ -60,6 +62,7 @@ type Steps struct {
 
 	findings     []trace.Finding // those before the findings of qualityFindings
 	lacksLengths bool            // the prompt lengths that an approximation needs are unknown
+	hasNoMembers bool            // ForgetBatches was called
 }
 
 // Len returns the number of steps, recorded or not; their ids are First and the next.
@@ -84,16 +87,32 @@ func (s *Steps) compact(id int64) *compactStep {
 // input returns the inputs of a step of the run.
 func (s *Steps) input(id int64) features.StepInput { return s.all.input(int(id - s.First)) }
 
-// ForgetRequests drops the requests of the run, to free memory before the rows of step times are made, which do not need
-// them. Rows of delays cannot be made afterwards.
-func (s *Steps) ForgetRequests() { s.Run.Requests = nil }
+// ForgetRequests drops the requests of the run, to free memory for the rows of step times, which do not need them. Rows
+// of delays cannot be made afterwards.
+func (s *Steps) ForgetRequests() {
+	s.Run.Requests = nil
+	s.seen = nil
+}
+
+// ForgetBatches drops the members of the batches, whose sums stay. Each, Members and rows that want members fail
+// afterwards.
+func (s *Steps) ForgetBatches() {
+	s.batches = nil
+	s.hasNoMembers = true
+}
 
 // prefillTokens returns the prompt tokens of a step of the run.
 func (s *Steps) prefillTokens(id int64) float64 { return s.all.prefillTokens(int(id - s.First)) }
 
+// errForgotten is the error of asking for members after ForgetBatches.
+var errForgotten = errors.New("rows: the members of the batches were dropped")
+
 // Each calls f for every step in order with the members of its batch: from snapshots for rich
 // steps, from the journeys for journey steps, nil otherwise. f must keep neither the step nor the slice.
 func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
+	if s.hasNoMembers {
+		return errForgotten
+	}
 	if s.batches == nil {
 		return nil
 	}
@@ -126,6 +145,8 @@ func (s *Steps) Each(f func(st *Step, members []trace.Member)) error {
 func (s *Steps) Members(id int64) ([]trace.Member, error) {
 	st := s.At(id)
 	switch {
+	case s.hasNoMembers:
+		return nil, errForgotten
 	case st == nil:
 		return nil, nil
 	case st.Tag == TagRich:

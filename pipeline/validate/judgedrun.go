@@ -114,41 +114,50 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 		}
 		t.IsAsync = rows.IsAsync(run, dep, t.Lag)
 	}
-	if !o.StepsOnly {
-		forced, _ := workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
-		if t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync); err != nil {
-			return err
-		}
+	// The rows of step times are most of the memory that is added to a recording, so they are made last, and what needs
+	// the requests first.
+	if err := t.makeDelays(steps, space, o, src); err != nil {
+		return err
 	}
-	if err := t.makeRows(steps, space, o, src); err != nil {
+	var forced *workload.Forced
+	if !o.StepsOnly {
+		forced, _ = workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
+	}
+	steps.ForgetRequests()
+	if t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync); err != nil {
+		return err
+	}
+	steps.ForgetBatches()
+	return t.makeStepTimes(steps, space, o, src)
+}
+
+// rowOptions returns the options that the rows of all targets have in common.
+func (t *judgedRun) rowOptions(o *Options, src *Source) rows.Options {
+	return rows.Options{Gamma: t.set.Gamma, Split: o.Split, Saturated: t.saturatedSpans(), Stride: src.Stride}
+}
+
+// makeDelays makes the rows of every delay.
+func (t *judgedRun) makeDelays(steps *rows.Steps, space *features.Space, o *Options, src *Source) error {
+	t.alpha = make([]*rows.Table, len(t.set.Alpha))
+	return par.Try(context.Background(), o.Workers, len(t.alpha), func(i int) (err error) {
+		ofAlpha := t.rowOptions(o, src)
+		ofAlpha.Target = t.set.Alpha[i].Target
+		t.alpha[i], err = steps.Alpha(space, ofAlpha)
+		return err
+	}, nil)
+}
+
+// makeStepTimes makes the rows of the step time.
+func (t *judgedRun) makeStepTimes(steps *rows.Steps, space *features.Space, o *Options, src *Source) (err error) {
+	ofBeta := t.rowOptions(o, src)
+	ofBeta.Target = t.set.BetaTarget
+	ofBeta.Lag = t.Lag
+	ofBeta.Slim = true
+	if t.beta, err = steps.Beta(space, ofBeta); err != nil {
 		return err
 	}
 	t.Findings = append(t.Findings, t.beta.Findings...)
 	return nil
-}
-
-// makeRows makes the rows of the step time and of every delay.
-func (t *judgedRun) makeRows(steps *rows.Steps, space *features.Space, o *Options, src *Source) error {
-	set := t.set
-	common := rows.Options{Gamma: set.Gamma, Split: o.Split, Saturated: t.saturatedSpans(), Stride: src.Stride}
-	t.alpha = make([]*rows.Table, len(set.Alpha))
-	err := par.Try(context.Background(), o.Workers, len(set.Alpha), func(i int) (err error) {
-		ofAlpha := common
-		ofAlpha.Target = set.Alpha[i].Target
-		t.alpha[i], err = steps.Alpha(space, ofAlpha)
-		return err
-	}, nil)
-	if err != nil {
-		return err
-	}
-	// The rows of the step time are most of the memory that is added to a recording here, and need no requests.
-	steps.ForgetRequests()
-	ofBeta := common
-	ofBeta.Target = set.BetaTarget
-	ofBeta.Lag = t.Lag
-	ofBeta.Slim = true
-	t.beta, err = steps.Beta(space, ofBeta)
-	return err
 }
 
 // lagOfFit returns the lag that is stored with the coefficients of a training run, and whether one is.
