@@ -40,6 +40,11 @@ func TestQuantileIsType7(t *testing.T) {
 	if v[0] != 9 {
 		t.Error("Median sorted its argument")
 	}
+	near(t, "median in place", MedianInPlace(v), 4, 0)
+	if !slices.Equal(v, []float64{1, 3, 5, 9}) {
+		t.Errorf("MedianInPlace left %v, want the values sorted", v)
+	}
+	near(t, "no values in place", MedianInPlace(nil), math.NaN(), 0)
 }
 
 // TestWeightedMedianIsTheBestConstant: no other value has a smaller weighted

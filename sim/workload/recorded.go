@@ -155,11 +155,29 @@ func (w *Workload) sortByArrival(run *trace.Run, opt RunOptions) {
 		y, _ := arrivalNs(&run.Requests[w.Rows[b]], opt)
 		return cmp.Compare(x, y)
 	})
-	requests, rows := w.Requests, w.Rows
-	w.Requests = make([]sim.Request, len(rows))
+	rows := w.Rows
 	w.Rows = make([]int, len(rows))
 	for i, j := range order {
-		w.Requests[i], w.Rows[i] = requests[j], rows[j]
+		w.Rows[i] = rows[j]
+	}
+	permute(w.Requests, order)
+}
+
+// permute moves what is at order[i] to place i, in place: a copy of the requests of a long recording would take a lot of
+// memory. It spoils order.
+func permute(requests []sim.Request, order []int) {
+	for i := range order {
+		first := requests[i]
+		for at := i; ; { // along the cycle that begins at i
+			from := order[at]
+			order[at] = at // done
+			if from == i {
+				requests[at] = first
+				break
+			}
+			requests[at] = requests[from]
+			at = from
+		}
 	}
 }
 
