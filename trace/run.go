@@ -7,8 +7,8 @@ import (
 )
 
 // The struct tags of the row types are the schema of the tables: `col` is the column's name on disk,
-// `unit` its unit (Arrow field metadata), `doc` its meaning. Package trace/table derives Arrow schemas,
-// Parquet files and docs/tables.md from them.
+// `unit` its unit (Arrow field metadata), `doc` its meaning; `place:"last"` puts it behind the others on disk.
+// Package trace/table derives Arrow schemas, Parquet files and docs/tables.md from them.
 
 // Run is everything recorded of one engine run, in memory. Slices are in the row order of the tables:
 // requests by (arrived, queued, wall start, id), journey events by (core id, emission order), steps

@@ -4,7 +4,7 @@ package trace
 
 // Step is one step.BATCH_SUMMARY event of vLLM's step tracing: one call of schedule()
 // (vllm/v1/core/sched/scheduler.py). A long recording has millions, so counts take four bytes, which hold more than
-// their legal range (Range).
+// their legal range (Range), and stand together, because one alone is padded to eight.
 type Step struct {
 	ID              int64   `col:"step_id" doc:"per-engine counter, +1 per schedule() call"`
 	TsStartNs       int64   `col:"ts_start_ns" unit:"ns" doc:"entry of schedule(), monotonic"`
@@ -19,7 +19,7 @@ type Step struct {
 	DecodeTokens    int32   `col:"decode_tokens" unit:"tokens" doc:"as labelled; recompute after preemption counts here"`
 	NumFinished     int32   `col:"num_finished" unit:"requests" doc:"finished between the previous and this step"`
 	NumPreempted    int32   `col:"num_preempted" unit:"requests" doc:"preempted in this step"`
-	NumSnapshots    int32   `col:"num_snapshots" place:"last" doc:"snapshots recorded for this step"` // here it fills no eight bytes
+	NumSnapshots    int32   `col:"num_snapshots" place:"last" doc:"snapshots recorded for this step"`
 	KVUsage         float64 `col:"kv_usage_ratio" doc:"1 - free/total GPU blocks, 0..1"`
 	BlocksTotal     int64   `col:"kv_blocks_total" unit:"blocks" doc:"GPU KV blocks without the null block"`
 	BlocksFree      int64   `col:"kv_blocks_free" unit:"blocks" doc:"free GPU KV blocks"`

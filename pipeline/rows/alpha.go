@@ -457,5 +457,5 @@ func (b *alphaBuilder) sortByTime() {
 		order[i] = i
 	}
 	stat.SortStable(order, func(i, j int) int { return cmp.Compare(t.TimeNs[i], t.TimeNs[j]) })
-	t.pickRows(order)
+	t.pickRows(order, false)
 }

@@ -77,18 +77,18 @@ func LimitsOf(tables []*Table, recipe Recipe) []Limit {
 // CleanTo does what Clean does with given limits, such as those of a fit. Rows of a cell without a
 // limit are kept. With allJudged all rows are for validation: outliers are marked, none is dropped.
 func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []trace.Finding {
-	return cleanTo(tables, limits, recipe, allJudged, func(t *Table) func([]int) { return t.pickRows })
+	return cleanTo(tables, limits, recipe, allJudged, false)
 }
 
 // CleanOwn does what Clean does with a table that shares its columns with no other, in their memory: a copy of the rows
 // of a long run takes a lot of it.
 func CleanOwn(t *Table, recipe Recipe) []trace.Finding {
 	tables := []*Table{t}
-	return cleanTo(tables, LimitsOf(tables, recipe), recipe, false, func(t *Table) func([]int) { return t.compactRows })
+	return cleanTo(tables, LimitsOf(tables, recipe), recipe, false, true)
 }
 
-// cleanTo does what CleanTo does; pickOf returns the method of a table that chooses rows.
-func cleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool, pickOf func(*Table) func([]int)) []trace.Finding {
+// cleanTo does what CleanTo does. With inPlace other tables that share columns with these are destroyed.
+func cleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged, inPlace bool) []trace.Finding {
 	at := make(map[outlierCell]int, len(limits)) // position in limits
 	for k, l := range limits {
 		at[l.outlierCell] = k
@@ -113,7 +113,7 @@ func cleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool, pic
 				return true
 			}
 			return false
-		}, pickOf(t))
+		}, inPlace)
 		t.checkColumns()
 	}
 	return manyOutliers(limits, gone)

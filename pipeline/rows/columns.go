@@ -57,10 +57,9 @@ func (t *Table) Reserve(n int) { t.eachColumn(func(c column) { c.reserve(n) }) }
 // column is one per-row column of a table, for code that treats all columns alike; a nil column
 // stays nil.
 type column interface {
-	// permute replaces the column by a new one with the value of row order[i] in row i.
-	permute(order []int)
-	// compact moves the value of row order[i], which ascends, to row i, and removes the rest.
-	compact(order []int)
+	// permute replaces the column by one with the value of row order[i] in row i: a new one, or with inPlace, where order
+	// ascends, in its own memory.
+	permute(order []int, inPlace bool)
 	// appendColumn appends the values of another column of the same type.
 	appendColumn(other column)
 	// reserve grows the column to the capacity of n rows.
@@ -107,40 +106,32 @@ func (t *Table) copyOf() *Table {
 }
 
 // permute reorders the column: row k becomes what was row order[k].
-func (c typedColumn[T]) permute(order []int) {
+func (c typedColumn[T]) permute(order []int, inPlace bool) {
 	if *c.s == nil {
 		return
 	}
-	out := make([]T, 0, len(order)*c.w)
+	out := (*c.s)[:0]
+	if !inPlace {
+		out = make([]T, 0, len(order)*c.w)
+	}
 	for _, i := range order {
 		out = append(out, (*c.s)[i*c.w:(i+1)*c.w]...)
 	}
 	*c.s = out
 }
 
-// compact keeps the rows of an ascending order, in the memory of the column.
-func (c typedColumn[T]) compact(order []int) {
-	if *c.s == nil {
-		return
-	}
-	for k, i := range order {
-		copy((*c.s)[k*c.w:(k+1)*c.w], (*c.s)[i*c.w:(i+1)*c.w])
-	}
-	c.truncate(len(order))
-}
-
 // Filter removes the rows for which keep is false, and counts them as dropped for code. The order
 // of the others stays. Tables that share columns with t do not change.
 func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
-	t.filter(code, keep, t.pickRows)
+	t.filter(code, keep, false)
 }
 
-// filter does what Filter does; pick is pickRows or compactRows.
-func (t *Table) filter(code trace.Code, keep func(i int) bool, pick func(order []int)) {
+// filter does what Filter does. With inPlace tables that share columns with t are destroyed.
+func (t *Table) filter(code trace.Code, keep func(i int) bool, inPlace bool) {
 	chosen := t.rowsWhere(keep)
 	if gone := t.Kept - len(chosen); gone > 0 {
 		t.countDrop(code, gone)
-		pick(chosen)
+		t.pickRows(chosen, inPlace)
 	}
 }
 
@@ -148,7 +139,7 @@ func (t *Table) filter(code trace.Code, keep func(i int) bool, pick func(order [
 // not change.
 func (t *Table) Select(keep func(i int) bool) *Table {
 	c := t.copyOf()
-	c.pickRows(t.rowsWhere(keep))
+	c.pickRows(t.rowsWhere(keep), false)
 	c.Read, c.Dropped = c.Kept, nil
 	return c
 }
@@ -164,16 +155,10 @@ func (t *Table) rowsWhere(keep func(i int) bool) []int {
 	return out
 }
 
-// pickRows replaces the rows by those of the given indices, in new columns.
-func (t *Table) pickRows(order []int) {
-	t.eachColumn(func(c column) { c.permute(order) })
-	t.Kept = len(order)
-}
-
-// compactRows does what pickRows does in the columns that there are, for an ascending order. Tables that share columns
-// with t are destroyed.
-func (t *Table) compactRows(order []int) {
-	t.eachColumn(func(c column) { c.compact(order) })
+// pickRows replaces the rows by those of the given indices, in new columns or, with inPlace, where they ascend, in
+// those that there are.
+func (t *Table) pickRows(order []int, inPlace bool) {
+	t.eachColumn(func(c column) { c.permute(order, inPlace) })
 	t.Kept = len(order)
 }
 
