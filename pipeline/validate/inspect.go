@@ -6,6 +6,7 @@ package validate
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -436,10 +437,12 @@ type meanBin struct {
 	n   int
 }
 
-// add adds a value to the bin.
+// add adds a value to the bin, as stat.Mean does: NaN is no value.
 func (b *meanBin) add(v float64) {
-	b.sum += v
-	b.n++
+	if !math.IsNaN(v) {
+		b.sum += v
+		b.n++
+	}
 }
 
 // means returns the mean of every bin; null for an empty one.
