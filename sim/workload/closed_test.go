@@ -1,7 +1,6 @@
 package workload_test
 
 import (
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -12,11 +11,10 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
-	"github.com/blis-train/blis-train/pipeline/extract"
+	"github.com/blis-train/blis-train/internal/testkit/recordings"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
-	"github.com/blis-train/blis-train/trace/table"
 )
 
 // TestRealClosedLoopsAreRecognised: every closed phase of the recorded runs is
@@ -211,26 +209,12 @@ type recording struct {
 	id  string
 }
 
-// recordedRuns extracts a data set of the shared folder.
+// recordedRuns are the runs of a data set of the shared folder. They must not be changed.
 func recordedRuns(t *testing.T, set string) []recording {
 	t.Helper()
-	runs, err := extract.Discover([]string{repo.Shared(t, "data", set)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := extract.DefaultOptions()
-	o.Out = t.TempDir()
-	if _, err := extract.Run(context.Background(), runs, o); err != nil {
-		t.Fatal(err)
-	}
 	var out []recording
-	for _, r := range runs {
-		run, err := table.Read(table.RunDir(o.Out, r.ID))
-		if err != nil {
-			t.Fatal(err)
-		}
-		run.ID = r.ID
-		out = append(out, recording{run: run, dep: r.Deployment, id: r.ID})
+	for _, r := range recordings.Runs(t, repo.Shared(t, "data", set)) {
+		out = append(out, recording{run: r.Run, dep: r.Deployment, id: r.Run.ID})
 	}
 	return out
 }
