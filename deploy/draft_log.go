@@ -69,40 +69,46 @@ func eachLogLine(r io.Reader, file string, do func(line string)) error {
 
 // logPatterns are the lines of a log that state a setting, each with the function that stores it. m are the text of
 // the match and its groups, as FindStringSubmatch returns them. A line counts for the first pattern that it matches.
+// Every match has the mark, in whatever case: most lines have none, and looking for it is much cheaper than the expression.
 var logPatterns = []struct {
+	mark  string // in lower case
 	re    *regexp.Regexp
 	store func(d *Draft, m []string)
 }{
-	{regexp.MustCompile(`vLLM API server version (\S+)`), func(d *Draft, m []string) { d.Set("vllm.version", strings.TrimPrefix(m[1], "v")) }},
-	{regexp.MustCompile(`Initializing an? (?:V\d )?LLM engine \(v?([^)]+)\) with config: (.*)`), func(d *Draft, m []string) {
+	{"api server version ", regexp.MustCompile(`vLLM API server version (\S+)`), func(d *Draft, m []string) { d.Set("vllm.version", strings.TrimPrefix(m[1], "v")) }},
+	{"llm engine (", regexp.MustCompile(`Initializing an? (?:V\d )?LLM engine \(v?([^)]+)\) with config: (.*)`), func(d *Draft, m []string) {
 		d.Set("vllm.version", m[1])
 		d.readEngineConfig(m[2])
 		d.isCPU = strings.Contains(m[2], "device_config=cpu")
 	}},
-	{regexp.MustCompile(`non-default args: (\{.*\})`), func(d *Draft, m []string) { d.readArgs(m[1]) }},
-	{regexp.MustCompile(`Using max model len (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.max_model_len", m[1]) }},
-	{regexp.MustCompile(`Chunked prefill is enabled with max_num_batched_tokens=(\d+)`), func(d *Draft, m []string) {
+	{"non-default args: ", regexp.MustCompile(`non-default args: (\{.*\})`), func(d *Draft, m []string) { d.readArgs(m[1]) }},
+	{"using max model len ", regexp.MustCompile(`Using max model len (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.max_model_len", m[1]) }},
+	{"chunked prefill is enabled with ", regexp.MustCompile(`Chunked prefill is enabled with max_num_batched_tokens=(\d+)`), func(d *Draft, m []string) {
 		d.Set("vllm.enable_chunked_prefill", true)
 		d.setInt("vllm.max_num_batched_tokens", m[1])
 	}},
-	{regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
-	{regexp.MustCompile(`(?i)async scheduling .*disabled|disabling asynchronous scheduling`), func(d *Draft, _ []string) {
+	{"asynchronous scheduling is ", regexp.MustCompile(`Asynchronous scheduling is (enabled|disabled)`), func(d *Draft, m []string) { d.Set("vllm.async_scheduling", m[1] == "enabled") }},
+	{"scheduling", regexp.MustCompile(`(?i)async scheduling .*disabled|disabling asynchronous scheduling`), func(d *Draft, _ []string) {
 		d.Set("vllm.async_scheduling", false) // the only line about it since 0.28
-	}}, {regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
+	}}, {"kv cache size: ", regexp.MustCompile(`KV cache size: ([\d,]+) tokens`), func(d *Draft, m []string) {
 		d.kvTokens, _ = strconv.ParseInt(strings.ReplaceAll(m[1], ",", ""), 10, 64)
 		d.kvTokens = min(d.kvTokens, vllm.MaxTokens)
 	}},
-	{regexp.MustCompile(`(?:kv cache|attention) block size to (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.block_size", m[1]) }},
-	{regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
-	{regexp.MustCompile(`device_name=([\w-]+?)(?:,|\.json)`), func(d *Draft, m []string) { d.setDevice(strings.ReplaceAll(m[1], "_", " ")) }},
-	{regexp.MustCompile(`GPU 0: ((?:NVIDIA|AMD) [\w .-]+?)(?: \(|,|\s*$)`), func(d *Draft, m []string) { d.setDevice(m[1]) }},
-	{regexp.MustCompile(`# (?:GPU|CUDA|cuda) blocks: (\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
-	{regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
+	{"block size to ", regexp.MustCompile(`(?:kv cache|attention) block size to (\d+)`), func(d *Draft, m []string) { d.setInt("vllm.block_size", m[1]) }},
+	{"num_gpu_blocks is: ", regexp.MustCompile(`num_gpu_blocks is: (\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
+	{"device_name=", regexp.MustCompile(`device_name=([\w-]+?)(?:,|\.json)`), func(d *Draft, m []string) { d.setDevice(strings.ReplaceAll(m[1], "_", " ")) }},
+	{"gpu 0: ", regexp.MustCompile(`GPU 0: ((?:NVIDIA|AMD) [\w .-]+?)(?: \(|,|\s*$)`), func(d *Draft, m []string) { d.setDevice(m[1]) }},
+	{" blocks: ", regexp.MustCompile(`# (?:GPU|CUDA|cuda) blocks: (\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
+	{"num_gpu_blocks_override=", regexp.MustCompile(`Overriding num_gpu_blocks=\d+ with num_gpu_blocks_override=(\d+)`), func(d *Draft, m []string) { d.setBlocks(m[1]) }},
 }
 
 // readLogLine stores the setting that a line states; it returns false for other lines.
 func (d *Draft) readLogLine(line string) bool {
+	lower := strings.ToLower(line)
 	for _, p := range logPatterns {
+		if !strings.Contains(lower, p.mark) {
+			continue
+		}
 		if m := p.re.FindStringSubmatch(line); m != nil {
 			p.store(d, m)
 			return true

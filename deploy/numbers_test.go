@@ -113,7 +113,7 @@ func TestNestedFlags(t *testing.T) {
 	}
 }
 
-// TestFurtherLogWordings: lines of older releases and other devices.
+// TestFurtherLogWordings: lines of older releases and other devices, in any case where a release changed it.
 func TestFurtherLogWordings(t *testing.T) {
 	for _, c := range []struct {
 		line, path string
@@ -127,6 +127,8 @@ func TestFurtherLogWordings(t *testing.T) {
 		{"Overriding num_gpu_blocks=9 with num_gpu_blocks_override=700", "vllm.kv_blocks_total_gpu", int64(699)},
 		{"Using configuration from E=8,N=1,device_name=NVIDIA_H100_80GB_HBM3.json", "hardware.name", "H100-SXM-80GB"},
 		{"GPU 0: NVIDIA H100 80GB HBM3 (UUID: 1)", "hardware.name", "H100-SXM-80GB"},
+		{"Async Scheduling with spec decode is DISABLED", "vllm.async_scheduling", false},
+		{"Disabling asynchronous scheduling", "vllm.async_scheduling", false},
 		{"a line of something else", "hardware.name", nil},
 	} {
 		d := NewDraft()
