@@ -39,9 +39,9 @@ func TestEvalBLISSpeed(t *testing.T) {
 		share          float64 // of requests with one
 		want           float64
 	}{
-		{"nothing shared", 20, 300, 120, 0, 0, 10},
-		{"half share 512 tokens", 20, 300, 120, 512, .5, 10},
-		{"four fifths share 2048 tokens", 10, 300, 120, 2048, .8, 10},
+		{"nothing shared", 20, 300, 120, 0, 0, 15},
+		{"half share 512 tokens", 20, 300, 120, 512, .5, 15},
+		{"four fifths share 2048 tokens", 10, 300, 120, 2048, .8, 15},
 		{"ten tokens out", 200, 100, 10, 64, .5, 10}, // files are most of it
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -148,8 +148,8 @@ func (s *speed) ratios(t *testing.T, n int) (cpu, wall float64) {
 	for range n {
 		theirs := measure(t, s.blis)
 		ours := measure(t, s.ours)
-		if ours.peakMB >= 200 {
-			t.Errorf("peak memory: got %.0f MB, want < 200", ours.peakMB)
+		if ours.peakMB >= 150 {
+			t.Errorf("peak memory: got %.0f MB, want < 150", ours.peakMB)
 		}
 		t.Logf("BLIS %s; ours %s", theirs, ours)
 		cpus = append(cpus, theirs.cpu/ours.cpu)
