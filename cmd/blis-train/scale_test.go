@@ -164,6 +164,17 @@ func (s *processes) generatedDump(t *testing.T, bytes int64) string {
 	return dir
 }
 
+// TestEvalRunMemory does the whole pipeline on a dump of 2 GB: the process stays below 450 MB.
+func TestEvalRunMemory(t *testing.T) {
+	s := newProcesses(t)
+	dir := s.generatedDump(t, 2e9)
+	c := measure(t, []string{s.exe, "run", dir, "-o", filepath.Join(t.TempDir(), "out"), "--quiet", "--ignore-verdict"})
+	t.Log(c)
+	if c.peakMB == 0 || c.peakMB >= 450 {
+		t.Errorf("peak memory: got %.0f MB, want < 450", c.peakMB)
+	}
+}
+
 // TestEvalScaleEqual compares one process on 1, 2 and 8 workers with seven processes that
 // do the tasks of a plan in random order, and prints what both cost.
 func TestEvalScaleEqual(t *testing.T) {
