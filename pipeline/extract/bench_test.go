@@ -19,6 +19,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"go.opentelemetry.io/collector/pdata/ptrace"
 
+	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
@@ -230,7 +231,7 @@ func onCores(n int) (undo func()) {
 // makes for it.
 func benchLines(b *testing.B, form string, workers int, parser func() func([]byte) error) {
 	dir, total := benchParent(b, form)
-	files, err := filepath.Glob(filepath.Join(dir, "*", benchDump[form]))
+	names, err := filepath.Glob(filepath.Join(dir, "*", benchDump[form]))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -243,8 +244,8 @@ func benchLines(b *testing.B, form string, workers int, parser func() func([]byt
 			wg.Go(func() {
 				parse := parser()
 				r := bufio.NewReaderSize(nil, 16<<20)
-				for k := next.Add(1) - 1; k < int64(len(files)); k = next.Add(1) - 1 {
-					if err := lines(files[k], r, parse); err != nil {
+				for k := next.Add(1) - 1; k < int64(len(names)); k = next.Add(1) - 1 {
+					if err := lines(names[k], r, parse); err != nil {
 						b.Error(err)
 					}
 				}
@@ -297,6 +298,26 @@ func BenchmarkBareJX(b *testing.B) {
 				return d.Skip()
 			}
 		})
+	})
+}
+
+// BenchmarkBareDigest computes the SHA-256 of the same files, as extraction does.
+func BenchmarkBareDigest(b *testing.B) {
+	eachForm(b, []int{1}, func(b *testing.B, form string, _ int) {
+		dir, total := benchParent(b, form)
+		names, err := filepath.Glob(filepath.Join(dir, "*", benchDump[form]))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.SetBytes(total)
+		b.ResetTimer()
+		for range b.N {
+			for _, name := range names {
+				if _, _, err := files.Hash(name); err != nil {
+					b.Fatal(err)
+				}
+			}
+		}
 	})
 }
 
