@@ -227,15 +227,21 @@ func onCores(n int) (undo func()) {
 	return func() { runtime.GOMAXPROCS(old) }
 }
 
-// benchLines reads the dumps line by line, a goroutine a worker, each with the function that parser
-// makes for it.
-func benchLines(b *testing.B, form string, workers int, parser func() func([]byte) error) {
+// benchDumps returns the names of the dumps, and sets the bytes of the benchmark to theirs.
+func benchDumps(b *testing.B, form string) []string {
 	dir, total := benchParent(b, form)
 	names, err := filepath.Glob(filepath.Join(dir, "*", benchDump[form]))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.SetBytes(total)
+	return names
+}
+
+// benchLines reads the dumps line by line, a goroutine a worker, each with the function that parser
+// makes for it.
+func benchLines(b *testing.B, form string, workers int, parser func() func([]byte) error) {
+	names := benchDumps(b, form)
 	b.ResetTimer()
 	for range b.N {
 		var next atomic.Int64
@@ -304,12 +310,7 @@ func BenchmarkBareJX(b *testing.B) {
 // BenchmarkBareDigest computes the SHA-256 of the same files, as extraction does.
 func BenchmarkBareDigest(b *testing.B) {
 	eachForm(b, []int{1}, func(b *testing.B, form string, _ int) {
-		dir, total := benchParent(b, form)
-		names, err := filepath.Glob(filepath.Join(dir, "*", benchDump[form]))
-		if err != nil {
-			b.Fatal(err)
-		}
-		b.SetBytes(total)
+		names := benchDumps(b, form)
 		b.ResetTimer()
 		for range b.N {
 			for _, name := range names {
