@@ -69,7 +69,8 @@ func eachLogLine(r io.Reader, file string, do func(line string)) error {
 
 // logPatterns are the lines of a log that state a setting, each with the function that stores it. m are the text of
 // the match and its groups, as FindStringSubmatch returns them. A line counts for the first pattern that it matches.
-// Every match has the mark, in whatever case: most lines have none, and looking for it is much cheaper than the expression.
+// Every match contains the mark, in upper or lower case. Most lines contain no mark, and searching for it is much cheaper
+// than the expression.
 var logPatterns = []struct {
 	mark  string // in lower case
 	re    *regexp.Regexp

@@ -316,7 +316,7 @@ func TestCitations(t *testing.T) {
 	for _, rel := range repoFiles(t, root) {
 		for _, p := range passages(t, root, rel) {
 			if !strings.ContainsAny(p.text, "#0123456789") {
-				continue // no citation is without either, and looking is much cheaper than the expressions
+				continue // every citation has one of these, and searching for them is much cheaper than the expressions
 			}
 			for _, m := range citation.FindAllStringSubmatch(p.text, -1) {
 				if m[1] != "NAME" && !clauses[m[1]] {

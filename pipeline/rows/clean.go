@@ -80,14 +80,14 @@ func CleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged bool) []t
 	return cleanTo(tables, limits, recipe, allJudged, false)
 }
 
-// CleanOwn does what Clean does with a table that shares its columns with no other, in their memory: a copy of the rows
-// of a long run takes a lot of it.
+// CleanOwn does what Clean does, in the memory of the table's columns, which it must share with no other table: a copy of
+// the rows of a long run would take a lot of memory.
 func CleanOwn(t *Table, recipe Recipe) []trace.Finding {
 	tables := []*Table{t}
 	return cleanTo(tables, LimitsOf(tables, recipe), recipe, false, true)
 }
 
-// cleanTo does what CleanTo does. With inPlace other tables that share columns with these are destroyed.
+// cleanTo does what CleanTo does. With inPlace, other tables that share columns with these are no longer valid.
 func cleanTo(tables []*Table, limits []Limit, recipe Recipe, allJudged, inPlace bool) []trace.Finding {
 	at := make(map[outlierCell]int, len(limits)) // position in limits
 	for k, l := range limits {

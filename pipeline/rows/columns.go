@@ -57,8 +57,8 @@ func (t *Table) Reserve(n int) { t.eachColumn(func(c column) { c.reserve(n) }) }
 // column is one per-row column of a table, for code that treats all columns alike; a nil column
 // stays nil.
 type column interface {
-	// permute replaces the column by one with the value of row order[i] in row i: a new one, or with inPlace, where order
-	// ascends, in its own memory.
+	// permute replaces the column by one with the value of row order[i] in row i. It makes a new column or, with inPlace,
+	// reuses the memory of the old one, for which order must ascend.
 	permute(order []int, inPlace bool)
 	// appendColumn appends the values of another column of the same type.
 	appendColumn(other column)
@@ -126,7 +126,7 @@ func (t *Table) Filter(code trace.Code, keep func(i int) bool) {
 	t.filter(code, keep, false)
 }
 
-// filter does what Filter does. With inPlace tables that share columns with t are destroyed.
+// filter does what Filter does. With inPlace, tables that share columns with t are no longer valid.
 func (t *Table) filter(code trace.Code, keep func(i int) bool, inPlace bool) {
 	chosen := t.rowsWhere(keep)
 	if gone := t.Kept - len(chosen); gone > 0 {
@@ -155,8 +155,8 @@ func (t *Table) rowsWhere(keep func(i int) bool) []int {
 	return out
 }
 
-// pickRows replaces the rows by those of the given indices, in new columns or, with inPlace, where they ascend, in
-// those that there are.
+// pickRows replaces the rows by those of the given indices. It makes new columns or, with inPlace, reuses the old ones, for
+// which the indices must ascend.
 func (t *Table) pickRows(order []int, inPlace bool) {
 	t.eachColumn(func(c column) { c.permute(order, inPlace) })
 	t.Kept = len(order)

@@ -35,8 +35,8 @@ type compactStep struct {
 	noStart                                                     bool
 }
 
-// promptSums are the inputs of a step that are 0 without prompts, and all its scheduled tokens, which are those of its
-// decodes then.
+// promptSums are the inputs of a step that are 0 without prompts, and its scheduled tokens, which without prompts are the
+// decode tokens.
 type promptSums struct {
 	causalWork, context float64
 	tokens, scheduled   int32

@@ -94,8 +94,8 @@ func (s *Steps) ForgetRequests() {
 	s.seen = nil
 }
 
-// ForgetBatches drops the members of the batches, whose sums stay. Each, Members and rows that want members fail
-// afterwards.
+// ForgetBatches drops the members of the batches but keeps their sums. Each, Members and rows that need members return an
+// error afterwards.
 func (s *Steps) ForgetBatches() {
 	s.batches = nil
 	s.hasNoMembers = true

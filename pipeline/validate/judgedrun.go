@@ -114,8 +114,8 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 		}
 		t.IsAsync = rows.IsAsync(run, dep, t.Lag)
 	}
-	// The rows of step times are most of the memory that is added to a recording, so they are made last, and what needs
-	// the requests first.
+	// The rows of step times take the most memory, so they are made last, after the requests and the members of the
+	// batches have been used and dropped.
 	if err := t.makeDelays(steps, space, o, src); err != nil {
 		return err
 	}

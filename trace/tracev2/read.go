@@ -274,8 +274,8 @@ func (r *Reader) setField(c *column, text string) (err error) {
 	return err
 }
 
-// copyOf returns a copy of a text. Many copies share one piece of memory, because the garbage
-// collector looks at each piece: a long file has a text of its own in every row.
+// copyOf returns a copy of a text. Many copies share one piece of memory: a long file has a different text
+// in every row, and the garbage collector would have to visit each copy.
 func (r *Reader) copyOf(text string) string {
 	const piece = 1 << 13
 	from := r.copies.Len()
