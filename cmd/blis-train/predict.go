@@ -111,7 +111,7 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 		}
 	}
 	if q.Model == "" && q.Serve == "" && !hasAxis(axes, "model") {
-		if c.IsSet("hardware") || axes != "" {
+		if c.IsSet("hardware") || axes != "" || slices.ContainsFunc(predictionFlags, c.IsSet) {
 			return trace.Hinted(usagef("predict: missing --model NAME or config.json"),
 				"blis-train predict alone lists the models")
 		}
@@ -123,6 +123,12 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	doc := &predictDoc{SchemaVersion: result.SchemaVersion, ToolVersion: folder.ToolVersion}
 	// The kernels of one step, a sweep, or one prediction.
 	if text := c.String("step"); text != "" {
+		if err := goesWith(c, "a prediction without --step", append(predictionFlags, "sweep", "out")...); err != nil {
+			return err
+		}
+		if axes != "" {
+			return usagef("--step: got the axes %q too, want one server", axes)
+		}
 		batch, err := parseBatch(text)
 		if err != nil {
 			return err
@@ -138,6 +144,9 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	}
 	if axes != "" {
 		return con.predictSweep(c, q, axes, doc)
+	}
+	if err := goesWith(c, "a sweep", "out"); err != nil {
+		return err
 	}
 	p, err := q.Predict(c.Context)
 	if err != nil {
@@ -166,6 +175,9 @@ func runPredict(c *cli.Context, con *console, q predict.Question) error {
 	}
 	return nil
 }
+
+// predictionFlags are the flags about requests, which neither the kernels of a step nor the list of models has.
+var predictionFlags = []string{"input-len", "output-len", "concurrency", "rate", "slo", "start"}
 
 // listFlags are the flags whose comma-separated values make an axis of a sweep.
 var listFlags = []string{"model", "hardware", "tp", "input-len", "output-len", "concurrency", "rate"}
