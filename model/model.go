@@ -178,6 +178,13 @@ func (m *Model) NotModelled() (out []trace.Finding) {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the model's config.json says %s%s, which this version does not know; where it "+
 			"changes attention or the MLP, the features are wrong", m.ID, strings.Join(keys, ", "), more))
 	}
+	if m.Decoder != nil {
+		for _, w := range m.Decoder.Warnings {
+			if strings.HasPrefix(w, formatUnstated) || w == modulesUnlisted {
+				out = append(out, trace.Findingf(vllm.NotModelled, "%s: %s", m.ID, w))
+			}
+		}
+	}
 	if m.Sizes != nil {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: %s; its memory is that of stated sizes, its step times are not modelled", m.ID,
 			m.Sizes.Why))

@@ -70,17 +70,22 @@ func (d *Decoder) defaulted(what string) {
 	}
 }
 
+// The beginnings of warnings that the bytes of weights are a guess.
+const (
+	formatUnstated  = "the name states a quantization, but neither a quantization_config nor an hf_quant_config.json beside it does"
+	modulesUnlisted = "a ModelOpt checkpoint without a list of modules left at 16 bit: all matrices are taken as quantized, but embedding, " +
+		"router and head"
+)
+
 // warnings adds warnings of quantization that is not stated, unknown keys and encoders, and an
 // error for an impossible size.
 func (c *hfConfig) warnings(r *layerReader, raw map[string]any) {
 	warn := func(format string, args ...any) { r.d.Warnings = append(r.d.Warnings, fmt.Sprintf(format, args...)) }
 	if r.q.def == nil && len(r.q.named) == 0 && quantizedName.MatchString(c.file) {
-		warn("the name states a quantization, but neither a quantization_config nor an hf_quant_config.json beside it does: weights are taken "+
-			"at %g bytes", r.d.DTypeBytes)
+		warn("%s: weights are taken at %g bytes", formatUnstated, r.d.DTypeBytes)
 	}
 	if r.q.modelOpt && !r.q.listed {
-		warn("a ModelOpt checkpoint without a list of modules left at 16 bit: all matrices are taken as quantized, but embedding, " +
-			"router and head")
+		warn("%s", modulesUnlisted)
 	}
 	if keys := unknownKeys(c.values); len(keys) > 0 {
 		warn("keys that could change a size and are not read: %s", strings.Join(keys, ", "))

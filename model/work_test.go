@@ -240,6 +240,12 @@ func TestModelChecks(t *testing.T) {
 	if len(got) != 5 || !strings.HasPrefix(got[0], "vision_config, audio_config: ") || !strings.Contains(got[1], "says a, b, c, d, e, f and 1 more,") || !strings.HasPrefix(got[2], "m: it is secret") {
 		t.Errorf("got %q", got)
 	}
+	m.Decoder = &Decoder{Warnings: []string{"a key", formatUnstated + ": weights are taken at 2 bytes", modulesUnlisted}}
+	for i, f := range m.NotModelled()[2:4] {
+		if want := "m: " + m.Decoder.Warnings[i+1]; f.Message != want {
+			t.Errorf("got %q, want %q", f.Message, want)
+		}
+	}
 	m.UnknownKeys = m.UnknownKeys[:6]
 	if f := m.NotModelled(); strings.Contains(f[1].Message, "more,") {
 		t.Errorf("got %q", f[1].Message)

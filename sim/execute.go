@@ -43,7 +43,7 @@ func (e *Engine) execute() (int64, error) {
 	}
 	end := start + us
 	if e.pp > 1 && hasTokens {
-		end = e.throughStages(start, us)
+		end = e.throughStages(max(start, e.sampledUs()), us)
 	}
 	if e.timeline != nil { // the recorded end, if there is one, instead of all that
 		if at, ok := e.timeline.EndUs(e.step, e.now); ok {
@@ -60,7 +60,25 @@ func (e *Engine) execute() (int64, error) {
 	if hasTokens {
 		e.stageFree[e.pp-1] = end // also where the end was recorded, or there is one stage
 	}
+	if e.pp > 1 {
+		for i := range e.cur {
+			if it := &e.cur[i]; it.yields {
+				it.s.sampledUs = end
+			}
+		}
+	}
 	return end, nil
+}
+
+// sampledUs returns when the last stage has sampled all tokens that the step just formed computes, us. The first
+// stage needs them, also where the scheduler does not wait for them (asynchronous scheduling with pipeline stages).
+func (e *Engine) sampledUs() (us int64) {
+	for i := range e.cur {
+		if s := e.cur[i].s; s.inFlight > 0 {
+			us = max(us, s.sampledUs)
+		}
+	}
+	return us
 }
 
 // throughStages returns when a step has passed the pipeline stages if it is ready at start and

@@ -43,6 +43,7 @@ type seq struct {
 	stale     int64          // of flying, those scheduled before its last preemption, with Rules.ResumeAfterDrain
 	verified  int64          // number of times that drafts of it were verified
 	decodeAt  int64          // the first step that may decode it again, with pipeline parallelism
+	sampledUs int64          // when its newest token is sampled, us, with pipeline parallelism
 	cached    int64          // prompt tokens cached at its first admission; -1 before
 	hiwater   int64          // largest number of prompt tokens processed, also before preemptions
 	preempted int64

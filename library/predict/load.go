@@ -28,6 +28,10 @@ type Load struct {
 	Workload *workload.Workload `json:"-"`
 	// Draw draws a workload for each seed, in place of Workload.
 	Draw func(seed int64) (*workload.Workload, error) `json:"-"`
+	// Tail is the least number of requests that arrive after the measured ones, where arrivals are drawn at a rate.
+	Tail int `json:"-"`
+	// Longest is max_model_len, which no drawn request exceeds; 0: no limit.
+	Longest int64 `json:"-"`
 }
 
 // Stretch is a part of a load: requests before and after the measured ones bring a server into its steady
@@ -73,7 +77,7 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, servers int) (
 	after := l.Clients + l.Clients/2
 	if l.Clients == 0 { // arrivals of warmUpS seconds on both sides
 		before = int(math.Ceil(l.RateRPS * warmUpS))
-		after = before
+		after = max(before, l.Tail)
 	}
 	g := workload.Generator{
 		Requests: before + measured + after,
@@ -90,6 +94,12 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, servers int) (
 	w, err := g.Generate(seed)
 	if err != nil {
 		return nil, err
+	}
+	if l.Longest > 0 {
+		for i := range w.Requests {
+			r := &w.Requests[i]
+			r.PromptTokens = max(1, min(r.PromptTokens, l.Longest-r.OutputTokens))
+		}
 	}
 	l.markCached(w.Requests)
 	s := &Stretch{Requests: w.Requests, from: before, until: before + measured}

@@ -312,11 +312,7 @@ func TestHighestNumberOfClients(t *testing.T) {
 	}
 	for clients, want := range map[int]string{got.Concurrency: "", got.Concurrency + 1: got.Breaks} {
 		own := load.WithAmount(float64(clients))
-		stretch, err := own.Stretch(p.options.Seed, 500, 1, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		s, _, err := p.serve(stretch, p.options.Seed, nil)
+		s, err := p.probe(own, 1)
 		if err != nil {
 			t.Fatal(err)
 		}

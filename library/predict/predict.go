@@ -273,6 +273,7 @@ func (q *Question) predictOn(ctx context.Context, d *deploy.Deployment, findings
 		return nil, err
 	}
 	load := q.load()
+	load.Longest = d.LongestSequence().V
 	warmUpS, err := p.WarmUpS(&load, p.options.Seed)
 	if err != nil {
 		return nil, err
@@ -349,6 +350,35 @@ const (
 	mostWarmUps   = 2    // how often a longer warm-up is tried
 )
 
+// steadyState is what a simulation needs to show the steady state of a server.
+type steadyState struct {
+	idleS    float64 // the warm-up of an idle server
+	warmUpS  float64 // the one that is simulated
+	longer   int     // how often it was lengthened
+	measured int     // requests
+}
+
+// isUnsettled reports whether the measured part of a simulation was not the steady state of the server. It lengthens
+// the warm-up, or the measured part and the load after it, with which the simulation is to be repeated.
+func (p *Prediction) isUnsettled(s *Sample, load *Load, steady *steadyState) bool {
+	needsS, isLonger := s.LongerWarmUp(steady.warmUpS, steady.idleS)
+	switch {
+	case isLonger && steady.longer < mostWarmUps:
+		steady.warmUpS = needsS
+		steady.longer++
+		return true
+	case s.Drained && load.Tail == 0 && load.Clients == 0:
+		// Twice as many requests as the server runs at once keep it busy until the measured ones are answered, and the
+		// waves in which it admits them average out over as many. A queue that keeps one request in twenty is seen once
+		// these are four standard deviations of the number in the system (stat.Overloaded).
+		seats := float64(p.DP * min(p.MaxNumSeqs, p.KVTokens/(p.InputTokens+p.OutputTokens)))
+		load.Tail = int(2 * seats)
+		steady.measured = max(steady.measured, load.Tail, int(4*20*math.Sqrt(seats)))
+		return true
+	}
+	return false
+}
+
 // simulateLoad simulates the load of the question and fills in the results.
 func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets) error {
 	var breakdown *stepBreakdown
@@ -363,10 +393,10 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	var samples []*Sample
 	var engines []*sim.Result
 	tokens := int64(0)
-	warmUps := 0
-	idleS := warmUpS
+	own := *load
+	steady := steadyState{idleS: warmUpS, warmUpS: warmUpS, measured: measured}
 	for k := int64(0); k < replications; k++ {
-		stretch, err := load.Stretch(p.options.Seed+k, measured, warmUpS, 1)
+		stretch, err := own.Stretch(p.options.Seed+k, steady.measured, steady.warmUpS, 1)
 		if err != nil {
 			return err
 		}
@@ -378,10 +408,8 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 		if err != nil {
 			return err
 		}
-		// The first seed shows whether the server was warm; if not, it is repeated with a longer warm-up.
-		if needsS, isLonger := s.LongerWarmUp(warmUpS, idleS); isLonger && k == 0 && warmUps < mostWarmUps {
-			warmUpS = needsS
-			warmUps++
+		// The first seed shows whether the server was in its steady state.
+		if k == 0 && p.isUnsettled(s, &own, &steady) {
 			k--
 			continue
 		}
@@ -400,6 +428,10 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	gpus := float64(p.GPUs)
 	rate := ValueOf(samples, func(s *Sample) float64 { return float64(s.Served) / s.ServedS })
 	output := ValueOf(samples, func(s *Sample) float64 { return float64(s.Tokens) / s.ServedS / gpus })
+	if load.Clients == 0 && rate.Value > load.RateRPS { // by the chance of the draws: in the long run no more is served than arrives
+		output = output.times(load.RateRPS / rate.Value)
+		rate = rate.times(load.RateRPS / rate.Value)
+	}
 	p.RequestsPerS = rate.Value
 	p.RequestsInterval = [2]float64{rate.Low, rate.High}
 	p.TokensPerS = output.Value

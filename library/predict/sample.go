@@ -23,6 +23,9 @@ type Sample struct {
 	Tokens          int64           // their output tokens
 	MeanInFlight    float64         // requests in the system, averaged from the first measured arrival to the last
 	Saturated       bool            // more is offered than the servers do
+	// Drained: measured requests were answered after the last request of all was admitted, without the prompts that a
+	// load that goes on brings.
+	Drained bool
 
 	// excess is by how much more than the asked rate arrived while requests were measured, as a share. Its mean
 	// over seeds is 0. Of loads that are not drawn at a rate it is 0.
@@ -82,6 +85,18 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 		if left := arrivals[i].Left; !math.IsNaN(left) {
 			firstLeft = math.Min(firstLeft, left)
 			lastLeft = math.Max(lastLeft, left)
+		}
+	}
+	if !sim.IsClosedLoop(s.Requests) {
+		lastAdmitted := firstLeft
+		for i := range requests {
+			if at := requests[i].ScheduledUs; at.OK {
+				lastAdmitted = math.Max(lastAdmitted, float64(at.V))
+			}
+		}
+		m.Drained = lastLeft > lastAdmitted
+		if lastAdmitted > firstLeft {
+			lastLeft = math.Min(lastLeft, lastAdmitted)
 		}
 	}
 	m.ServedS = math.Max(0, lastLeft-firstLeft) / 1e6
@@ -185,6 +200,11 @@ type Value struct {
 	Value float64 `json:"value"`
 	Low   float64 `json:"low"`
 	High  float64 `json:"high"`
+}
+
+// times returns the figure and its interval multiplied by a factor.
+func (v Value) times(factor float64) Value {
+	return Value{Value: v.Value * factor, Low: v.Low * factor, High: v.High * factor}
 }
 
 // leastControlled is how many replications a regression on the excess of arrivals needs.

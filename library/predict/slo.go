@@ -69,19 +69,31 @@ func unlike(v, limit float64) string {
 // probeRequests are measured to decide whether a load meets the targets.
 const probeRequests = 500
 
+// probe simulates a load in its steady state with one seed. warmUpS is the warm-up of an idle server.
+func (p *Prediction) probe(load Load, warmUpS float64) (*Sample, error) {
+	steady := steadyState{idleS: warmUpS, warmUpS: warmUpS, measured: max(probeRequests, 2*load.Clients)}
+	for {
+		stretch, err := load.Stretch(p.options.Seed, steady.measured, steady.warmUpS, 1)
+		if err != nil {
+			return nil, err
+		}
+		stretch.AtMeanRate()
+		s, _, err := p.serve(stretch, p.options.Seed, nil)
+		if err != nil || !p.isUnsettled(s, &load, &steady) {
+			return s, err
+		}
+	}
+}
+
 // searchMaxLoad returns the highest load that meets the targets. It doubles the load until a target
 // is missed and then halves the interval, down to one client or 2 %. It varies clients, or the rate
-// if the question has one. It starts at one client, or 1/64 of the rate, and ends at four times
-// max_num_seqs clients, or 16,384 times the rate, which no server reaches.
+// if the question has one. It starts at one client, or at the rate divided by a power of 64 with which a target is
+// met, and ends at four times max_num_seqs clients for each rank, or 16,384 times the rate, which no server reaches.
 func (p *Prediction) searchMaxLoad(load *Load, warmUpS float64, targets *Targets) (*MaxLoad, error) {
 	out := &MaxLoad{SLO: boundsOf(targets), Goodput: targets.Goodput}
 	try := func(amount float64) (meets bool, err error) {
 		own := load.WithAmount(amount)
-		stretch, err := own.Stretch(p.options.Seed, max(probeRequests, 2*own.Clients), warmUpS, 1)
-		if err != nil {
-			return false, err
-		}
-		s, _, err := p.serve(stretch, p.options.Seed, nil)
+		s, err := p.probe(own, warmUpS)
 		if err != nil {
 			return false, err
 		}
@@ -101,7 +113,17 @@ func (p *Prediction) searchMaxLoad(load *Load, warmUpS float64, targets *Targets
 		hi = load.RateRPS / 64
 		leastStep = 0
 	}
-	most := math.Max(1<<14*load.RateRPS, 4*float64(p.MaxNumSeqs))
+	most := math.Max(1<<14*load.RateRPS, 4*float64(p.MaxNumSeqs*p.DP))
+	// A rate far above what the server can do: down to one that leaves it idle nearly always.
+	for idleRPS := 0.01 * warmUpAnswers / warmUpS; leastStep == 0 && hi > idleRPS; hi /= 64 {
+		meets, err := try(hi)
+		if err != nil {
+			return nil, err
+		}
+		if meets {
+			break
+		}
+	}
 	for hi <= most {
 		meets, err := try(hi)
 		if err != nil {
