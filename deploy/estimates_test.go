@@ -47,7 +47,7 @@ func TestEstimatesAreNamed(t *testing.T) {
 		{"prefill apart from decode", []string{"vllm.kv_transfer_config={kv_connector: NixlConnector, kv_role: kv_both}"}, "no server with prefill apart from decode was compared"},
 		{"LMCache", []string{"vllm.kv_transfer_config={kv_connector: LMCacheConnectorV1, kv_role: kv_both}"}, "no server with LMCache was compared"},
 	} {
-		found := settings(t, c.set...).estimates()
+		found := settings(t, c.set...).Estimates()
 		if c.want == "" {
 			if len(found) != 0 {
 				t.Errorf("%s: got %v", c.name, found)

@@ -193,8 +193,8 @@ func TestBadOffloadIsNamed(t *testing.T) {
 		d.Engine.Extra = vllm.Values{"kv_transfer_config": map[string]any{
 			"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
 			"kv_connector_extra_config": map[string]any{"block_size": 16, "eviction_policy": "lru", "store_threshold": 0}}}
-		if err := d.CheckSimulated(); err != nil || len(d.estimates()) != 0 {
-			t.Errorf("defaults: %v, %v", err, d.estimates())
+		if err := d.CheckSimulated(); err != nil || len(d.Estimates()) != 0 {
+			t.Errorf("defaults: %v, %v", err, d.Estimates())
 		}
 	}
 }
@@ -231,7 +231,7 @@ func TestBadLMCacheIsNamed(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s %v: got %v, want %q", c.setting, c.value, err, c.want)
 		}
-		if found := d.estimates(); len(found) != 1 || !strings.Contains(found[0].Message, "not validated: no server with LMCache") {
+		if found := d.Estimates(); len(found) != 1 || !strings.Contains(found[0].Message, "not validated: no server with LMCache") {
 			t.Errorf("%s: got %v, want not validated", c.setting, found)
 		}
 		d.Engine.KVBlocksCPU = 0

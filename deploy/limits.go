@@ -37,7 +37,7 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	// Pipelines, drafts and ranks are simulated, so that their limits do not apply.
 	one := *d.Plain(false)
 	one.DP = 1
-	out := append(one.Assumed(), d.estimates()...)
+	out := append(one.Assumed(), d.Estimates()...)
 	if v, known := d.Engine.Release(); known && newestCompared.Before(v) {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: vllm.version %s is newer than %s, the newest whose scheduler was compared; its "+
 			"rules are taken", d.Name, d.Engine.VLLMVersion, newestCompared))
@@ -106,8 +106,8 @@ func (d *Deployment) refuseLimits(layered bool) error {
 	return d.Model.CheckKnown()
 }
 
-// estimates returns warnings about parts of a simulation that no measurement supports.
-func (d *Deployment) estimates() (out []trace.Finding) {
+// Estimates returns warnings about parts of a simulation that no measurement supports.
+func (d *Deployment) Estimates() (out []trace.Finding) {
 	if us, passes := d.DrafterUs(); us > 0 {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: the drafter's time is an estimate: %d times %.0f us a step, its weights read "+
 			"from memory, one layer and the LM head where it is no model of its own", d.Name, passes, us))

@@ -587,3 +587,23 @@ func TestStagesWaitForTheToken(t *testing.T) {
 		t.Errorf("got %g ms in one stage and %g in two", tpot[0], tpot[1])
 	}
 }
+
+// TestSharesOfModules: a row of a whole attention module counts as reading the KV cache only for what the context adds.
+func TestSharesOfModules(t *testing.T) {
+	share := func(input int64) (kv float64) {
+		q := Question{Model: "deepseek-ai/DeepSeek-V3", Hardware: "B200", Serve: "-tp 8", InputTokens: input, OutputTokens: 10, Concurrency: 1}
+		p, err := q.Predict(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range p.Shares {
+			if s.Name == shareNames[readKV] {
+				kv = s.Share
+			}
+		}
+		return kv
+	}
+	if short, long := share(100), share(60_000); short > 0.05 || long < 2*short {
+		t.Errorf("got %.3f of the steps at 100 tokens, %.3f at 60,000", short, long)
+	}
+}

@@ -251,7 +251,7 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 	p.Step = s.Step
 	p.Bound = s.Step == nil
 	p.simulation = s
-	for _, f := range append(findings, d.NotModelled()...) {
+	for _, f := range slices.Concat(findings, d.NotModelled(), d.Estimates()) {
 		if f.Code == vllm.UnsupportedEngine || slices.Contains(p.Warnings, f) {
 			continue
 		}

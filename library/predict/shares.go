@@ -85,9 +85,14 @@ func (w *stepBreakdown) StepUs(b *sim.Batch) (float64, error) {
 	// Times by operator: of this batch, and of batches in which reading weights takes all the time.
 	oneToken := library.Batch{Tokens: 1, Sequences: 1}
 	someTokens := library.Batch{Tokens: expertTokens, Sequences: 1}
+	// The same decodes with nothing cached, of which rows of whole attention modules are projections alone.
+	noContext := library.Batch{Tokens: batch.Decodes, Sequences: batch.Decodes, Decodes: batch.Decodes, DecodeContext: batch.Decodes}
+	oneDecode := library.Batch{Tokens: 1, Sequences: 1, Decodes: 1, DecodeContext: 1}
 	kernelUs := w.step.Us(&batch)
 	oneTokenUs := w.step.Us(&oneToken)
 	someTokensUs := w.step.Us(&someTokens)
+	noContextUs := w.step.Us(&noContext)
+	oneDecodeUs := w.step.Us(&oneDecode)
 	sum := 0.0
 	for i := range w.step.Operators {
 		op := &w.step.Operators[i]
@@ -97,6 +102,13 @@ func (w *stepBreakdown) StepUs(b *sim.Batch) (float64, error) {
 		case op.Kind == library.Collective:
 			w.us[collectives] += opUs
 		case strings.HasSuffix(op.Name, "_decode"):
+			if strings.Contains(op.Table, "_module") {
+				projections := math.Min(opUs, noContextUs[i]*w.scale)
+				read := math.Min(projections, oneDecodeUs[i]*w.scale)
+				w.us[readWeights] += read
+				w.us[computeTokens] += projections - read
+				opUs -= projections
+			}
 			w.us[readKV] += opUs
 		case strings.HasSuffix(op.Name, "_prefill"):
 			w.us[computeTokens] += opUs
