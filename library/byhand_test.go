@@ -1,7 +1,9 @@
 package library
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"math"
 	"slices"
@@ -612,6 +614,31 @@ func TestCodesByHand(t *testing.T) {
 	got.Series = nil
 	if err := got.unpack(packed); err != nil || fmt.Sprint(got.Series) != fmt.Sprint(table().Series) {
 		t.Errorf("got %v, %v", got.Series, err)
+	}
+	// Files of the first format are read, and written in the present one.
+	old := table()
+	old.old = true
+	packedOld := old.pack()
+	got = table()
+	got.Series, got.old = nil, true
+	if err := got.unpack(packedOld); err != nil || fmt.Sprint(got.Series) != fmt.Sprint(table().Series) || bytes.Equal(packedOld, packed) {
+		t.Errorf("the first format: got %v, %v", got.Series, err)
+	}
+	old.Name, old.Bytes = "t", len(packedOld)
+	header, err := json.Marshal(&GPU{Bandwidth: 1, FLOPS: 1, Link: 1, Tables: []*Table{old}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := Read(fmt.Appendf(nil, "%s%d\n%s\n%s", oldMagic, len(header), header, packedOld), "old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if read, err := g.Table("t"); err != nil || fmt.Sprint(read.Series) != fmt.Sprint(table().Series) {
+		t.Errorf("a file of the first format: got %v, %v", read, err)
+	}
+	var rewritten bytes.Buffer
+	if err := g.Write(&rewritten); err != nil || !bytes.HasPrefix(rewritten.Bytes(), []byte(magic)) || !bytes.HasSuffix(rewritten.Bytes(), packed) {
+		t.Errorf("written again: got %q, %v", rewritten.Bytes(), err)
 	}
 	for name, c := range map[string]struct {
 		change func(t *Table)

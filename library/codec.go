@@ -1,7 +1,7 @@
 package library
 
-// This file packs a table into few bytes and reads it again: times as 16-bit logarithms, keys and
-// sizes as differences from the row before, and zstd over all.
+// This file packs a table into few bytes and reads it again: times as 16-bit logarithms, all numbers as differences from
+// what the rows before let expect, and zstd over all.
 
 import (
 	"encoding/binary"
@@ -17,7 +17,8 @@ import (
 const (
 	perOctave = 64            // steps of a code in which a time doubles
 	zeroTime  = math.MinInt16 // the code of a time of 0, which has no logarithm
-	magic     = "BLISKERN1\n" // with which the file of a GPU starts
+	magic     = "BLISKERN2\n" // with which the file of a GPU starts
+	oldMagic  = "BLISKERN1\n" // of files whose times are expected from their own series alone
 )
 
 // Limits of what a file may claim, so that a damaged one does not take the machine's memory.
@@ -85,17 +86,9 @@ func (t *Table) pack() []byte {
 			last = v
 		}
 	}
-	// The times: each as the difference from the one before, the first of a series from the first of
-	// the series before.
-	first := int64(0)
 	for i := range t.Series {
-		last := first
 		for j, q := range t.Series[i].Q {
-			put(int64(q) - last)
-			last = int64(q)
-			if j == 0 {
-				first = last
-			}
+			put(int64(q) - t.expected(i, j))
 		}
 	}
 	enc, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
@@ -103,6 +96,25 @@ func (t *Table) pack() []byte {
 		panic("library: " + err.Error())
 	}
 	return enc.EncodeAll(out, nil)
+}
+
+// expected returns the code of a time that is expected after those of the rows before: as much more than the time before
+// as in the series before. The first time of a series is expected to be that of the series before.
+func (t *Table) expected(series, row int) int64 {
+	q := t.Series[series].Q
+	var before []int16
+	if series > 0 {
+		before = t.Series[series-1].Q
+	}
+	switch {
+	case row > 0 && row < len(before) && !t.old:
+		return int64(q[row-1]) + int64(before[row]) - int64(before[row-1])
+	case row > 0:
+		return int64(q[row-1])
+	case series > 0:
+		return int64(before[0])
+	}
+	return 0
 }
 
 // unpack sets Series from the bytes that pack made.
@@ -175,17 +187,11 @@ func (t *Table) unpack(packed []byte) (err error) {
 		return fmt.Errorf("got %d rows, want %d", rows, t.Rows)
 	}
 	codes := make([]int16, rows) // one allocation, cut into the times of the series
-	first := int64(0)
 	for i := range t.Series {
-		last := first
 		t.Series[i].Q = codes[:len(t.Series[i].X)]
 		codes = codes[len(t.Series[i].X):]
 		for j := range t.Series[i].Q {
-			last += get()
-			t.Series[i].Q[j] = int16(last)
-			if j == 0 {
-				first = last
-			}
+			t.Series[i].Q[j] = int16(get() + t.expected(i, j))
 		}
 	}
 	if bad || len(data) > 0 {

@@ -46,6 +46,7 @@ func (g *GPU) Write(w io.Writer) error {
 	var packed [][]byte
 	for _, t := range g.Tables {
 		stat.SortStable(t.Series, func(a, b Series) int { return slices.Compare(a.Key, b.Key) })
+		t.old = false
 		data := t.pack()
 		t.Bytes = len(data)
 		packed = append(packed, data)
@@ -70,10 +71,14 @@ func Read(data []byte, name string) (*GPU, error) {
 		return trace.Errorf(BadTable, "%s: "+format, append([]any{name}, args...)...).WithHint("make it again: blis-train library build")
 	}
 	rest, hasMagic := bytes.CutPrefix(data, []byte(magic))
+	isOld := false
+	if !hasMagic {
+		rest, isOld = bytes.CutPrefix(data, []byte(oldMagic))
+	}
 	lengthText, rest, hasLength := bytes.Cut(rest, []byte("\n"))
 	length := 0 // of the header, which a newline ends; the shortest JSON object is {}
 	_, err := fmt.Sscanf(string(lengthText), "%d", &length)
-	if !hasMagic || !hasLength || err != nil || length < len("{}") || length > maxHeader || length+1 > len(rest) {
+	if !(hasMagic || isOld) || !hasLength || err != nil || length < len("{}") || length > maxHeader || length+1 > len(rest) {
 		return nil, damaged("got no kernel tables, want a file of blis-train library build")
 	}
 	g := &GPU{name: name, packed: map[string]*lazyTable{}}
@@ -86,6 +91,7 @@ func Read(data []byte, name string) (*GPU, error) {
 			return nil, damaged("table %q: got %d bytes, %d columns, %d rows, want at most the %d bytes that are left, 1 or more, 0 or more, and each name once",
 				t.Name, t.Bytes, len(t.Columns), t.Rows, len(rest))
 		}
+		t.old = isOld
 		g.packed[t.Name] = &lazyTable{data: rest[:t.Bytes]}
 		rest = rest[t.Bytes:]
 	}

@@ -29,6 +29,8 @@ type Table struct {
 	Series      []Series `json:"-"`
 
 	Bytes int `json:"bytes"` // packed, in the file
+
+	old bool // packed as in files with oldMagic
 }
 
 // Column is one column of a table's keys.
