@@ -5,33 +5,34 @@ package model
 import (
 	"bytes"
 	"cmp"
-	"compress/gzip"
 	_ "embed"
-	"io"
 	"regexp"
 	"slices"
 	"strings"
 	"sync"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
 )
 
-// models.gz has the config.json and hf_quant_config.json of current models, and the shapes of everyday models
+// models.zst has the config.json and hf_quant_config.json of current models, and the shapes of everyday models
 // (published_test.go): a line for each file, with its name, a tab and the JSON.
 //
-//go:embed models.gz
-var modelsGzip []byte
+//go:embed models.zst
+var modelsPacked []byte
 
-// builtIn returns the files of models.gz by name, such as Qwen--Qwen3-32B_config.json.
+// builtIn returns the files of models.zst by name, such as Qwen--Qwen3-32B_config.json.
 var builtIn = sync.OnceValue(func() map[string][]byte {
-	r, err := gzip.NewReader(bytes.NewReader(modelsGzip))
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
 	if err != nil {
-		panic("model: models.gz: " + err.Error())
+		panic("model: models.zst: " + err.Error())
 	}
-	text, err := io.ReadAll(r)
+	defer r.Close()
+	text, err := r.DecodeAll(modelsPacked, nil)
 	if err != nil {
-		panic("model: models.gz: " + err.Error())
+		panic("model: models.zst: " + err.Error())
 	}
 	configs := map[string][]byte{}
 	for _, line := range bytes.Split(bytes.TrimSpace(text), []byte("\n")) {

@@ -2,7 +2,6 @@ package model
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/trace"
@@ -191,11 +192,11 @@ func TestBuiltInModels(t *testing.T) {
 		text.WriteString(fileOf(m.id) + "\t" + m.config + "\n")
 	}
 	if *update {
-		var b bytes.Buffer
-		w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
-		w.Write(text.Bytes())
-		w.Close()
-		if err := os.WriteFile("models.gz", b.Bytes(), 0o644); err != nil {
+		w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile("models.zst", w.EncodeAll(text.Bytes(), nil), 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return

@@ -10,7 +10,7 @@
 // of a step ([Decoder.Work]).
 //
 // families.go lists the families of models that can be read, read_quantization.go the quantization
-// schemes, models.gz the configurations that are built in ([BuiltInIDs]). A configuration that
+// schemes, models.zst the configurations that are built in ([BuiltInIDs]). A configuration that
 // cannot be read is refused with a code and a place.
 package model
 

@@ -1,6 +1,6 @@
 package model
 
-// publishedShape is a model that many serve and of which models.gz has no published file but this: the keys of its config.json that
+// publishedShape is a model that many serve and of which models.zst has no published file but this: the keys of its config.json that
 // decide layers, weights and lengths, as its publisher has them on Hugging Face.
 type publishedShape struct {
 	id string
