@@ -104,10 +104,7 @@ func (s *Simulation) bind() error {
 		s.asked.RateRPS = o.RateRPS
 	}
 	s.Trust = trustOf(step, &s.asked)
-	if slower := library.Contradictions(&one, step, given); len(slower) > 0 {
-		s.Trust.Contradictions = slower
-		s.Trust.Sentence += "; " + strings.Join(slower, "; ")
-	}
+	s.Trust.setContradictions(library.Contradictions(&one, step, given))
 	s.logSentence("step times: kernels of " + step.GPU.Hardware + ", " + library.Learned().Version + "; " + s.Trust.Sentence)
 	return nil
 }
@@ -144,15 +141,30 @@ func unmeasuredParts(d *deploy.Deployment) (out []string) {
 
 // MarkSaturated states that the load is more than the deployment serves, which no server was measured with.
 func (s *Simulation) MarkSaturated() {
-	if s.Step == nil || s.asked.Saturated {
-		return
-	}
 	s.asked.Saturated = true
-	slower := s.Trust.Contradictions
-	s.Trust = trustOf(s.Step, &s.asked)
-	s.Trust.Contradictions = slower
+	s.Trust = s.TrustIn(s.asked.Clients, s.asked.Workload, true)
+}
+
+// TrustIn returns how far the step times can be relied on under a load of so many clients, 0 for arrivals at a rate.
+// The load may be that of a workload, and more than the deployment serves.
+func (s *Simulation) TrustIn(clients int64, isWorkload, isSaturated bool) *Trust {
+	if s.Step == nil { // on the roofline every load is unmeasured
+		return s.Trust
+	}
+	asked := s.asked
+	asked.Clients = clients
+	asked.Workload = isWorkload
+	asked.Saturated = isSaturated
+	t := trustOf(s.Step, &asked)
+	t.setContradictions(s.Trust.Contradictions)
+	return t
+}
+
+// setContradictions stores the rows that must be wrong, and names them in the sentence.
+func (t *Trust) setContradictions(slower []string) {
+	t.Contradictions = slower
 	if len(slower) > 0 {
-		s.Trust.Sentence += "; " + strings.Join(slower, "; ")
+		t.Sentence += "; " + strings.Join(slower, "; ")
 	}
 }
 

@@ -81,9 +81,7 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	c.notes = server.Warnings
 	row.Hardware = server.Hardware
 	row.DP = server.DP
-	row.Family = server.Trust.Family
-	row.Trust = server.Trust.Sentence
-	row.TrustSummary = cmp.Or(server.Trust.Summary, row.Trust)
+	row.setTrust(server)
 	row.Bound = server.Step == nil
 	row.Serve = c.serveLine()
 	if c.idleS, err = server.WarmUpS(&c.q.Load, c.q.Seed); err != nil {
@@ -114,6 +112,13 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 		return row, err
 	}
 	return *measured, nil
+}
+
+// setTrust stores how far the answers of a server can be relied on.
+func (r *Row) setTrust(server *predict.Prediction) {
+	r.Family = server.Trust.Family
+	r.Trust = server.Trust.Sentence
+	r.TrustSummary = cmp.Or(server.Trust.Summary, r.Trust)
 }
 
 // measuredRow returns the row of n replicas with what their samples measured. Of row it has what does not depend
@@ -341,7 +346,9 @@ func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 
 // fillFigures sets what the replications measured and whether it meets the targets.
 func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
-	ttftError, tpotError := c.server.StatedError()
+	server := c.server.In(&c.q.Load, row.Replicas, samples)
+	row.setTrust(server)
+	ttftError, tpotError := server.StatedError()
 	for _, t := range c.shownFigures() {
 		figure := func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) }
 		v := predict.Widened(samples, figure, repetitionRequests, widestOf(t.Quantile))

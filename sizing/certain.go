@@ -58,7 +58,10 @@ const mostOfCertain = 4
 // certainRow returns the deployment with the fewest replicas, more than those of row and at most so many, that
 // meets the targets also at the upper end of the stated error; nil if there is none.
 func (c *candidate) certainRow(ctx context.Context, row Row, most int) (*Row, error) {
-	targets := c.q.Targets.Tightened(c.server.StatedError())
+	meets := func(n int, samples ...*predict.Sample) bool {
+		targets := c.q.Targets.Tightened(c.server.In(&c.q.Load, n, samples).StatedError())
+		return predict.Broken(samples, &targets) == ""
+	}
 	probed := func(n int) (bool, error) {
 		if err := ctx.Err(); err != nil {
 			return false, err
@@ -67,7 +70,7 @@ func (c *candidate) certainRow(ctx context.Context, row Row, most int) (*Row, er
 		if err != nil {
 			return false, err
 		}
-		return predict.Broken([]*predict.Sample{s}, &targets) == "", nil
+		return meets(n, s), nil
 	}
 	fewest, err := fewestAbove(row.Replicas, most, probed)
 	if err != nil || fewest == 0 {
@@ -79,7 +82,7 @@ func (c *candidate) certainRow(ctx context.Context, row Row, most int) (*Row, er
 		if err != nil {
 			return nil, err
 		}
-		if predict.Broken(samples, &targets) == "" {
+		if meets(n, samples...) {
 			return c.measuredRow(ctx, row, n, samples)
 		}
 	}

@@ -2,12 +2,14 @@ package sizing
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/blis-train/blis-train/cluster"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/simulate"
 )
 
@@ -78,5 +80,51 @@ func TestOneRuleForSaturation(t *testing.T) {
 				t.Errorf("%s at %.2g of the capacity of %.3g requests/s: got saturated %v, want %v", command, factor, capacity, got, want)
 			}
 		}
+	}
+}
+
+// TestTrustOfARow: what is stated of a row is of the clients that each of its servers has, and of a load that its
+// servers keep up with.
+func TestTrustOfARow(t *testing.T) {
+	q := question(predict.Load{Clients: 400, InputTokens: 1000, OutputTokens: 200}, "ttft.p90=1h", 4)
+	q.Server.Set = []string{"vllm.version=0.12.0"}
+	c := oneServer(t, q)
+	sample := func(isSaturated, isPreempted bool) []*predict.Sample {
+		s := served(100)
+		s.Saturated = isSaturated
+		s.Preempted = isPreempted
+		return []*predict.Sample{s}
+	}
+	for _, tried := range []struct {
+		servers int
+		samples []*predict.Sample
+		want    string
+	}{
+		{5, sample(false, false), "validated on "},
+		{1, sample(false, false), "(clients 400, measured 8 to 128)"},
+		{3, sample(false, false), "(clients 134, measured 8 to 128)"}, // of the busiest
+		{5, sample(false, true), "(a saturated server, measured within capacity)"},
+		{5, sample(true, false), "(a saturated server, measured within capacity)"},
+	} {
+		row := Row{Replicas: tried.servers}
+		c.fillFigures(&row, tried.samples)
+		if !strings.Contains(row.Trust, tried.want) {
+			t.Errorf("%d servers: got %q, want %q", tried.servers, row.Trust, tried.want)
+		}
+	}
+	// What is stated decides whether the targets are surely met.
+	_, calm := c.server.In(&q.Load, 5, sample(false, false)).StatedError()
+	_, loaded := c.server.In(&q.Load, 5, sample(false, true)).StatedError()
+	q.Targets.Limits[0] = predict.Target{Metric: predict.TPOT, LimitMs: 10 * (1 + (calm+loaded)/2)}
+	for isPreempted, want := range map[bool]string{false: MetYes, true: MetEstimate} {
+		row := Row{Replicas: 5}
+		if c.fillFigures(&row, sample(false, isPreempted)); row.Met != want {
+			t.Errorf("preempted %v: got met %q, want %q at errors of %g and %g", isPreempted, row.Met, want, calm, loaded)
+		}
+	}
+	q.Load.Draw = func(int64) (*workload.Workload, error) { return nil, nil }
+	row := Row{Replicas: 5}
+	if c.fillFigures(&row, sample(false, false)); !strings.Contains(row.Trust, "arrivals and lengths of a workload") {
+		t.Errorf("a workload: got %q", row.Trust)
 	}
 }

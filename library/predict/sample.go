@@ -23,6 +23,7 @@ type Sample struct {
 	Tokens          int64           // their output tokens
 	MeanInFlight    float64         // requests in the system, averaged from the first measured arrival to the last
 	Saturated       bool            // more is offered than the servers do
+	Preempted       bool            // requests lost their KV cache to others
 	// Drained: measured requests were answered after the last request of all was admitted, without the prompts that a
 	// load that goes on brings.
 	Drained bool
@@ -42,6 +43,7 @@ func NewSample(requests []sim.RequestResult, engines []*sim.Result, s *Stretch) 
 		if e.Gaps != nil {
 			out.gaps.Merge(e.Gaps)
 		}
+		out.Preempted = out.Preempted || e.Preemptions > 0
 	}
 	out.addRequests(requests, s)
 	return out

@@ -5,6 +5,7 @@ package predict
 import (
 	"context"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -110,4 +111,15 @@ func (p *Prediction) StatedError() (ttft, tpot float64) {
 		i = &library.Learned().Unseen
 	}
 	return i.TTFT, i.ITL
+}
+
+// In returns the server as one of so many that share a load, with the trust in what its samples measured: servers
+// were compared with few clients each, within their capacity.
+func (p *Prediction) In(load *Load, servers int, samples []*Sample) *Prediction {
+	isSaturated := Broken(samples, &Targets{}) == brokenSaturated ||
+		slices.ContainsFunc(samples, func(s *Sample) bool { return s.Preempted })
+	clients := (load.Clients + servers - 1) / servers // of the busiest one
+	own := *p
+	own.Trust = p.simulation.TrustIn(int64(clients), load.IsWorkload(), isSaturated)
+	return &own
 }
