@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // How much is simulated. Probes decide where to look; a row has the mean of several replications.
@@ -76,6 +77,10 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 				n, len(c.q.Load.Workload.Requests), trace.Thousands(longest.V), server.Model).
 				WithHint("take a model with longer sequences, or leave these requests out of the workload")
 		}
+	}
+	if c.q.Load.CachedShare > 0 && !deployment.Engine.PrefixCaching {
+		return row, trace.Errorf(vllm.BadKnobs, "cached share of prompts: got %g with enable_prefix_caching false, want 0", c.q.Load.CachedShare).
+			WithHint("leave --cached out, or --no-enable-prefix-caching")
 	}
 	c.server = server
 	c.notes = server.Warnings

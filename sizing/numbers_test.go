@@ -123,6 +123,18 @@ func TestLongPromptsOfAWorkload(t *testing.T) {
 	}
 }
 
+// TestCachedShareNeedsTheCache: a server without a prefix cache finds no part of a prompt there.
+func TestCachedShareNeedsTheCache(t *testing.T) {
+	for serve, want := range map[string]string{"": "", "--no-enable-prefix-caching": "cached share of prompts: got 0.9 with enable_prefix_caching false, want 0"} {
+		q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 3, CachedShare: 0.9}, "ttft.p90=10s", 1)
+		q.Server.Serve = serve
+		_, err := q.Answer(t.Context())
+		if got := fmt.Sprint(err); want == "" && err != nil || want != "" && (!strings.Contains(got, want) || trace.HintOf(err) == "") {
+			t.Errorf("%q: got %v, want %q", serve, err, want)
+		}
+	}
+}
+
 // lasting is a context that is cancelled once it was asked so often.
 type lasting struct {
 	context.Context
