@@ -22,14 +22,30 @@ import (
 // flags that the version does not have, with a finding ([Draft.Findings]). read reads the file that
 // --config names; nil: that file is not read. Code: bad_command_line.
 func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draft, error) {
-	words, err := vllm.ShellWords(line)
-	if err != nil {
+	d := NewDraft()
+	if err := d.readServeArgs(line, func([]string) {}); err != nil {
 		return nil, err
 	}
-	d := NewDraft()
+	version, _ := d.Get("vllm.version").(string)
+	if err := d.readConfigFile(version, read); err != nil {
+		return d, err
+	}
+	if d.refused != nil {
+		return nil, d.refused
+	}
+	return d, nil
+}
+
+// readServeArgs reads the arguments of the server in a command line, and calls each with the words of one flag and its value,
+// or of the model.
+func (d *Draft) readServeArgs(line string, each func(words []string)) error {
+	words, err := vllm.ShellWords(line)
+	if err != nil {
+		return err
+	}
 	args, err := d.findServeArgs(words)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	// The server's arguments end where the shell begins another command.
 	for i, w := range args {
@@ -45,17 +61,29 @@ func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draf
 	}
 	version, _ := d.Get("vllm.version").(string)
 	for len(args) > 0 {
-		if args, err = d.readFlag(args, version); err != nil {
-			return nil, err
+		rest, err := d.readFlag(args, version)
+		if err != nil {
+			return err
 		}
+		each(args[:len(args)-len(rest)])
+		args = rest
 	}
-	if err := d.readConfigFile(version, read); err != nil {
-		return d, err
-	}
-	if d.refused != nil {
-		return nil, d.refused
-	}
-	return d, nil
+	return nil
+}
+
+// FlagsOf returns the words of the flags of vllm serve in a command line that can be read, quoted for a shell, but not
+// the program, the model and the flags that are named as run.yaml spells them.
+func FlagsOf(line string, without ...string) (out []string) {
+	NewDraft().readServeArgs(line, func(words []string) {
+		flag, _, _ := strings.Cut(words[0], "=")
+		if !strings.HasPrefix(flag, "-") || slices.Contains(without, vllm.FlagName(flag)) {
+			return
+		}
+		for _, w := range words {
+			out = append(out, files.Word(w))
+		}
+	})
+	return out
 }
 
 // readConfigFile adds the settings of the file that --config names, a mapping of flags without dashes.

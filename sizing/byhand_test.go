@@ -82,12 +82,22 @@ func TestDefaultsByHand(t *testing.T) {
 		}
 	}
 	c := &candidate{q: &Question{}, server: server, tp: 4}
-	c.q.Server.Serve = " --max-num-seqs 8 "
-	if got := c.serveLine(); got != "vllm serve org/name --tensor-parallel-size 4 --data-parallel-size 3 --max-num-seqs 8" {
-		t.Errorf("got %s", got)
+	for serve, want := range map[string]string{
+		" --max-num-seqs 8 ":                              " --max-num-seqs 8",
+		"vllm serve org/name --max-num-seqs 8":            " --max-num-seqs 8",
+		"serve org/name -tp 4 --max-num-seqs=8 -dp=3 -O2": " --max-num-seqs=8 -O2",
+		"VLLM_X=1 vllm serve --model org/name --no-async-scheduling --tensor_parallel_size 4 2>log":     " --no-async-scheduling",
+		`--hf-overrides '{"a": 1}' --enable-expert-parallel`:                                            ` --hf-overrides '{"a": 1}'`,
+		"docker run vllm/vllm-openai:v0.19.0 --model org/name --cudagraph-capture-sizes 1 2 4 --seed 1": " --cudagraph-capture-sizes 1 2 4 --seed 1",
+	} {
+		c.q.Server.Serve = serve
+		if got := c.serveLine(); got != "vllm serve org/name --tensor-parallel-size 4 --data-parallel-size 3"+want {
+			t.Errorf("%q: got %s", serve, got)
+		}
 	}
-	c.ep, c.kind.flag, c.q.Server.Serve = true, "--x 'y'", ""
+	c.kind.flag, c.q.Server.Serve = "--x 'y'", ""
 	server.DP = 1
+	server.EP = true
 	if got := c.serveLine(); got != "vllm serve org/name --tensor-parallel-size 4 --enable-expert-parallel --x 'y'" {
 		t.Errorf("got %s", got)
 	}

@@ -86,6 +86,7 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	c.notes = server.Warnings
 	row.Hardware = server.Hardware
 	row.DP = server.DP
+	row.EP = server.EP
 	row.setTrust(server)
 	row.Bound = server.Step == nil
 	row.Serve = c.serveLine()

@@ -135,6 +135,20 @@ func TestCachedShareNeedsTheCache(t *testing.T) {
 	}
 }
 
+// TestExpertParallelismInArguments: expert parallelism that the arguments of vllm serve state is one candidate.
+func TestExpertParallelismInArguments(t *testing.T) {
+	q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 3}, "ttft.p90=10s", 2)
+	q.Server.Model = "Qwen/Qwen3-30B-A3B"
+	q.Hardware = []string{"H100"}
+	for serve, want := range map[string]int{"": 2, "--enable-expert-parallel": 1} {
+		q.Server.Serve = serve
+		all, err := q.candidates()
+		if err != nil || len(all) != want {
+			t.Errorf("%q: got %d candidates, want %d; %v", serve, len(all), want, err)
+		}
+	}
+}
+
 // lasting is a context that is cancelled once it was asked so often.
 type lasting struct {
 	context.Context

@@ -32,6 +32,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -242,9 +243,9 @@ func (q *Question) candidates() ([]candidate, error) {
 					}
 					d, _, err := own.Deployment()
 					if err == nil {
-						key := fmt.Sprint(d.Hardware.Name, tp, kind.set, isEP)
+						key := fmt.Sprint(d.Hardware.Name, tp, kind.set, d.Engine.ExpertParallel)
 						if isKnown[key] {
-							continue // two names of one GPU
+							continue // two names of one GPU, or expert parallelism that --vllm states
 						}
 						isKnown[key] = true
 					} // one that cannot be built becomes a row with the reason
@@ -289,7 +290,7 @@ func (q *Question) kinds() []kind {
 // serveLine returns the vllm serve command of one replica of the candidate.
 func (c *candidate) serveLine() string {
 	words := []string{"vllm serve", files.Word(c.server.Model), fmt.Sprintf("--tensor-parallel-size %d", c.tp)}
-	if c.ep {
+	if c.server.EP {
 		words = append(words, "--enable-expert-parallel")
 	}
 	if c.server.DP > 1 {
@@ -298,9 +299,8 @@ func (c *candidate) serveLine() string {
 	if c.kind.flag != "" {
 		words = append(words, c.kind.flag)
 	}
-	if given := strings.TrimSpace(c.q.Server.Serve); given != "" {
-		words = append(words, given)
-	}
+	stated := []string{"model", "tensor_parallel_size", "enable_expert_parallel", "data_parallel_size"}
+	words = append(words, deploy.FlagsOf(c.q.Server.CommandLine(), stated...)...)
 	return strings.Join(words, " ")
 }
 

@@ -45,13 +45,8 @@ const AssumedVersion = "0.24.0"
 func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	draft := deploy.NewDraft()
 	if q.Serve != "" {
-		// Arguments alone become a command line; a whole one (vllm serve, python -m ...api_server, docker run) stays.
-		line := strings.TrimPrefix(strings.TrimSpace(q.Serve), "serve ")
-		if !strings.Contains(line, "serve ") && !strings.Contains(line, "api_server") && !strings.Contains(line, " run ") {
-			line = "vllm serve " + line
-		}
 		var err error
-		if draft, err = deploy.FromCommandLine(line, os.ReadFile); err != nil {
+		if draft, err = deploy.FromCommandLine(q.CommandLine(), os.ReadFile); err != nil {
 			return nil, nil, err
 		}
 		for _, f := range draft.Findings(nil) {
@@ -92,6 +87,16 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 		}
 	}
 	return d, findings, err
+}
+
+// CommandLine returns Serve as a command line: arguments alone become one; a whole one (vllm serve, python -m
+// ...api_server, docker run) stays.
+func (q *Question) CommandLine() string {
+	line := strings.TrimPrefix(strings.TrimSpace(q.Serve), "serve ")
+	if strings.Contains(line, "serve ") || strings.Contains(line, "api_server") || strings.Contains(line, " run ") {
+		return line
+	}
+	return "vllm serve " + line
 }
 
 // setModel stores the model in the draft: a built-in one, or a config.json by its path or by that
