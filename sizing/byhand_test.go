@@ -57,7 +57,7 @@ func TestDefaultsByHand(t *testing.T) {
 		}
 	}
 	server := &predict.Prediction{GPUs: 2, DP: 3, Model: "org/name"}
-	for most, want := range map[int]int{0: 1, 1: 1, 2: 1, 3: 1, 4: 2, 5: 2, 9: 4} {
+	for most, want := range map[int]int{1: 0, 2: 1, 3: 1, 4: 2, 5: 2, 9: 4} {
 		c := &candidate{q: &Question{MostGPUs: most}, server: server}
 		if got := c.mostReplicas(); got != want {
 			t.Errorf("%d GPUs: got %d replicas", most, got)

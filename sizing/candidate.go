@@ -90,6 +90,10 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	row.setTrust(server)
 	row.Bound = server.Step == nil
 	row.Serve = c.serveLine()
+	if server.GPUs > int64(c.q.MostGPUs) {
+		row.Refused = fmt.Sprintf("needs %d GPUs, more than %d", server.GPUs, c.q.MostGPUs)
+		return row, nil
+	}
 	if c.idleS, err = server.WarmUpS(&c.q.Load, c.q.Seed); err != nil {
 		return row, err
 	}
@@ -142,9 +146,8 @@ func (c *candidate) measuredRow(ctx context.Context, row Row, n int, samples []*
 	return &row, nil
 }
 
-// mostReplicas returns the number of replicas that fit on the most GPUs that the question allows,
-// at least 1.
-func (c *candidate) mostReplicas() int { return max(1, c.q.MostGPUs/int(c.server.GPUs)) }
+// mostReplicas returns the number of replicas that fit on the most GPUs that the question allows.
+func (c *candidate) mostReplicas() int { return c.q.MostGPUs / int(c.server.GPUs) }
 
 // isAlike reports whether servers are alike and independent of each other: behind a round-robin router each of
 // n servers gets every n-th arrival. One of them is simulated then, for as many requests as all

@@ -30,6 +30,10 @@ func TestReasonsOfRefusals(t *testing.T) {
 	if got := refused(few); !strings.HasPrefix(got, "needs some ") || !strings.HasSuffix(got, " GPUs, more than 4") {
 		t.Errorf("got %q", got)
 	}
+	few.MostGPUs = 1
+	if got := refused(few); got != "needs 2 GPUs, more than 1" {
+		t.Errorf("got %q", got)
+	}
 	if got := refused(onL4(load, "ttft.p90=1ms", 1)); got != "not met at any load: ttft p90" {
 		t.Errorf("got %q", got)
 	}
