@@ -296,6 +296,9 @@ func (c *candidate) serveLine() string {
 	if c.server.DP > 1 {
 		words = append(words, fmt.Sprintf("--data-parallel-size %d", c.server.DP))
 	}
+	if c.server.FittedLen > 0 {
+		words = append(words, fmt.Sprintf("--max-model-len %d", c.server.FittedLen))
+	}
 	if c.kind.flag != "" {
 		words = append(words, c.kind.flag)
 	}

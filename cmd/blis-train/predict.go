@@ -434,8 +434,11 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 	if version == predict.AssumedVersion && !slices.ContainsFunc(q.Set, isNamed) {
 		version += " (assumed, or --vllm-version)"
 	}
-	printf("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d", version, p.MaxNumSeqs,
-		p.TokenBudget)
+	fitted := ""
+	if p.FittedLen > 0 {
+		fitted = fmt.Sprintf(" --max-model-len %d", p.FittedLen)
+	}
+	printf("engine       vLLM %s, --max-num-seqs %d --max-num-batched-tokens %d%s", version, p.MaxNumSeqs, p.TokenBudget, fitted)
 	if p.Met != nil {
 		printf("how many     %s", sizeCommandFor(q, p))
 	}

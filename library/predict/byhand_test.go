@@ -320,7 +320,7 @@ func TestEdgesOfAQuestion(t *testing.T) {
 		d.Engine.KVBlocksGPU.V = c.blocks
 		p := &Prediction{InputTokens: c.input, OutputTokens: c.output}
 		got := ""
-		if err := p.fitCache(d); err != nil {
+		if err := new(Question).fitCache(p, d); err != nil {
 			got = strings.TrimPrefix(strings.TrimPrefix(err.Error(), "bad_sim_config: "), "bad_hardware: ")
 		}
 		if got != c.want || p.KVTokens != 16*c.blocks && c.input < 61 {

@@ -3,6 +3,7 @@ package predict
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -197,6 +198,56 @@ func TestRoomForAModel(t *testing.T) {
 	other := errors.New("of another kind")
 	if got := hintAtMemory(other, d, 10); got != other {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestLongestSequenceThatFits: where the KV cache has no room for a request of max_model_len, vLLM does not start. The
+// longest that fits is taken, unless it is stated.
+func TestLongestSequenceThatFits(t *testing.T) {
+	const mixed = "openai/gpt-oss-20b" // every second layer has a window
+	for _, c := range []struct {
+		model, serve string
+		set          []string
+		want         string // the warning or the error
+		longest      int64
+	}{
+		{"meta-llama/Llama-3.1-8B", "", nil, "does not start without --max-model-len 48688, which is taken: the KV cache has no room for a request of the model's 131072 tokens", 48688},
+		{"meta-llama/Llama-3.1-8B", "--max-model-len auto", nil, "", 48688},
+		{"meta-llama/Llama-3.1-8B", "--max-model-len=-1", nil, "", 48688},
+		{"meta-llama/Llama-3.1-8B", "--max-model-len 48704", nil, "", 48704}, // with the null block
+		{"meta-llama/Llama-3.1-8B", "--max-model-len 48705", nil, "max_model_len: got 48705, want at most 48688: vLLM does not start", 48705},
+		{"meta-llama/Llama-3.1-8B", "--tensor-parallel-size 2", nil, "", 131072},
+		{"meta-llama/Llama-3.1-8B", "--num-gpu-blocks-override 100", nil, "", 131072}, // as stated
+		{mixed, "--gpu-memory-utilization 0.7", nil, "--max-model-len ", 0},
+	} {
+		q := Question{Model: c.model, Hardware: "L4", Serve: c.serve, Set: c.set, InputTokens: 100, OutputTokens: 10, Concurrency: 1}
+		p, d, err := q.Server(t.Context())
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = ""
+			for _, w := range p.Warnings {
+				if w.Code == lengthFitted {
+					got = w.Message
+				}
+			}
+		}
+		longest := d.MaxModelLen().V
+		if !strings.Contains(got, c.want) || c.want == "" && got != "" || c.longest > 0 && longest != c.longest {
+			t.Errorf("%s %s: got %q and %d tokens, want %q and %d", c.model, c.serve, got, longest, c.want, c.longest)
+		}
+		if err == nil && (p.FittedLen > 0) != (got != "") || p.FittedLen > 0 && p.FittedLen != longest {
+			t.Errorf("%s %s: got %d as the needed length", c.model, c.serve, p.FittedLen)
+		}
+		if c.model != mixed {
+			continue
+		}
+		// No block more fits: a block of tokens for each of two groups, beside the window.
+		pool, _ := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize)
+		blocks, _, err := d.KVBlocks()
+		if at := pool.RequestBlocks(longest, d.Engine.MaxNumBatchedTokens); err != nil || at > blocks || len(pool.Groups) < 2 ||
+			pool.RequestBlocks(longest+d.Engine.BlockSize, d.Engine.MaxNumBatchedTokens) <= blocks {
+			t.Errorf("%s: %d tokens need %d of %d blocks", mixed, longest, at, blocks)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
@@ -76,6 +77,8 @@ type Prediction struct {
 	Refused     string          `json:"refused,omitempty"` // why there is no answer
 	Hint        string          `json:"hint,omitempty"`
 
+	// FittedLen is the --max-model-len without which vLLM does not start; 0: it does.
+	FittedLen int64 `json:"-"`
 	// Step is the plan of a step, operator by operator; nil where steps take the roofline's time.
 	Step *library.Step `json:"-"`
 	// DecodeStep is a decode step in the middle of the load, which the command prints operator by operator.
@@ -269,7 +272,7 @@ func (q *Question) predictOn(ctx context.Context, d *deploy.Deployment, findings
 	if err != nil {
 		return nil, err
 	}
-	if err := p.fitCache(d); err != nil {
+	if err := q.fitCache(p, d); err != nil {
 		return nil, err
 	}
 	load := q.load()
@@ -298,21 +301,22 @@ func (q *Question) load() Load {
 }
 
 // fitCache computes the size of the KV cache, and returns an error for a request that does not fit
-// into it or exceeds the model's longest sequence.
-func (p *Prediction) fitCache(d *deploy.Deployment) error {
+// into it or exceeds the model's longest sequence. Where the longest sequence does not fit, it is shortened.
+func (q *Question) fitCache(p *Prediction, d *deploy.Deployment) error {
 	tokens := p.InputTokens + p.OutputTokens
 	if longest := d.MaxModelLen(); longest.OK && tokens > longest.V {
 		return trace.Errorf(sim.CodeBadConfig, "--input-len, --output-len: got %s tokens together, want at most %s, the longest of "+
 			"the model", trace.Thousands(tokens), trace.Thousands(longest.V)).WithHint("ask for fewer, or raise --max-model-len where --vllm has it")
 	}
-	blocks, _, err := d.KVBlocks()
+	blocks, isEstimated, err := d.KVBlocks()
 	if err != nil {
 		return hintAtMemory(err, d, tokens)
 	}
 	size := d.Engine.BlockSize
 	p.options.KVBlocks = blocks
 	p.KVTokens = blocks * size
-	if pool, ok := d.Model.Layers().KVPool(d.Parallel(), size); ok && len(pool.Groups) > 1 {
+	pool, ok := d.Model.Layers().KVPool(d.Parallel(), size)
+	if ok && len(pool.Groups) > 1 {
 		// Layers of windows and states draw blocks of their own from the pool. vLLM logs the
 		// cache as so many requests of max_model_len; here it is in requests of this length.
 		perRequest := max(1, pool.RequestBlocks(tokens, d.Engine.MaxNumBatchedTokens))
@@ -322,8 +326,39 @@ func (p *Prediction) fitCache(d *deploy.Deployment) error {
 		return hintAtMemory(trace.Errorf(deploy.BadHardware, "KV cache: got room for %s tokens, want %s and %s of one request",
 			trace.Thousands(p.KVTokens), trace.Thousands(p.InputTokens), trace.Thousands(p.OutputTokens)), d, tokens)
 	}
+	if ok && isEstimated { // stated blocks are those of a server that started
+		return q.fitLongest(p, d, func(n int64) int64 { return pool.RequestBlocks(n, d.Engine.MaxNumBatchedTokens) })
+	}
 	return nil
 }
+
+// fitLongest shortens max_model_len to whole blocks that fit into the KV cache, with a warning, because vLLM does not start
+// without room for one request of it (vllm/v1/core/kv_cache_utils.py: _check_enough_kv_cache_memory()). A value that
+// the question states is an error instead. blocksOf returns the blocks that a request of so many tokens needs.
+func (q *Question) fitLongest(p *Prediction, d *deploy.Deployment, blocksOf func(tokens int64) int64) error {
+	longest := d.MaxModelLen()
+	if !longest.OK || blocksOf(longest.V) <= p.options.KVBlocks+1 { // vLLM counts the null block too
+		return nil
+	}
+	size := d.Engine.BlockSize
+	fits := size * int64(sort.Search(int(longest.V/size), func(i int) bool { return blocksOf(int64(i+1)*size) > p.options.KVBlocks }))
+	if d.Engine.MaxModelLen.OK {
+		return trace.Errorf(deploy.BadHardware, "max_model_len: got %d, want at most %d: vLLM does not start without room for one such request in the KV cache",
+			longest.V, fits).WithHint("lower --max-model-len, or raise --tp")
+	}
+	d.Engine.MaxModelLen = trace.Some(fits)
+	isAuto := func(word string) bool { return strings.HasPrefix(vllm.FlagName(word), "max_model_len") }
+	if slices.ContainsFunc(deploy.FlagsOf(q.CommandLine()), isAuto) { // vLLM shortens it itself
+		return nil
+	}
+	p.FittedLen = fits
+	p.Warnings = append(p.Warnings, trace.Findingf(lengthFitted, "%s on %d x %s: vLLM does not start without --max-model-len %d, which is taken: the KV cache "+
+		"has no room for a request of the model's %d tokens", p.Model, p.GPUs, p.Hardware, fits, longest.V))
+	return nil
+}
+
+// lengthFitted is the code of the warning that max_model_len is shortened.
+const lengthFitted trace.Code = "max_model_len_fitted"
 
 // hintAtMemory adds to an error the number of GPUs that has room for the model and so many tokens.
 func hintAtMemory(err error, d *deploy.Deployment, tokens int64) error {

@@ -26,7 +26,7 @@ func (q *Question) Server(ctx context.Context) (*Prediction, *deploy.Deployment,
 	if err != nil {
 		return nil, d, err
 	}
-	return p, d, p.fitCache(d)
+	return p, d, q.fitCache(p, d)
 }
 
 // Engine returns the configuration of a simulation with one seed. Engines of one server share no
