@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -190,7 +191,6 @@ func hasAxis(axes, name string) bool {
 // completeQuestion checks the question and adds the settings of run.yaml that flags state, the
 // latency targets and the kernel tables.
 func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes string) (err error) {
-	const mostClients = 1 << 14
 	// The question has the first value of each flag; a sweep varies it.
 	hasClients := c.IsSet("concurrency")
 	hasRate := c.IsSet("rate")
@@ -205,26 +205,24 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	}
 	q.InputTokens = input
 	q.OutputTokens = output
-	q.Concurrency = int(min(clients, mostClients+1)) // within an int; more is refused below
+	q.Concurrency = int(min(clients, math.MaxInt))
 	if hasRate {
 		first, _, _ := strings.Cut(c.String("rate"), ",")
 		if q.RateRPS, err = strconv.ParseFloat(first, 64); err != nil {
 			return usagef("--rate: got %q, want a number of requests per second", c.String("rate"))
 		}
 	}
+	if !hasClients && !hasRate {
+		q.Concurrency = 1
+	}
 	switch {
 	case q.Hardware == "" && !hasAxis(axes, "hardware"):
 		return usagef("predict: missing --hardware GPU, such as H100")
-	case q.InputTokens < 1 || q.OutputTokens < 2:
-		return usagef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.InputTokens, q.OutputTokens)
 	case hasClients && hasRate:
 		return usagef("--concurrency and --rate: got both, want one")
-	case hasClients && q.Concurrency < 1 || q.Concurrency > mostClients ||
-		hasRate && !(q.RateRPS > 0 && q.RateRPS < 1e6):
-		return usagef("--concurrency, --rate: got %d and %g, want 1 to %d clients, or a rate above 0 and below 1e6",
-			q.Concurrency, q.RateRPS, mostClients)
-	case q.Concurrency == 0 && q.RateRPS == 0:
-		q.Concurrency = 1
+	}
+	if err := q.CheckLoad(); err != nil {
+		return err
 	}
 	for _, s := range serverFlags {
 		if c.IsSet(s.flag) && !hasAxis(axes, s.flag) { // an axis sets it in each question of the sweep

@@ -24,6 +24,19 @@ func (con *console) predictSweep(c *cli.Context, q predict.Question, text string
 	if err != nil {
 		return err
 	}
+	// An axis would override the one value of its flag. A flag with several values is the axis itself.
+	for _, axis := range append(listFlags, "ep") {
+		flag := axis
+		switch {
+		case axis == "rate" && c.IsSet("concurrency"):
+			flag = "concurrency"
+		case axis == "concurrency" && c.IsSet("rate"):
+			flag = "rate"
+		}
+		if hasAxis(text, axis) && c.IsSet(flag) && (flag != axis || !strings.Contains(c.String(flag), ",")) {
+			return usagef("--%s and the axis %s: got both, want one", flag, axis)
+		}
+	}
 	if doc.Points, err = predict.All(c.Context, qs, c.Int("workers")); err != nil {
 		return err
 	}

@@ -292,11 +292,12 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%s: got %+v, %v", text, got, err)
 		}
 	}
-	if got, err := (Question{RateRPS: 3}).Sweep("concurrency=9"); err != nil || got[0].RateRPS != 0 {
+	if got, err := (Question{RateRPS: 3, InputTokens: 1, OutputTokens: 2}).Sweep("concurrency=9"); err != nil || got[0].RateRPS != 0 {
 		t.Errorf("clients in place of a rate: got %+v, %v", got, err)
 	}
 	for _, text := range []string{"tp=0", "tp=1.5", "tp=x", "ep=1", "rate=0", "concurrency=0", "concurrency=1073741825", "batch=1", "tp=4..2", "tp=0..2",
-		"tp=a..2", "tp=1..1048577"} {
+		"tp=a..2", "tp=1..1048577", "tp=1,2 tp=4", "concurrency=2,4 rate=1,2", "rate=1 input-len=2 concurrency=3",
+		"output-len=1", "input-len=0", "concurrency=16385", "rate=1e6"} {
 		if got, err := q.Sweep(text); err == nil {
 			t.Errorf("%s: got %d questions, want an error", text, len(got))
 		}

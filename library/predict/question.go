@@ -126,11 +126,19 @@ func setModel(draft *deploy.Draft, name string) error {
 
 // Sweep returns one question for each combination of the axes in text, such as
 // "tp=1,2,4 concurrency=1..256"; a..b doubles from a to b. Axes: model, hardware, tp, ep,
-// concurrency, rate, input-len, output-len. The last axis varies fastest.
+// concurrency, rate, input-len, output-len, each once, and one of concurrency and rate. The last axis varies fastest.
 func (q Question) Sweep(text string) ([]Question, error) {
 	out := []Question{q}
+	isSet := map[string]bool{}
 	for _, word := range strings.Fields(text) {
 		key, list, _ := strings.Cut(word, "=")
+		if isSet[key] {
+			return nil, option.Misusef("--sweep: %s: got it twice, want all its values in one axis", key)
+		}
+		isSet[key] = true
+		if isSet["rate"] && isSet["concurrency"] {
+			return nil, option.Misusef("--sweep: got rate and concurrency, want one")
+		}
 		values, err := axisValues(key, list)
 		if err != nil {
 			return nil, err
@@ -142,12 +150,32 @@ func (q Question) Sweep(text string) ([]Question, error) {
 				if err := varied.setAxis(key, v); err != nil {
 					return nil, err
 				}
+				if err := varied.CheckLoad(); err != nil {
+					return nil, err
+				}
 				next = append(next, varied)
 			}
 		}
 		out = next
 	}
 	return out, nil
+}
+
+// mostClients is the largest closed loop that is predicted.
+const mostClients = 1 << 14
+
+// CheckLoad returns an error for lengths, clients or a rate out of their range.
+func (q *Question) CheckLoad() error {
+	if q.InputTokens < 1 || q.OutputTokens < 2 {
+		return option.Misusef("--input-len, --output-len: got %d and %d, want at least 1 and 2", q.InputTokens, q.OutputTokens)
+	}
+	isLoop := q.RateRPS == 0 && q.Concurrency >= 1 && q.Concurrency <= mostClients
+	isRate := q.Concurrency == 0 && q.RateRPS > 0 && q.RateRPS < 1e6
+	if !isLoop && !isRate {
+		return option.Misusef("--concurrency, --rate: got %d and %g, want 1 to %d clients, or a rate above 0 and below 1e6",
+			q.Concurrency, q.RateRPS, mostClients)
+	}
+	return nil
 }
 
 // axisValues returns the values of one axis: "1,2,8..64" is 1, 2, 8, 16, 32, 64.
