@@ -81,6 +81,10 @@ func TestDefaultsByHand(t *testing.T) {
 			t.Errorf("%s: got alike %v", name, got)
 		}
 	}
+	busy := &candidate{server: &predict.Prediction{MaxNumSeqs: 8, DP: 3}, idleS: 6} // 3 answers of 2 s
+	if got := busy.mostRate(); got != 24 {
+		t.Errorf("24 requests at a time of 2 s each: got %g requests/s, want twice their 12", got)
+	}
 	c := &candidate{q: &Question{}, server: server, tp: 4}
 	for serve, want := range map[string]string{
 		" --max-num-seqs 8 ":                              " --max-num-seqs 8",

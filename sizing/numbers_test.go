@@ -30,6 +30,19 @@ func TestReasonsOfRefusals(t *testing.T) {
 	if got := refused(few); !strings.HasPrefix(got, "needs some ") || !strings.HasSuffix(got, " GPUs, more than 4") {
 		t.Errorf("got %q", got)
 	}
+	// Far above what one server takes, the number of servers grows with the load.
+	few.Load.RateRPS = 4e5
+	many, most := 0, 0
+	if got := refused(few); true {
+		fmt.Sscanf(got, "needs some %d GPUs", &many)
+	}
+	few.Load.RateRPS = 9e5
+	if got := refused(few); true {
+		fmt.Sscanf(got, "needs some %d GPUs", &most)
+	}
+	if math.Abs(float64(most)/float64(many)-9./4) > 0.2 {
+		t.Errorf("got %d GPUs for 400,000 requests/s and %d for 900,000", many, most)
+	}
 	few.MostGPUs = 1
 	if got := refused(few); got != "needs 2 GPUs, more than 1" {
 		t.Errorf("got %q", got)

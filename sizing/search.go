@@ -25,7 +25,11 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 		return c.fewestByDoubling(ctx)
 	}
 	asked := c.q.Load.Amount()
-	alone, err := c.highestLoad(ctx, 1, asked, coarseRatio)
+	about := asked
+	if c.q.Load.Clients == 0 {
+		about = min(asked, c.mostRate())
+	}
+	alone, err := c.highestLoad(ctx, 1, about, coarseRatio)
 	if err != nil {
 		return 0, "", err
 	}
@@ -53,8 +57,15 @@ func (c *candidate) fewest(ctx context.Context) (n int, why string, err error) {
 	return n, "", nil
 }
 
-// leastShare is the smallest load that is tried on one server, as a share of the load in question.
-const leastShare = 1.0 / 4096
+// mostRate returns requests per second that no server of the candidate reaches: twice what it served if as many requests as
+// may run were answered as fast as on an idle server. (An answer is longer than its time among the running ones.)
+func (c *candidate) mostRate() float64 {
+	return 2 * float64(c.server.MaxNumSeqs*c.server.DP) * predict.WarmUpAnswers / c.idleS
+}
+
+// leastShare is the smallest rate that is tried on one server, as a share of the first: a request now
+// and then, where the first is mostRate.
+const leastShare = 1.0 / 16384
 
 // capacity is the highest load of one of several servers that meets the targets in a probe.
 type capacity struct {
@@ -67,9 +78,9 @@ type capacity struct {
 // highestLoad searches for the highest load of one of n servers, at most twice the load that is given.
 func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64) (capacity, error) {
 	out := capacity{servers: n}
-	search := loadSearch{about: about, least: c.q.Load.Amount() * leastShare, ratio: ratio}
+	search := loadSearch{about: about, least: about * leastShare, ratio: ratio}
 	if c.q.Load.Clients > 0 {
-		search.least = math.Max(search.least, 1)
+		search.least = 1
 		search.isWhole = true
 	}
 	var err error

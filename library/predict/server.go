@@ -38,9 +38,9 @@ func (p *Prediction) Engine(seed int64) (sim.Config, error) {
 	return cfg, err
 }
 
-// A warm-up lasts as long as warmUpAnswers answers of an idle server, the mean of idleAnswers one after the other.
+// A warm-up lasts as long as WarmUpAnswers answers of an idle server, the mean of idleAnswers one after the other.
 const (
-	warmUpAnswers = 3
+	WarmUpAnswers = 3
 	idleAnswers   = 8
 	mostWarmUpS   = 300
 )
@@ -62,7 +62,7 @@ func (p *Prediction) WarmUpS(load *Load, seed int64) (float64, error) {
 		return 0, trace.Errorf(sim.CodeBadConfig, "no request of this length completes: the KV cache holds %s tokens", trace.Thousands(p.KVTokens)).
 			WithHint("shorten --input-len and --output-len, or raise --tp")
 	}
-	return math.Min(mostWarmUpS, warmUpAnswers*stat.Mean(s.E2E)/1e3), nil
+	return math.Min(mostWarmUpS, WarmUpAnswers*stat.Mean(s.E2E)/1e3), nil
 }
 
 // A request under load takes longer than on an idle server. A warm-up shorter than leastWarmUp answers under load is
@@ -70,7 +70,7 @@ func (p *Prediction) WarmUpS(load *Load, seed int64) (float64, error) {
 // answers never stop growing.
 const (
 	leastWarmUp = 2
-	mostWarmUp  = 20.0 / warmUpAnswers
+	mostWarmUp  = 20.0 / WarmUpAnswers
 )
 
 // LongerWarmUp returns the warm-up, s, after which a server under the load of the sample is in its
