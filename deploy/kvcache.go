@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"strings"
 
@@ -108,6 +109,23 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 			left/gib, budget/gib, weights/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
 	}
 	return int64(math.Min(blocks, vllm.MaxKVBlocks)), nil
+}
+
+// CheckKVBlocks returns an error for a KV cache of more blocks than a device has memory for beside the weights, where
+// both sizes are known. It is for servers that do not run yet: what a recording states did run. Code: bad_hardware.
+func (d *Deployment) CheckKVBlocks(blocks int64) error {
+	all := *d // with all of the memory, for steps of one token
+	all.Engine.GPUMemoryUtilization = 1
+	all.Engine.MaxNumSeqs = 1
+	all.Engine.MaxNumBatchedTokens = 1
+	all.Engine.Extra = maps.Clone(d.Engine.Extra)
+	delete(all.Engine.Extra, "kv_cache_memory_bytes")
+	most, err := all.EstimateKVBlocks()
+	if err != nil && !strings.Contains(err.Error(), "room for") || blocks <= most {
+		return nil // the memory or the layers are not known
+	}
+	return trace.Errorf(BadHardware, "KV cache: got %d blocks, want at most %d: a device has %g GiB for weights and cache", blocks, most, d.Hardware.MemoryGB).
+		WithHint("lower --num-gpu-blocks-override or --kv-cache-memory-bytes, or raise --tp")
 }
 
 // expertPadding returns the bytes by which vLLM's padding of MXFP4 experts enlarges the weights on one

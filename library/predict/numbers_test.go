@@ -251,6 +251,26 @@ func TestLongestSequenceThatFits(t *testing.T) {
 	}
 }
 
+// TestMemoryThatDoesNotExist: a KV cache that is stated is no larger than the memory that the weights leave, with or
+// without a simulation.
+func TestMemoryThatDoesNotExist(t *testing.T) {
+	for _, c := range []struct{ model, hardware, serve, want string }{
+		// 2 MiB a block, 80 GiB less 1 % that the driver takes, 61 GiB of weights on two GPUs and 0.5 GiB of the context
+		{"Qwen/Qwen3-32B", "H100", "-tp 2 --kv-cache-memory-bytes 500G", "KV cache: got 255999 blocks, want at most 24671: a device has 80 GiB for weights and cache"},
+		{"Qwen/Qwen3-32B", "H100", "-tp 2 --num-gpu-blocks-override 24673", "KV cache: got 24672 blocks, want at most 24671"},
+		{"Qwen/Qwen3-32B", "H100", "-tp 2 --num-gpu-blocks-override 24672", ""},
+		{"Qwen/Qwen3-32B", "H100", "-tp 2 --kv-cache-memory-bytes 30G", ""},
+		{"meta-llama/Llama-3.1-405B-Instruct", "H100", "--num-gpu-blocks-override 1000", "KV cache: got 999 blocks, want at most 0"},
+	} {
+		q := Question{Model: c.model, Hardware: c.hardware, Serve: c.serve, InputTokens: 100, OutputTokens: 10, Concurrency: 1}
+		_, _, err := q.Server(t.Context())
+		_, planErr := q.Plan(t.Context(), []trace.Chunk{{Prompt: 1, New: 1}})
+		if got := fmt.Sprint(err); c.want == "" && err != nil || !strings.Contains(got, c.want) || fmt.Sprint(planErr) != got {
+			t.Errorf("%s %s: got %v and %v, want %q", c.model, c.serve, err, planErr, c.want)
+		}
+	}
+}
+
 // TestOverloadedServer: ten times the rate that the server can do.
 func TestOverloadedServer(t *testing.T) {
 	q := onL4(0, 300)

@@ -240,6 +240,11 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 	if err != nil {
 		return nil, err
 	}
+	if blocks, isEstimated, err := d.KVBlocks(); err == nil && (!isEstimated || d.Engine.Extra["kv_cache_memory_bytes"] != nil) {
+		if err := d.CheckKVBlocks(blocks); err != nil {
+			return nil, err
+		}
+	}
 	p.describeServer(d)
 	p.Version = d.Engine.VLLMVersion
 	p.MaxNumSeqs = d.Engine.MaxNumSeqs
