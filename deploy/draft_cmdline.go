@@ -349,7 +349,11 @@ func (d *Draft) storeFlag(key string, v any) {
 func (d *Draft) checkFlag(key string, v any) {
 	flag := "--" + strings.ReplaceAll(key, "_", "-")
 	if why := vllm.RefusedValue(key, v); why != "" && d.refused == nil {
-		d.refused = trace.Errorf(vllm.BadCommandLine, "command line: %s: %s", flag, why)
+		refused := trace.Errorf(vllm.BadCommandLine, "command line: %s: %s", flag, why)
+		if text, ok := v.(string); ok && strings.HasPrefix(text, "{") { // the shell, or we, took its double quotes away
+			refused = refused.WithHint("put single quotes around the JSON")
+		}
+		d.refused = refused
 	}
 	if unknown := vllm.UnknownMembers(key, v); len(unknown) > 0 {
 		d.addFinding(trace.Findingf(UnknownFlag, "%s: %s: got no key that this version knows, and vLLM refuses one that its own release lacks",

@@ -148,7 +148,8 @@ func (q *Question) Plan(ctx context.Context, batch []trace.Chunk) (*Prediction, 
 		return nil, err
 	}
 	if p.Step == nil {
-		return nil, trace.Errorf(library.NoTables, "%s", p.Trust.Unjudged)
+		code, why, _ := strings.Cut(p.Trust.Unjudged, ": ") // the error of the tables
+		return nil, trace.Errorf(trace.Code(code), "%s", why)
 	}
 	if err := checkBatch(d, batch); err != nil {
 		return nil, err
