@@ -82,6 +82,9 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 		return row, trace.Errorf(vllm.BadKnobs, "cached share of prompts: got %g with enable_prefix_caching false, want 0", c.q.Load.CachedShare).
 			WithHint("leave --cached out, or --no-enable-prefix-caching")
 	}
+	own := *c.q // the requests of this server stay within its longest sequence
+	own.Load.Longest = deployment.LongestSequence().V
+	c.q = &own
 	c.server = server
 	c.notes = server.Warnings
 	row.Hardware = server.Hardware

@@ -115,7 +115,7 @@ func (p *Prediction) searchMaxLoad(load *Load, warmUpS float64, targets *Targets
 	}
 	most := math.Max(1<<14*load.RateRPS, 4*float64(p.MaxNumSeqs*p.DP))
 	// A rate far above what the server can do: down to one that leaves it idle nearly always.
-	for idleRPS := 0.01 * warmUpAnswers / warmUpS; leastStep == 0 && hi > idleRPS; hi /= 64 {
+	for idleRPS := 0.01 * WarmUpAnswers / warmUpS; leastStep == 0 && hi > idleRPS; hi /= 64 {
 		meets, err := try(hi)
 		if err != nil {
 			return nil, err
