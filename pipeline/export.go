@@ -223,6 +223,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		return src, err
 	}
 	// The validation in the folder of the fit may be absent, a file that was asked for may not.
+	var other *result.Validation // of another fit
 	from, isDefault := o.Validation, o.Validation == ""
 	if isDefault {
 		from = filepath.Join(filepath.Dir(fitFile), folder.ValidationFile)
@@ -230,8 +231,10 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 	if from != "none" {
 		val := &result.Validation{}
 		switch err := folder.ReadDocument(from, val, changed.add); {
-		case err == nil:
+		case err == nil && val.Judged != nil && val.Judged.SHA256 == in.SHA256:
 			src.Validation = val
+		case err == nil:
+			other = val
 		case isDefault && errors.Is(err, fs.ErrNotExist):
 		default:
 			return src, err
@@ -239,6 +242,16 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 	}
 	src.Warnings = changed.found
 	src.Fit.Warnings = joinFindings(changed.found, src.Fit.Warnings)
+	if other != nil {
+		what := "does not name the fit that it judged"
+		if other.Judged != nil {
+			what = fmt.Sprintf("judged another file, %s of sha256 %.12s", other.Judged.Name, other.Judged.SHA256)
+		} else if err := o.refused(other); err != nil { // it may be of this fit: its refusal counts, its pass does not
+			return src, err
+		}
+		src.Warnings = append(slices.Clip(src.Warnings), trace.Findingf(export.OtherFit,
+			"%s %s: this fit is exported as not validated; blis-train validate judges it", filepath.Base(from), what))
+	}
 	Predicts(&src, func() (*coeff.Set, error) { return fit.Native(src.Fit, nil) })
 	return src, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/pipeline"
@@ -163,6 +164,53 @@ func besideTheStages(t *testing.T, dir, gram string) {
 		}
 		if _, err := pipeline.Export(context.Background(), filepath.Join(dir, folder.ExtractFile), o); err == nil {
 			t.Error("an extraction is exported as a fit")
+		}
+	})
+
+	t.Run("a validation of another fit", func(t *testing.T) {
+		passed, other := *val, *val
+		passed.Verdict, passed.Purposes = coeff.VerdictPass, slices.Clone(val.Purposes)
+		for i := range passed.Purposes {
+			passed.Purposes[i].Verdict = coeff.VerdictPass
+		}
+		other.Judged = &result.Input{Name: "fit.json", SHA256: strings.Repeat("0", 64)}
+		older, olderPassed, ofFile := *val, passed, passed
+		older.Judged, olderPassed.Judged = nil, nil
+		ofFile.Judged = &result.Input{Name: "other.yaml"}
+		for what, c := range map[string]struct {
+			v       *result.Validation
+			warning string
+			refused bool
+		}{
+			"of this fit":           {v: &passed},
+			"of another fit":        {v: &other, warning: "x.json judged another file, fit.json of sha256 000000000000: this fit is exported as not validated; blis-train validate judges it"},
+			"of a file":             {v: &ofFile, warning: "x.json judged another file, other.yaml of sha256 : this fit is exported as not validated; blis-train validate judges it"},
+			"an older one, passed":  {v: &olderPassed, warning: "x.json does not name the fit that it judged: this fit is exported as not validated; blis-train validate judges it"},
+			"an older one, refused": {v: &older, refused: true},
+		} {
+			o := pipeline.DefaultExportOptions()
+			o.Validation, o.Out = filepath.Join(t.TempDir(), "x.json"), filepath.Join(t.TempDir(), "x.yaml")
+			if err := folder.WriteDocument(o.Validation, c.v); err != nil {
+				t.Fatal(err)
+			}
+			got, err := pipeline.Export(context.Background(), filepath.Join(dir, folder.FitFile), o)
+			if errors.As(err, new(*pipeline.VerdictError)) != c.refused || (err == nil) == c.refused {
+				t.Errorf("%s: got %v, want refused: %v", what, err, c.refused)
+			}
+			if err != nil {
+				continue
+			}
+			set, _, err := folder.LoadCoefficients(o.Out, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if warned := len(got.Output.Warnings) == 1; warned != (c.warning != "") ||
+				warned && got.Output.Warnings[0] != (trace.Finding{Code: export.OtherFit, Message: c.warning}) {
+				t.Errorf("%s: got the warnings %v, want %q", what, got.Output.Warnings, c.warning)
+			}
+			if verdict := set.VerdictFor(coeff.PurposeSteps); (verdict == coeff.VerdictPass) != (c.warning == "") {
+				t.Errorf("%s: the file states %q", what, verdict)
+			}
 		}
 	})
 

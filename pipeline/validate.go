@@ -137,7 +137,7 @@ func (o *ValidateOptions) checkThresholds() error {
 func (o *ValidateOptions) fitToJudge(in string) (*result.Fit, []trace.Finding, error) {
 	f := &result.Fit{}
 	changed := warnings{tell: o.Warn}
-	err := folder.ReadDocument(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile)), f, changed.add)
+	err := folder.ReadDocument(o.fitPath(in), f, changed.add)
 	switch {
 	case err == nil:
 		f.Warnings = joinFindings(changed.found, f.Warnings)
@@ -268,7 +268,12 @@ func (list inspections) of(inspect func(*result.ExtractRun) (result.InspectRun, 
 // ownFit reports whether the validated fit is that of the output folder, beside its
 // coefficients.yaml.
 func (o *ValidateOptions) ownFit(in string) bool {
-	return o.Coefficients == "" && filepath.Clean(cmp.Or(o.Fit, filepath.Join(in, folder.FitFile))) == filepath.Join(o.Out, folder.FitFile)
+	return o.Coefficients == "" && filepath.Clean(o.fitPath(in)) == filepath.Join(o.Out, folder.FitFile)
+}
+
+// fitPath returns the path of the fit.json to validate. in is the folder of the tables.
+func (o *ValidateOptions) fitPath(in string) string {
+	return cmp.Or(o.Fit, filepath.Join(in, folder.FitFile))
 }
 
 // judge returns the validation of the fit's coefficients, or of those of a file.
@@ -279,7 +284,16 @@ func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validat
 		if err != nil {
 			return nil, err
 		}
-		return in.validate(ctx, set, o.Options, h)
+		path := o.fitPath(in.Dir)
+		size, sum, err := files.Hash(path) // before the replays, as they take long enough for another fit to be written
+		if err != nil {
+			return nil, err
+		}
+		val, err := in.validate(ctx, set, o.Options, h)
+		if err == nil {
+			val.Judged = &result.Input{Name: filepath.Base(path), Bytes: size, SHA256: sum}
+		}
+		return val, err
 	}
 	set, file, err := o.readCoefficients()
 	if err != nil {
@@ -288,6 +302,7 @@ func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validat
 	h.Command += " --coefficients " + file.Name
 	val, err := in.validate(ctx, set, o.Options, h)
 	if err == nil {
+		val.Judged = &file
 		val.Inputs = append(append([]result.Input{}, val.Inputs...), file)
 		val.Warnings = append(set.FileWarnings(), val.Warnings...)
 	}

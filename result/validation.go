@@ -14,6 +14,7 @@ import (
 // Validation is validation.json.
 type Validation struct {
 	Header
+	Judged  *Input            `json:"judged"` // the fit.json or coefficient file that the verdicts are about; null in older documents
 	Options ValidationOptions `json:"options"`
 	Runs    []ValidationRun   `json:"runs"`
 	// Configs are the errors of predictions from recorded batches (teacher-forced), by

@@ -460,7 +460,7 @@ func TestVerdictChangesByHand(t *testing.T) {
 		t.Errorf("got %q", got.Notes)
 	}
 	for v, want := range map[*result.Validation]string{
-		nil: "no validation.json was given", {Verdict: coeff.VerdictPass}: "", {Verdict: "unknown"}: `validation verdict "unknown"`,
+		nil: "no validation of this fit was given", {Verdict: coeff.VerdictPass}: "", {Verdict: "unknown"}: `validation verdict "unknown"`,
 		{Verdict: "fail", Gates: []result.Gate{{Gate: coeff.Gate{Name: "a", Scope: "s", Pass: &no}}, {Gate: coeff.Gate{Name: "b", Pass: &yes}}, {Gate: coeff.Gate{Name: "c"}}}}: `validation verdict "fail": a (s)`,
 	} {
 		got := verdictWarnings(v)

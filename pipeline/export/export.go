@@ -191,7 +191,7 @@ func (src *Source) ValidationWarnings() []trace.Finding {
 // verdictWarnings returns a warning with the failed gates, unless the fit passed its validation.
 func verdictWarnings(v *result.Validation) []trace.Finding {
 	if v == nil {
-		return []trace.Finding{trace.Findingf(notValidated, "no validation.json was given, which the sidecar states")}
+		return []trace.Finding{trace.Findingf(notValidated, "no validation of this fit was given, which the sidecar states")}
 	}
 	if v.Verdict == coeff.VerdictPass {
 		return nil

@@ -20,6 +20,7 @@ const (
 	BadEntry        trace.Code = "bad_entry"
 	AssumedValue    trace.Code = "assumed_value"
 	notValidated    trace.Code = "not_validated"
+	OtherFit        trace.Code = "validation_of_other_fit"
 	NotReproducible trace.Code = "not_reproducible"
 	PoorProjection  trace.Code = "poor_projection"
 	BadLedger       trace.Code = "bad_ledger"
