@@ -178,7 +178,7 @@ func Fit(ctx context.Context, in string, o FitOptions) (*result.Fit, error) {
 		return nil, err
 	}
 	o.Out = cmp.Or(o.Out, in)
-	release, err := folder.Claim(o.Out, o.Force || o.Out == in)
+	release, err := folder.Claim(o.Out, o.Force || files.Same(o.Out, in))
 	if err != nil {
 		return nil, err
 	}

@@ -82,7 +82,7 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 	if err != nil {
 		return nil, nil, err
 	}
-	release, err := folder.Claim(o.Out, o.Force || o.Out == in)
+	release, err := folder.Claim(o.Out, o.Force || files.Same(o.Out, in))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -265,10 +265,24 @@ func (list inspections) of(inspect func(*result.ExtractRun) (result.InspectRun, 
 	}
 }
 
+// Use returns what gives the judged coefficients with their verdicts, for a sentence that begins with "use": the
+// coefficients.yaml that the validation of the folder completed, the file that was given, or a command.
+func (o *ValidateOptions) Use(in string) string {
+	out := cmp.Or(o.Out, in)
+	switch {
+	case o.Coefficients != "":
+		return o.Coefficients
+	case o.ownFit(in):
+		return filepath.Join(out, folder.CoefficientsFile)
+	}
+	return fmt.Sprintf("what blis-train export %s --validation %s -o FILE writes", files.Word(o.fitPath(in)),
+		files.Word(filepath.Join(out, folder.ValidationFile)))
+}
+
 // ownFit reports whether the validated fit is that of the output folder, beside its
 // coefficients.yaml.
 func (o *ValidateOptions) ownFit(in string) bool {
-	return o.Coefficients == "" && filepath.Clean(o.fitPath(in)) == filepath.Join(o.Out, folder.FitFile)
+	return o.Coefficients == "" && files.Same(o.fitPath(in), filepath.Join(cmp.Or(o.Out, in), folder.FitFile))
 }
 
 // fitPath returns the path of the fit.json to validate. in is the folder of the tables.

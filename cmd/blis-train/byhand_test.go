@@ -259,7 +259,7 @@ func TestNumbersOfTheTerminal(t *testing.T) {
 		{progressText("fit", 3, 0, "steps", 2*time.Second, true), "fit: 3 steps (1.5 steps/s)"}, {progressText("fit", 3, 0, "steps", 0, true), "fit: 3 steps (3000 steps/s)"},
 		{wrapped("", 10), ""}, {wrapped("   ", 10), "   "}, {wrapped("one two three", 80), "one two three"}, {wrapped("  one two three", 9), "  one two\n    three"},
 		{wrapped("12\u00a0ms and 13\u00a0ms", 12), "12 ms and\n  13 ms"},
-		{plural(1, "a", "b"), "a"}, {plural(0, "a", "b"), "b"}, {plural(2, "a", "b"), "b"}, {nextWords("Use `coefficients.yaml` now", "out"), "use out/coefficients.yaml now"},
+		{plural(1, "a", "b"), "a"}, {plural(0, "a", "b"), "b"}, {plural(2, "a", "b"), "b"}, {nextWords("Use `coefficients.yaml` now", "out/coefficients.yaml"), "use out/coefficients.yaml now"},
 		{strings.Join(splitList("a, b,,c d"), "|"), "a|b|c|d"},
 	} {
 		if c.got != c.want {

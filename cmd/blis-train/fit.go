@@ -141,7 +141,7 @@ func (con *console) judgeFit(c *cli.Context, doc *result.Fit, in, out string, of
 	if err != nil {
 		return err
 	}
-	con.showValidation(val, doc, out)
+	con.showValidation(val, doc, out, filepath.Join(out, folder.CoefficientsFile))
 	coefficients := filepath.Join(out, folder.CoefficientsFile)
 	if err := con.appendLedger(c.String("ledger"), "fit", doc.Header, doc, val, coefficients); err != nil {
 		return err

@@ -128,7 +128,7 @@ func (con *console) reportStages(c *cli.Context, o *pipeline.RunOptions, out str
 			fit = doc
 			showFit(con, doc) // its warnings are printed beside the verdict
 		case *result.Validation:
-			con.showValidation(doc, fit, out)
+			con.showValidation(doc, fit, out, filepath.Join(out, folder.CoefficientsFile))
 		}
 	}
 }

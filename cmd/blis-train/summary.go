@@ -224,8 +224,8 @@ func (con *console) sinceBaseline() {
 	}
 }
 
-// showValidation prints a validation. out is the folder of its results.
-func (con *console) showValidation(val *result.Validation, f *result.Fit, out string) {
+// showValidation prints a validation. out is the folder of its results, use what has the judged coefficients.
+func (con *console) showValidation(val *result.Validation, f *result.Fit, out, use string) {
 	in := report.Input{Fit: f, Validation: val}
 	con.showSections(in, "verdict", "replay")
 	con.flushWarningsBeside(val.Verdict) // those of the fit
@@ -247,16 +247,16 @@ func (con *console) showValidation(val *result.Validation, f *result.Fit, out st
 		most = 1
 	}
 	for _, s := range next[:min(most, len(next))] {
-		con.note("next: " + nextWords(s, out))
+		con.note("next: " + nextWords(s, use))
 	}
 	con.infof("report: %s", filepath.Join(out, folder.ReportFile))
 }
 
-// nextWords is an action of the report for the terminal: it begins small, after "next:", and names
-// the coefficient file with its folder.
-func nextWords(action, out string) string {
+// nextWords is an action of the report for the terminal: it begins small, after "next:", and has use in place of the
+// coefficient file.
+func nextWords(action, use string) string {
 	action = strings.ReplaceAll(action, "`", "")
-	action = strings.Replace(action, folder.CoefficientsFile, filepath.Join(out, folder.CoefficientsFile), 1)
+	action = strings.Replace(action, folder.CoefficientsFile, use, 1)
 	return strings.ToLower(action[:1]) + action[1:]
 }
 

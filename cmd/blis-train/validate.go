@@ -105,7 +105,7 @@ func runValidate(c *cli.Context, con *console, o *pipeline.ValidateOptions) erro
 		return err
 	}
 	out := cmp.Or(o.Out, c.Args().First())
-	con.showValidation(val, fit, out)
+	con.showValidation(val, fit, out, o.Use(c.Args().First()))
 	if err := con.writeVerdict(c, val, fit); err != nil {
 		return err
 	}

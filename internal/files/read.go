@@ -154,6 +154,13 @@ func openError(err error, name string) error {
 		shown, len(base), len(at.Path))
 }
 
+// Same reports whether two paths lead to one file or folder, whatever their spelling. It is false if either does not.
+func Same(a, b string) bool {
+	x, errX := stat(a)
+	y, errY := stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
 // Hash returns a file's size in bytes and its SHA-256 in hex.
 func Hash(name string) (size int64, sum string, err error) {
 	in, err := Open(name, false)

@@ -84,6 +84,22 @@ func TestReadIsBounded(t *testing.T) {
 	}
 }
 
+// TestSame: a file is the same by another path, and nothing is the same as what is not there.
+func TestSame(t *testing.T) {
+	a, b := put(t, "", t.TempDir(), "x"), put(t, "", t.TempDir(), "x")
+	for _, c := range []struct {
+		other string
+		want  bool
+	}{{a, true}, {filepath.Dir(a) + "/./x", true}, {b, false}, {a + "none", false}, {filepath.Dir(a), false}} {
+		if got := Same(a, c.other); got != c.want || got != Same(c.other, a) {
+			t.Errorf("%s, %s: got %v", a, c.other, got)
+		}
+	}
+	if Same("none", "none") {
+		t.Error("what is not there has itself")
+	}
+}
+
 // TestUnpack: text, gzip and zstd are read, other compressions are named, and what is cut is an error.
 func TestUnpack(t *testing.T) {
 	var packed bytes.Buffer
