@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +18,10 @@ import (
 	"golang.org/x/term"
 
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -53,7 +57,7 @@ type console struct {
 }
 
 // outputFiles are flags with files that are written at the end of the work. newConsole checks before the work that
-// they can be.
+// they can be, and may be.
 var outputFiles = []string{"ledger", "junit", "save-gram", "emit-otlp"}
 
 // fullName returns the words of a command without the name of the program: "predictor fit".
@@ -80,11 +84,17 @@ func newConsole(c *cli.Context) (*console, error) {
 	}
 	con.outWidth = columns(con.text)
 	con.brief = c.Command != nil && slices.Contains(flagNames(c.Command.Flags), "verbose") && !c.Bool("verbose")
-	for _, name := range outputFiles {
-		if path := c.String(name); path != "" {
-			if err := files.CheckOutput(path, con.special && name == "junit"); err != nil {
-				return nil, err
-			}
+	for _, name := range append(outputFiles, "out") {
+		path := c.String(name)
+		if path == "" {
+			continue
+		}
+		err := replacesInput(c, name, path)
+		if err == nil && name != "out" { // which may be a folder
+			err = files.CheckOutput(path, con.special && name == "junit")
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	switch c.String("log-format") {
@@ -96,6 +106,35 @@ func newConsole(c *cli.Context) (*console, error) {
 		return nil, usagef("--log-format: got %q, want text or json", c.String("log-format"))
 	}
 	return con, nil
+}
+
+// replacesInput returns an error for an output file (path, of a flag) that would replace a file that the command reads, a
+// document of another kind, or what a user wrote for this program, and for "-", which is a name here.
+func replacesInput(c *cli.Context, flag, path string) error {
+	if path == "-" {
+		return usagef("--%s: got -, want the name of a file", flag)
+	}
+	if st, err := os.Stat(path); err != nil || st.IsDir() {
+		return nil
+	}
+	inputs := c.Args().Slice()
+	for _, f := range c.Command.Flags {
+		if name := f.Names()[0]; name != flag {
+			inputs = append(append(inputs, c.String(name)), c.StringSlice(name)...)
+		}
+	}
+	if slices.ContainsFunc(inputs, func(in string) bool { return in != "" && files.Same(in, path) }) {
+		return usagef("--%s: got %s, which the command uses otherwise, want another file", flag, path)
+	}
+	format := export.Format(c.String("format"))
+	switch base := filepath.Base(path); {
+	case flag == "out" && (c.Command.Name == "init" && base == runYAMLFile || base == folder.CoefficientsFile && format == export.FormatNative ||
+		base == folder.BLISFile && format == export.FormatBLIS): // of the same kind
+	case base == runYAMLFile, base == configName, folder.IsOwn(base):
+		return &option.Misuse{Msg: fmt.Sprintf("--%s: got %s, which would be replaced by a file of another kind, want another name", flag, path),
+			Hint: "remove it first if it is no longer needed"}
+	}
+	return nil
 }
 
 // columns returns the width in columns of the terminal that w writes to; 0 if it is no terminal.

@@ -60,5 +60,8 @@ var ownNames = map[string]bool{
 	".extract-cache.json":         true,
 }
 
+// IsOwn reports whether a file or folder of this name may be one that a stage writes.
+func IsOwn(name string) bool { return ownNames[name] }
+
 // ownFolders are those of ownNames that are folders; the others are files.
 var ownFolders = []string{"tables", "rows", "figures", TasksDir}
