@@ -66,7 +66,7 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if err != nil {
 		return nil, err
 	}
-	if err := o.refused(src.Validation); err != nil {
+	if src.Judged, err = o.judged(src.Validation); err != nil {
 		return nil, err
 	}
 	out, err := exportAs(src, write, o.Options)
@@ -144,13 +144,14 @@ func (o *ExportOptions) TooFarOff(out *export.Output) error {
 		out.Warnings[i].Message, export.PoorProjection)}
 }
 
-// refused returns the error if the validation's verdict forbids the export; nil without a validation.
-func (o *ExportOptions) refused(v *result.Validation) error {
+// judged returns the verdict that decides the export, on the purpose and the configuration that the options name; nil
+// without a validation. The error is that the verdict forbids the export.
+func (o *ExportOptions) judged(v *result.Validation) (*result.PurposeVerdict, error) {
 	if o.For != "" && !gate.IsPurpose(o.For) {
-		return option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
+		return nil, option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	}
 	if v == nil {
-		return nil
+		return nil, nil
 	}
 	// A scope is one configuration, or all. The verdict is that of the exported configuration, if one is
 	// chosen by label or key.
@@ -162,7 +163,7 @@ func (o *ExportOptions) refused(v *result.Validation) error {
 		}
 	}
 	got := v.VerdictFor(purpose, scope)
-	return o.Judge(purpose, scope, got.Verdict, slices.Concat(got.Failed, got.Missing))
+	return &got, o.Judge(purpose, scope, got.Verdict, slices.Concat(got.Failed, got.Missing))
 }
 
 // Judge returns an error if the verdict forbids the export, with the first of the reasons for the
@@ -246,7 +247,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		what := "does not name the fit that it judged"
 		if other.Judged != nil {
 			what = fmt.Sprintf("judged another file, %s of sha256 %.12s", other.Judged.Name, other.Judged.SHA256)
-		} else if err := o.refused(other); err != nil { // it may be of this fit: its refusal counts, its pass does not
+		} else if _, err := o.judged(other); err != nil { // it may be of this fit: its refusal counts, its pass does not
 			return src, err
 		}
 		src.Warnings = append(slices.Clip(src.Warnings), trace.Findingf(export.OtherFit,

@@ -183,12 +183,27 @@ func TestVerdictsThatForbid(t *testing.T) {
 		t.Errorf("pass: got %v", err)
 	}
 	o.For = "x"
-	if err := o.refused(nil); !isMisuse(err, `--for: got "x", want `) {
+	if _, err := o.judged(nil); !isMisuse(err, `--for: got "x", want `) {
 		t.Errorf("got %v", err)
 	}
 	o.For = ""
-	if err := o.refused(nil); err != nil {
-		t.Errorf("no validation: got %v", err)
+	if v, err := o.judged(nil); v != nil || err != nil {
+		t.Errorf("no validation: got %v, %v", v, err)
+	}
+	val := &result.Validation{For: coeff.PurposeReplay, Configs: []result.ConfigErrors{{Scope: "label", Config: "key"}}}
+	for _, v := range []string{"replay all fail", "replay label pass", "steps all pass", "steps label fail"} {
+		part := strings.Fields(v)
+		val.Purposes = append(val.Purposes, result.PurposeVerdict{PurposeVerdict: coeff.PurposeVerdict{Purpose: part[0], Scope: part[1], Verdict: part[2]}})
+	}
+	for _, c := range []struct{ purpose, config, want string }{
+		{"", "", "replay all fail"}, {"", "label", "replay label pass"}, {"", "key", "replay label pass"}, {"steps", "", "steps all pass"}, {"steps", "key", "steps label fail"},
+	} {
+		o := &ExportOptions{For: c.purpose}
+		o.Config = c.config
+		v, err := o.judged(val)
+		if got := v.Purpose + " " + v.Scope + " " + v.Verdict; got != c.want || (err == nil) != (v.Verdict == coeff.VerdictPass) {
+			t.Errorf("for %q of %q: got %s, %v, want %s", c.purpose, c.config, got, err, c.want)
+		}
 	}
 	out := &export.Output{Warnings: []trace.Finding{{Code: "other", Message: "a"}}}
 	if err := o.TooFarOff(out); err != nil {

@@ -47,7 +47,7 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 	src.Fit.Beta.SpecVersion = "1.1"
 	src.Fit.FeatureSet.Hash = "f00d"
 	src.Library = "2026-01"
-	src.Validation = &result.Validation{Verdict: coeff.VerdictPass, For: coeff.PurposeReplay}
+	src.Judged = &result.PurposeVerdict{PurposeVerdict: coeff.PurposeVerdict{Verdict: coeff.VerdictPass, Purpose: coeff.PurposeReplay, Scope: "c"}}
 	overhead := src.Fit.AlphaNamed(coeff.Overhead) // of c2 alone: 100 rows at 900 us, 300 at 1100
 	for run, rows := range []int{100, 300} {
 		overhead.AlphaRuns = append(overhead.AlphaRuns, result.AlphaRun{Run: "r", Config: src.Fit.Configs[1].Key,
@@ -58,7 +58,7 @@ func TestBLISDefaultsRoundTrip(t *testing.T) {
 	if err := result.Read(fileOf(t, out, SidecarSuffix), &side); err != nil {
 		t.Fatal(err)
 	}
-	if *side.SpecVersion != "1.1" || *side.FeatureHash != "f00d" || *side.Purpose != "replay" || side.Verdict != "pass" ||
+	if *side.SpecVersion != "1.1" || *side.FeatureHash != "f00d" || *side.Purpose != "replay" || *side.Scope != "c" || side.Verdict != "pass" ||
 		*side.Library != "2026-01" || side.Configs[0].Seats != 64 {
 		t.Errorf("sidecar: spec %q %q, purpose %q, verdict %q, library %q, seats %d", *side.SpecVersion, *side.FeatureHash, *side.Purpose,
 			side.Verdict, *side.Library, side.Configs[0].Seats)
@@ -249,11 +249,9 @@ func TestUnknownConfiguration(t *testing.T) {
 
 func TestValidationIsSaid(t *testing.T) {
 	src := exampleSource()
-	no := false
-	src.Validation = &result.Validation{Verdict: coeff.VerdictFail, Gates: []result.Gate{
-		{Gate: coeff.Gate{Name: "ks_itl", Scope: "run-a", Pass: &no}}}}
+	src.Judged = &result.PurposeVerdict{PurposeVerdict: coeff.PurposeVerdict{Verdict: coeff.VerdictFail}, Failed: []string{"ks_itl of run-a"}}
 	out := mustExport(t, src, FormatBLIS, Options{})
-	if out.Warnings[0].Code != notValidated || !strings.Contains(out.Warnings[0].Message, "ks_itl (run-a)") {
+	if out.Warnings[0].Code != notValidated || !strings.Contains(out.Warnings[0].Message, "ks_itl of run-a") {
 		t.Errorf("got %v", out.Warnings[0])
 	}
 }

@@ -459,12 +459,15 @@ func TestVerdictChangesByHand(t *testing.T) {
 	if got := Since(&Old{}, &result.Validation{}, &coeff.Set{}); !slices.Contains(got.Notes, "no coefficients to compare with") {
 		t.Errorf("got %q", got.Notes)
 	}
-	for v, want := range map[*result.Validation]string{
-		nil: "no validation of this fit was given", {Verdict: coeff.VerdictPass}: "", {Verdict: "unknown"}: `validation verdict "unknown"`,
-		{Verdict: "fail", Gates: []result.Gate{{Gate: coeff.Gate{Name: "a", Scope: "s", Pass: &no}}, {Gate: coeff.Gate{Name: "b", Pass: &yes}}, {Gate: coeff.Gate{Name: "c"}}}}: `validation verdict "fail": a (s)`,
+	of := func(outcome string, failed ...string) *result.PurposeVerdict {
+		return &result.PurposeVerdict{PurposeVerdict: verdict(coeff.PurposeSteps, "s", outcome), Failed: failed}
+	}
+	for v, want := range map[*result.PurposeVerdict]string{
+		nil: "no validation of these coefficients", of(coeff.VerdictPass): "", of("unknown"): "verdict for steps of s: unknown",
+		of("fail", "a of s", "b of t"): "verdict for steps of s: fail: a of s, b of t",
 	} {
 		got := verdictWarnings(v)
-		if (len(got) == 0) != (want == "") || want != "" && !strings.HasPrefix(got[0].Message, want) || want != "" && strings.HasSuffix(want, "(s)") && got[0].Message != want {
+		if (len(got) == 0) != (want == "") || want != "" && !strings.HasPrefix(got[0].Message, want) || v != nil && want != "" && got[0].Message != want {
 			t.Errorf("got %v, want %q", got, want)
 		}
 	}

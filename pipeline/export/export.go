@@ -77,10 +77,11 @@ func Writers() []Writer {
 // Source is the input of an export.
 type Source struct {
 	Fit        *result.Fit
-	FitInput   result.Input       // fit.json itself: name, bytes, sha256
-	Validation *result.Validation // nil: not validated
-	Warnings   []trace.Finding    // about those files
-	Library    string             // version of the library that the coefficients come from; empty: fitted to recordings
+	FitInput   result.Input           // fit.json itself: name, bytes, sha256
+	Validation *result.Validation     // nil: not validated
+	Judged     *result.PurposeVerdict // the verdict for which the file is written, with its purpose and scope; nil: not validated
+	Warnings   []trace.Finding        // about those files
+	Library    string                 // version of the library that the coefficients come from; empty: fitted to recordings
 	// Set returns the coefficients; nil where there are none.
 	Set func() (*coeff.Set, error)
 	// Step returns the step-time model of one configuration.
@@ -182,31 +183,25 @@ func Export(src Source, w Writer, opt Options) (*Output, error) {
 	return out, nil
 }
 
-// ValidationWarnings returns the source's warnings and, unless the fit passed its validation, one that
-// names the gates it failed.
+// ValidationWarnings returns the source's warnings and, unless its verdict is a pass, one that names the gates that
+// failed.
 func (src *Source) ValidationWarnings() []trace.Finding {
-	return append(slices.Clip(src.Warnings), verdictWarnings(src.Validation)...)
+	return append(slices.Clip(src.Warnings), verdictWarnings(src.Judged)...)
 }
 
-// verdictWarnings returns a warning with the failed gates, unless the fit passed its validation.
-func verdictWarnings(v *result.Validation) []trace.Finding {
+// verdictWarnings returns a warning with the failed gates, unless the verdict is a pass.
+func verdictWarnings(v *result.PurposeVerdict) []trace.Finding {
 	if v == nil {
-		return []trace.Finding{trace.Findingf(notValidated, "no validation of this fit was given, which the sidecar states")}
+		return []trace.Finding{trace.Findingf(notValidated, "no validation of these coefficients on their deployments was given, which the sidecar states")}
 	}
 	if v.Verdict == coeff.VerdictPass {
 		return nil
 	}
-	var names []string
-	for _, g := range v.Gates {
-		if g.Pass != nil && !*g.Pass {
-			names = append(names, g.Name+" ("+g.Scope+")")
-		}
+	text := fmt.Sprintf("verdict for %s of %s: %s", v.Purpose, v.Scope, v.Verdict)
+	if len(v.Failed) > 0 {
+		text += ": " + strings.Join(v.Failed, ", ")
 	}
-	if len(names) == 0 {
-		return []trace.Finding{trace.Findingf(notValidated, "validation verdict %q", v.Verdict)}
-	}
-	return []trace.Finding{trace.Findingf(notValidated, "validation verdict %q: %s", v.Verdict,
-		strings.Join(names, ", "))}
+	return []trace.Finding{trace.Findingf(notValidated, "%s", text)}
 }
 
 // modelNamed returns the fit's model with the name of a parameterisation; nil if the fit has none.

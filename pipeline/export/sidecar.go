@@ -20,10 +20,11 @@ type Sidecar struct {
 	FitCommand   string         `json:"fit_command"`
 	TrainingDate string         `json:"training_date"`
 	Holdout      *result.Errors `json:"holdout"` // of the exported parameterisation, null when it has none
-	Verdict      string         `json:"verdict"` // of validation.json; "not validated" without one
+	Verdict      string         `json:"verdict"` // that allowed the export; "not validated" without one
 	// Purpose is the use of the coefficients that the verdict is about: steps, replay, waits,
 	// transfer or all; null without a verdict.
 	Purpose     *string         `json:"purpose"`
+	Scope       *string         `json:"scope"`            // of the verdict: the label of a configuration, or all; null as the purpose is
 	SpecVersion *string         `json:"spec_version"`     // of the features, or the queueing model; null: neither
 	FeatureHash *string         `json:"feature_set_hash"` // of the formulas behind the coefficients
 	Library     *string         `json:"library_version"`  // of a library's coefficients; null: fitted to recordings
@@ -112,9 +113,10 @@ func (src *Source) Sidecar(opt Options, f Format, readBy string) *Sidecar {
 	s.SpecVersion = result.TextOrNull(src.Fit.Beta.SpecVersion)
 	s.FeatureHash = result.TextOrNull(src.Fit.FeatureSet.Hash)
 	s.Library = result.TextOrNull(src.Library)
-	if src.Validation != nil {
-		s.Verdict = src.Validation.Verdict
-		s.Purpose = result.TextOrNull(src.Validation.For)
+	if v := src.Judged; v != nil {
+		s.Verdict = v.Verdict
+		s.Purpose = &v.Purpose
+		s.Scope = &v.Scope
 	}
 	if m := modelNamed(src.Fit, blisModel); m != nil && f == FormatBLIS {
 		s.Holdout = m.Holdout
