@@ -66,7 +66,7 @@ func Export(ctx context.Context, fitFile string, o ExportOptions) (*ExportResult
 	if err != nil {
 		return nil, err
 	}
-	if src.Judged, err = o.judged(src.Validation); err != nil {
+	if src.Judged, err = o.Judged(src.Validation); err != nil {
 		return nil, err
 	}
 	out, err := exportAs(src, write, o.Options)
@@ -144,9 +144,9 @@ func (o *ExportOptions) TooFarOff(out *export.Output) error {
 		out.Warnings[i].Message, export.PoorProjection)}
 }
 
-// judged returns the verdict that decides the export, on the purpose and the configuration that the options name; nil
+// Judged returns the verdict that decides the export, on the purpose and the configuration that the options name; nil
 // without a validation. The error is that the verdict forbids the export.
-func (o *ExportOptions) judged(v *result.Validation) (*result.PurposeVerdict, error) {
+func (o *ExportOptions) Judged(v *result.Validation) (*result.PurposeVerdict, error) {
 	if o.For != "" && !gate.IsPurpose(o.For) {
 		return nil, option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	}
@@ -247,7 +247,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 		what := "does not name the fit that it judged"
 		if other.Judged != nil {
 			what = fmt.Sprintf("judged another file, %s of sha256 %.12s", other.Judged.Name, other.Judged.SHA256)
-		} else if _, err := o.judged(other); err != nil { // it may be of this fit: its refusal counts, its pass does not
+		} else if _, err := o.Judged(other); err != nil { // it may be of this fit: its refusal counts, its pass does not
 			return src, err
 		}
 		src.Warnings = append(slices.Clip(src.Warnings), trace.Findingf(export.OtherFit,

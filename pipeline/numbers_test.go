@@ -183,11 +183,11 @@ func TestVerdictsThatForbid(t *testing.T) {
 		t.Errorf("pass: got %v", err)
 	}
 	o.For = "x"
-	if _, err := o.judged(nil); !isMisuse(err, `--for: got "x", want `) {
+	if _, err := o.Judged(nil); !isMisuse(err, `--for: got "x", want `) {
 		t.Errorf("got %v", err)
 	}
 	o.For = ""
-	if v, err := o.judged(nil); v != nil || err != nil {
+	if v, err := o.Judged(nil); v != nil || err != nil {
 		t.Errorf("no validation: got %v, %v", v, err)
 	}
 	val := &result.Validation{For: coeff.PurposeReplay, Configs: []result.ConfigErrors{{Scope: "label", Config: "key"}}}
@@ -200,7 +200,7 @@ func TestVerdictsThatForbid(t *testing.T) {
 	} {
 		o := &ExportOptions{For: c.purpose}
 		o.Config = c.config
-		v, err := o.judged(val)
+		v, err := o.Judged(val)
 		if got := v.Purpose + " " + v.Scope + " " + v.Verdict; got != c.want || (err == nil) != (v.Verdict == coeff.VerdictPass) {
 			t.Errorf("for %q of %q: got %s, %v, want %s", c.purpose, c.config, got, err, c.want)
 		}

@@ -280,11 +280,22 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 	if err != nil {
 		return err
 	}
-	purpose := cmp.Or(o.For, set.ValidatedFor)
-	if err := o.Judge(purpose, coeff.ScopeAll, set.VerdictFor(purpose), nil); err != nil {
+	var val *result.Validation // with the verdicts that the file has
+	if len(set.Purposes) > 0 {
+		val = &result.Validation{For: set.ValidatedFor}
+	}
+	for _, p := range set.Purposes {
+		val.Purposes = append(val.Purposes, result.PurposeVerdict{PurposeVerdict: p})
+	}
+	judged, err := o.Judged(val)
+	if err != nil {
 		return err
 	}
-	out := &export.Output{}
+	found, _, err := export.Check(set, dep, nil)
+	if err != nil {
+		return err
+	}
+	out := &export.Output{Warnings: found}
 	if o.Format == export.FormatNative {
 		set := *features.On(set, dep)
 		// Name the deployment in the file: there is no fit.json with it.
@@ -303,7 +314,12 @@ func (con *console) exportSet(c *cli.Context, o pipeline.ExportOptions) error {
 		}
 		doc.Header = result.NewHeader(folder.ToolVersion, "export --coefficients "+in.Name)
 		doc.Inputs = []result.Input{in}
-		src := export.Source{Fit: doc, FitInput: in, Warnings: set.FileWarnings()}
+		src := export.Source{Fit: doc, FitInput: in, Warnings: found}
+		// A verdict is of the deployments of the recordings, and says nothing of others.
+		isOutside := slices.ContainsFunc(found, func(f trace.Finding) bool { return f.Code == coeff.OutsideTraining })
+		if !isOutside {
+			src.Judged = judged
+		}
 		pipeline.Predicts(&src, func() (*coeff.Set, error) { return set, nil })
 		if set.Library != nil {
 			// A zero of the library is its estimate, not a term that the recordings did not
