@@ -47,7 +47,7 @@ func fittedLines(f *result.Fit) []UseLine {
 	for i := range f.Configs {
 		c := &f.Configs[i]
 		l := UseLine{Scope: c.Label, Class: "none", Uses: "not validated yet", Region: coveredText(c.Covered)}
-		if e := f.HoldoutOf(c.Key); e != nil {
+		if e, _ := f.HoldoutOf(c.Key); e != nil {
 			l.Error = stepTarget(f) + Pct(*e) + " (held-out steps)"
 		}
 		out = append(out, l)

@@ -114,9 +114,12 @@ func TestFiguresOfAFit(t *testing.T) {
 			t.Errorf("%s of %v: got %g of %q, %t, want %g of %q", c.target, c.config, us, scope, ok, c.us, c.scope)
 		}
 	}
-	for config, want := range map[string]*float64{"a": ptr((0.1*30 + 0.2*10) / 40), "b": ptr(0.4), "c": nil} {
-		if got := f.HoldoutOf(config); !equalPtr(got, want) {
-			t.Errorf("hold-out of %s: got %v", config, got)
+	for configs, want := range map[string]struct {
+		mape *float64
+		rows int
+	}{"a": {ptr((0.1*30 + 0.2*10) / 40), 40}, "b": {ptr(0.4), 5}, "c": {}, "a b": {ptr((0.1*30 + 0.2*10 + 0.4*5) / 45), 45}} {
+		if got, rows := f.HoldoutOf(strings.Fields(configs)...); !equalPtr(got, want.mape) || rows != want.rows {
+			t.Errorf("hold-out of %s: got %v of %d rows", configs, got, rows)
 		}
 	}
 	var codes []trace.Code

@@ -104,20 +104,20 @@ func (f *Fit) AllWarnings() []trace.Finding {
 	return all
 }
 
-// HoldoutOf returns the MAPE of the step time on the hold-out rows of a configuration: that of its
+// HoldoutOf returns the MAPE of the step time on the hold-out rows of configurations, and their number: that of the
 // cells by regime, weighted by rows. It is nil without such rows.
-func (f *Fit) HoldoutOf(config string) *float64 {
+func (f *Fit) HoldoutOf(configs ...string) (mape *float64, rows int) {
 	sum, n := 0.0, 0
 	for i := range f.Beta.Cells {
-		if c := &f.Beta.Cells[i]; c.Config == config && c.Bucket == "" && c.MAPE != nil {
+		if c := &f.Beta.Cells[i]; slices.Contains(configs, c.Config) && c.Bucket == "" && c.MAPE != nil {
 			sum += *c.MAPE * float64(c.Rows)
 			n += c.Rows
 		}
 	}
 	if n == 0 {
-		return nil
+		return nil, 0
 	}
-	return OrNull(sum / float64(n))
+	return OrNull(sum / float64(n)), n
 }
 
 // FitOptions are the options of the fit that change its numbers.

@@ -285,6 +285,9 @@ func hostSource() Source {
 		return result.Coefficient{Coefficient: coeff.Coefficient{Name: name, Value: value, Identified: coeff.Within,
 			CI95: &[2]float64{0.5 * value, 1.5 * value}}}
 	}
+	for i, c := range src.Fit.Configs {
+		src.Fit.Beta.Cells = append(src.Fit.Beta.Cells, result.Cell{Config: c.Key, Errors: result.Errors{Rows: 30 + i, MAPE: testkit.Ptr(0.03 + 0.01*float64(i))}})
+	}
 	src.Fit.Alpha[0].Coefficients = []result.Coefficient{term("base_bias", 200)}
 	src.Fit.Alpha[1].Coefficients = []result.Coefficient{term("admission_compute", 40)}
 	src.OverheadUs = func(d deploy.Deployment, tokens int64) (float64, error) {

@@ -393,7 +393,8 @@ func TestCatalogByHand(t *testing.T) {
 	}
 }
 
-// TestCitesByHand: the runs, provenance and error of a fit; of the library its version.
+// TestCitesByHand: the runs and provenance of a fit, and the error of its own step time on the recordings of the scope, not that of the model
+// for comparison; of the library its version.
 func TestCitesByHand(t *testing.T) {
 	src := Source{Fit: &result.Fit{}, FitInput: result.Input{SHA256: "ab"}}
 	src.Fit.ToolVersion = "7"
@@ -401,13 +402,17 @@ func TestCitesByHand(t *testing.T) {
 	if got := registryCite(src); got != "blis-train 7, fit.json sha256 ab, 2 runs" {
 		t.Errorf("got %s", got)
 	}
-	src.Fit.Configs = []result.FitConfig{{Runs: []string{"c", "a"}, Deployment: deploy.Deployment{Provenance: "y"}}, {Runs: []string{"a"}, Deployment: deploy.Deployment{Provenance: "x"}}, {}}
-	src.Fit.Models = []result.Model{{Name: blisModel}}
+	src.Fit.Configs = []result.FitConfig{{Key: "k", Runs: []string{"c", "a"}, Deployment: deploy.Deployment{Provenance: "y"}}, {Runs: []string{"a"}, Deployment: deploy.Deployment{Provenance: "x"}}, {}}
+	src.Fit.Models = []result.Model{{Name: blisModel, Holdout: &result.Errors{Rows: 9, MAPE: testkit.Ptr(0.9)}}}
+	cell := func(config string, rows int, mape float64) result.Cell {
+		return result.Cell{Config: config, Errors: result.Errors{Rows: rows, MAPE: &mape}}
+	}
+	src.Fit.Beta.Cells = []result.Cell{cell("k", 30, 0.01), cell("k", 10, 0.05), cell("other", 50, 0.7)}
 	if got := registryCite(src); got != "blis-train 7, fit.json sha256 ab, 2 runs (x; y)" {
 		t.Errorf("got %s", got)
 	}
 	e := (&hostScope{cfgs: []*result.FitConfig{&src.Fit.Configs[0], &src.Fit.Configs[1]}}).entry(src, 3, "us")
-	if e.Value != 3 || e.Units != "us" || e.Method != "measured" || !e.Fitted || e.Rationale != "" || e.Sources[0].Cite != registryCite(src)+"; recordings a, c" {
+	if e.Value != 3 || e.Units != "us" || e.Method != "measured" || !e.Fitted || e.Rationale != "" || e.Sources[0].Cite != registryCite(src)+"; recordings a, c; their hold-out rows, not fitted: step-time MAPE 0.0200 over 40 rows" {
 		t.Errorf("got %+v", e)
 	}
 	src.Library = "L"

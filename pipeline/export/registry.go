@@ -62,7 +62,7 @@ type regSource struct {
 }
 
 // registryCite returns the citation of the data of an entry: the fit by its hash (its sidecar lists
-// every input), the number of runs and their provenance, and the error on hold-out rows.
+// every input), the number of runs and their provenance.
 func registryCite(src Source) string {
 	runs := 0
 	for _, r := range src.Fit.Runs {
@@ -82,10 +82,6 @@ func registryCite(src Source) string {
 	}
 	if len(prov) > 0 {
 		s += " (" + strings.Join(slices.Sorted(maps.Keys(prov)), "; ") + ")"
-	}
-	if m := modelNamed(src.Fit, blisModel); m != nil && m.Holdout != nil && m.Holdout.MAPE != nil {
-		s += fmt.Sprintf("; hold-out rows, not fitted: step-time MAPE %.4f over %d rows", *m.Holdout.MAPE,
-			m.Holdout.Rows)
 	}
 	return s
 }
@@ -300,8 +296,8 @@ func (s *hostScope) admission(src Source) (e *regEntry, us float64, why string, 
 	return e, constant, "", nil
 }
 
-// entry returns an entry for the scope with its sources: the fit and its recordings. Coefficients of
-// the library give an assumed entry, because no server was measured.
+// entry returns an entry for the scope with its sources: the fit, the scope's recordings and the error on their hold-out
+// rows. Coefficients of the library give an assumed entry, because no server was measured.
 func (s *hostScope) entry(src Source, value float64, units string) *regEntry {
 	e := &regEntry{Value: value, Units: units, Scope: s.scope}
 	if src.Library != "" {
@@ -310,12 +306,16 @@ func (s *hostScope) entry(src Source, value float64, units string) *regEntry {
 		e.Rationale = "predicted from published kernel times; no server of this deployment was measured"
 		return e
 	}
-	var runs []string
+	var runs, keys []string
 	for _, c := range s.cfgs {
 		runs = append(runs, c.Runs...)
+		keys = append(keys, c.Key)
 	}
 	slices.Sort(runs)
 	cite := registryCite(src) + "; recordings " + strings.Join(slices.Compact(runs), ", ")
+	if mape, rows := src.Fit.HoldoutOf(keys...); mape != nil {
+		cite += fmt.Sprintf("; their hold-out rows, not fitted: step-time MAPE %.4f over %d rows", *mape, rows)
+	}
 	e.Method = "measured"
 	e.Fitted = true
 	e.Sources = []regSource{{Kind: "model", Cite: cite, Role: "primary"}}
