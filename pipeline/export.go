@@ -103,7 +103,21 @@ func (o *ExportOptions) Resolve() (export.Writer, error) {
 		}
 		w = o.Writers[i]
 	}
+	if o.Format == export.FormatNative || o.Format == export.FormatCard {
+		if err := o.Whole(); err != nil {
+			return w, err
+		}
+	}
 	return w, o.ResolveFor(w.Settings)
+}
+
+// Whole returns an error if the options choose a configuration. It is for formats whose files are of all of them.
+func (o *ExportOptions) Whole() error {
+	if o.Config == "" {
+		return nil
+	}
+	return &option.Misuse{Msg: fmt.Sprintf("--config: got %q, want none with %s, which is of all configurations", o.Config, o.Format),
+		Hint: "fit the runs of one configuration alone: fit --without the others, or run --only"}
 }
 
 // plainName returns the name of a format in small letters without dashes: llm-d and llmd are one word.

@@ -120,7 +120,7 @@ func (o *ExportOptions) Flags() []cli.Flag {
 		option.Recorded(&cli.StringFlag{Name: "force", Destination: &o.Force, Value: o.Force,
 			Usage: "write values that the format's reader should not be given, by the `CODE` of the refusal; several with commas"}),
 		option.Recorded(&cli.StringFlag{Name: "config", Destination: &o.Config, Value: o.Config,
-			Usage: "export only this configuration, by `LABEL` or key"}),
+			Usage: "export only this configuration, by `LABEL` or key; native, card and the predictors' formats have all"}),
 		option.RecordedUnless("0", &cli.Float64Flag{Name: "prompt-tokens", Destination: &o.PromptTokens, Value: o.PromptTokens,
 			Usage: "mean prompt length of the traffic, `TOKENS`; 0: that of the training requests"}),
 		option.RecordedUnless("0", &cli.Float64Flag{Name: "output-tokens", Destination: &o.OutputTokens, Value: o.OutputTokens,

@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -222,7 +223,7 @@ func projectionRows(path string, all []export.Projected) []cells {
 
 // runPredictorExport writes a predictor.json in the format of a router.
 func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) error {
-	if err := o.ResolveFor(predictorSettings[o.Format]); err != nil {
+	if err := errors.Join(o.Whole(), o.ResolveFor(predictorSettings[o.Format])); err != nil {
 		return err
 	}
 	format := string(o.Format)
