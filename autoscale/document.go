@@ -100,13 +100,14 @@ type queueParameter struct {
 	Name        string      `json:"name"`
 	Unit        string      `json:"unit"`
 	Value       float64     `json:"value"`
-	CI95        *[2]float64 `json:"ci95"`
+	CI95        *[2]float64 `json:"ci95"`                // null: none, or one without ends
 	CI95Method  string      `json:"ci95_method"`         // curvature, jackknife or simulator; "": no fit to windows
 	ModelError  *float64    `json:"model_error"`         // its half width over that of the curvature; above 2 a finding
 	Floor       *float64    `json:"floor"`               // the hardware's limit; null where there is none
 	Utilisation *float64    `json:"implied_utilisation"` // floor / value; above 1 is faster than the hardware
 	// Identified is measured, held (the windows do not determine the parameter, so it has the
-	// physical value), bound (the value is 0 or the limit of the hardware) or given.
+	// physical value), undetermined (they leave its order of magnitude open), bound (the value is 0 or
+	// the limit of the hardware) or given.
 	Identified string   `json:"identified"`
 	PriorShare *float64 `json:"prior_share"` // share of the parameter's information that comes from the physical value
 	Shift      *float64 `json:"shift"`       // effective / physical, the error of the queueing model
@@ -262,7 +263,8 @@ type queueGiven struct {
 
 // How the value of a parameter was found.
 const (
-	measured = "measured" // the data show it
-	held     = "held"     // at the physical value: the windows do not determine it
-	atBound  = "bound"    // at the hardware's limit
+	measured = "measured"     // the data show it
+	held     = "held"         // at the physical value: the windows do not determine it
+	unknown  = "undetermined" // the windows leave its order of magnitude open
+	atBound  = "bound"        // at the hardware's limit
 )

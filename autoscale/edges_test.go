@@ -64,6 +64,44 @@ func TestIntervalsAreWidenedByHand(t *testing.T) {
 	}
 }
 
+// TestParametersWithoutBoundsAreNotMeasured: an interval that is missing, has no ends or spans more than a factor of
+// 1,000 measures nothing, and the document can be written. The jackknife's half width may be beyond all numbers.
+func TestParametersWithoutBoundsAreNotMeasured(t *testing.T) {
+	for _, c := range []struct {
+		ci         *[2]float64
+		half       float64 // of the jackknife
+		identified string
+		ends       bool
+	}{
+		{&[2]float64{0.9, 1.1}, 0.1, measured, true},
+		{&[2]float64{0.0101, 10}, 0, measured, true},
+		{&[2]float64{0.0099, 10}, 0, unknown, true},
+		{&[2]float64{0.9, 1.1}, 4, unknown, true},
+		{&[2]float64{0.9, 1.1}, 800, unknown, false},
+		{&[2]float64{0.9, 1.1}, math.Inf(1), unknown, false},
+		{&[2]float64{0.9, 1.1}, math.NaN(), unknown, false},
+		{&[2]float64{0, math.Inf(1)}, 1, unknown, false},
+		{nil, 1, unknown, false},
+	} {
+		q := []queueParameter{{Name: "gamma", Value: 1, CI95: c.ci, Identified: measured}}
+		widenTo(q, []logInterval{{[]float64{0}, []float64{c.half}}}, []bool{false}, byJackknife)
+		found := q[0].judgeInterval()
+		if q[0].Identified != c.identified || (q[0].CI95 != nil) != c.ends || found != (c.identified == unknown) {
+			t.Errorf("%v, jackknife %g: got %+v, %t", c.ci, c.half, q[0], found)
+		}
+		if _, err := result.Marshal(q); err != nil {
+			t.Errorf("jackknife %g: %v", c.half, err)
+		}
+	}
+	q := queueParameter{Identified: held}
+	if found := q.judgeInterval(); q.Identified != held || found {
+		t.Errorf("held: got %+v, %t", q, found)
+	}
+	if got := (&problem{basis: identity(1)}).parameterCovariance([]float64{1e200}, []float64{1}, 1); got != nil {
+		t.Errorf("covariance: got %v, want none", got)
+	}
+}
+
 // TestVarianceOfResidualsByHand: four residuals of 4, -9, 1 and 16 have weights 0.375, 0.25, 0.75 and 0.1875, so that
 // their weighted squares are 2.25, 5.0625, 0.5625 and 9: 16.875 / 1.5625, times 4 / 2 with two directions.
 func TestVarianceOfResidualsByHand(t *testing.T) {

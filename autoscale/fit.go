@@ -70,6 +70,12 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	f.Doc.Findings = append(f.Doc.Findings, all.Findings...)
 	f.Doc.Effective = s.effective(o.Flavour, all)
 	f.Doc.Findings = append(f.Doc.Findings, widenIntervals(f.Doc.Effective, s.Windows, all, opt)...)
+	for j := range f.Doc.Effective {
+		if q := &f.Doc.Effective[j]; q.judgeInterval() {
+			f.Doc.Findings = append(f.Doc.Findings, trace.Findingf(heldParameter,
+				"%s: the windows do not determine %s: its 95 %% interval is too wide or has no ends", s.ID, q.Name))
+		}
+	}
 	f.Doc.Findings = append(f.Doc.Findings, s.parameterFindings(o.Flavour, f.Doc.Effective)...)
 	f.Doc.Identify = identifyDoc(&all.Evaluated)
 	f.Doc.Objective = &queueObjective{Value: result.OrNull(all.Objective), NelderMead: result.OrNull(all.NelderMead)}
@@ -292,24 +298,46 @@ func widenTo(params []queueParameter, intervals []logInterval, held []bool, meth
 			lo = math.Log(q.Value)
 			hi = math.Log(q.Value)
 		}
+		widened := false
 		for _, v := range intervals {
 			if v.half != nil && !held[j] {
+				widened = true
 				lo = math.Min(lo, v.centre[j]-v.half[j])
 				hi = math.Max(hi, v.centre[j]+v.half[j])
 				q.ModelError = result.OrNull((hi - lo) / narrow)
 			}
 		}
-		if q.ModelError != nil && (method == bySimulator || hi-lo > narrow) {
+		if widened && (method == bySimulator || !(hi-lo <= narrow)) { // also if it is not a number
 			q.CI95 = &[2]float64{math.Exp(lo), math.Exp(hi)}
 			q.CI95Method = method
 		}
-		if hi-lo > muchModelError*narrow {
+		if q.ModelError != nil && hi-lo > muchModelError*narrow { // nil: without ends, see judgeInterval
 			out = append(out, trace.Findingf(sizingRemark,
 				"%s: the queueing model's own error moves it %.1f times as much as the scatter of the windows "+
 					"explains: ci95 holds it (%s)", q.Name, (hi-lo)/narrow, method))
 		}
 	}
 	return out
+}
+
+// mostSpread is the largest ratio of the ends of an interval with which a parameter counts as measured.
+// A parameter with little effect at the recorded loads has a wide one, a factor of 200 with real sweeps,
+// which still bounds its part of the latencies. Those of parameters without effect span ten orders of
+// magnitude and more.
+const mostSpread = 1000
+
+// judgeInterval tags a parameter whose interval is missing or too wide as undetermined and reports
+// whether it did. An interval without ends becomes nil, as JSON has no infinity.
+func (q *queueParameter) judgeInterval() bool {
+	ci := q.CI95
+	if q.Identified == held || ci != nil && ci[1] <= mostSpread*ci[0] {
+		return false
+	}
+	q.Identified = unknown
+	if ci != nil && !(ci[0] > 0 && ci[1] <= math.MaxFloat64) {
+		q.CI95 = nil
+	}
+	return true
 }
 
 // jackknife returns the 95 % half widths of parameters from fits that each leave one group out.

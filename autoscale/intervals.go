@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 )
 
 // intervals sets the 95 % intervals of f and the share of information from the prior, from the
@@ -59,7 +60,7 @@ func (p *problem) intervals(f *fitted, z []float64) {
 }
 
 // parameterCovariance returns the covariance of parameters x, to first order, from cov, that of the
-// moving directions in log parameters, times spread.
+// moving directions in log parameters, times spread; nil where it is too large for a number.
 func (p *problem) parameterCovariance(x, cov []float64, spread float64) [][]float64 {
 	moving := len(p.basis)
 	out := make([][]float64, len(x))
@@ -72,6 +73,9 @@ func (p *problem) parameterCovariance(x, cov []float64, spread float64) [][]floa
 				}
 			}
 			out[i][j] *= spread * x[i] * x[j]
+			if result.OrNull(out[i][j]) == nil {
+				return nil
+			}
 		}
 	}
 	return out

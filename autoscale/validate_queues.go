@@ -165,13 +165,13 @@ func (f *Calibrated) verdict() *coeff.Judgement {
 	none := fmt.Sprintf("%d windows, none predicted of a hold-out; %d and more have one", len(f.Windows), leastHoldOut)
 	v.AtMost("hold_out_ttft_wape", q.ID, ttft, maxHeldTTFTWape, none)
 	v.AtMost("hold_out_itl_wape", q.ID, itl, maxHeldITLWape, none)
-	unknown := 0.0
+	failing := 0.0
 	for _, p := range params {
 		if p.Identified != measured && p.Identified != held {
-			unknown++
+			failing++
 		}
 	}
-	v.AtMost("parameters_neither_measured_nor_held", q.ID, &unknown, 0, "")
+	v.AtMost("parameters_neither_measured_nor_held", q.ID, &failing, 0, "")
 	v.AtMost("hold_out_load_outside_fitted", q.ID, f.loadBeyondFitFrac(), 0, none)
 	return v
 }
