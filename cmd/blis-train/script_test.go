@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 // not about extraction begin with extracted FOLDER: what extract makes of the bundled
 // real runs, made once for all of them. The command call runs one of blis-train in this process.
 // The command demo lays down what the README's first command leaves and prints, which runs once in
-// a test binary.
+// a test binary. At a script's end the documents that its commands wrote are compared with their schemas.
 func TestScripts(t *testing.T) {
 	traces, err := filepath.Abs("../../testdata/traces")
 	if err != nil {
@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 	if code, _, stderr := call("extract", filepath.Join(traces, "real"), "-o", tables, "--quiet"); code != exitOK {
 		t.Fatal(stderr)
 	}
+	schemas := compiledSchemas(t)
 	testscript.Run(t, testscript.Params{
 		Dir:           scripts, // absolute: call changes the working folder
 		UpdateScripts: *updateScripts,
@@ -82,6 +83,11 @@ func TestScripts(t *testing.T) {
 			env.Setenv("KERNELS", filepath.Join(traces, "../../library/build/testdata"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("TMPDIR", filepath.Join(env.WorkDir, ".tmp"))
+			env.Defer(func() {
+				if faults := faultsOfDocuments(schemas, env.WorkDir); len(faults) > 0 {
+					env.T().Fatal(strings.Join(faults, "\n"))
+				}
+			})
 			return os.MkdirAll(filepath.Join(env.WorkDir, ".tmp"), 0o755)
 		},
 	})
