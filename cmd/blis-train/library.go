@@ -20,6 +20,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/simulate"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // libraryCommand returns the command library.
@@ -135,7 +136,7 @@ func (con *console) loadSetFor(path string, d *deploy.Deployment) (*coeff.Set, r
 }
 
 // checkLibrary compares the kernel tables in the folder dir with the digests in the embedded files.
-// It returns an error if one differs.
+// It returns an error if one differs or there is none.
 func checkLibrary(con *console, dir string) error {
 	var all export.Inputs
 	for _, g := range library.GPUs() {
@@ -149,6 +150,9 @@ func checkLibrary(con *console, dir string) error {
 		con.warn(changed)
 		all = export.Inputs{Verified: all.Verified + n.Verified, Changed: all.Changed + n.Changed,
 			Absent: all.Absent + n.Absent}
+	}
+	if all == (export.Inputs{}) {
+		return trace.Errorf(library.NoTables, build.NoSheets, dir)
 	}
 	con.infof("%d tables compared", all.Verified+all.Changed)
 	if all.Changed+all.Absent > 0 {

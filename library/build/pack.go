@@ -251,6 +251,9 @@ func (c *columns) keys(t *library.Table, path string) ([][]int64, error) {
 	return rows, nil
 }
 
+// NoSheets is the error about a folder without a GPU's file.
+const NoSheets = "%s: got no <gpu>.yaml, want kernel tables, as in the systems folder of the aiconfigurator-core package"
+
 // Pack returns the tables of every GPU in the folders, which have the layout of AIConfigurator's
 // systems folder: <gpu>.yaml and data/<gpu>/<family>/<framework>/<version>/*.parquet. Of several
 // versions of a table it uses the newest.
@@ -259,8 +262,7 @@ func Pack(ctx context.Context, dirs []string, workers int) ([]*library.GPU, erro
 	for _, dir := range dirs {
 		sheets, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 		if err != nil || len(sheets) == 0 {
-			return nil, trace.Errorf(library.NoTables, "%s: got no <gpu>.yaml, want kernel tables", dir).
-				WithHint("name the systems folder of the aiconfigurator-core package")
+			return nil, trace.Errorf(library.NoTables, NoSheets, dir)
 		}
 		for _, path := range sheets {
 			g, err := readSheet(path)
