@@ -113,7 +113,7 @@ const MinBootstraps = 50
 func (o Options) Resolve() (Options, error) {
 	// The prior and the version come first, because the defaults below depend on the version.
 	o.Prior = cmp.Or(o.Prior, PriorZero)
-	if o.FromSets() && (o.Spec == "" || o.Spec == features.V11) {
+	if o.FromSets() && o.Spec == "" {
 		o.Spec = features.V12 // sets with a covariance have at least this version
 	}
 	o.Spec = cmp.Or(o.Spec, features.V11)
@@ -167,8 +167,8 @@ func (o Options) checkValues() error {
 		return bad("split", o.Split, "a share in (0, 1]")
 	case o.FromSets() && o.Prior != PriorLibrary && !isRegularFile(o.Prior):
 		return bad("prior", strconv.Quote(o.Prior), "zero, roofline, library or a coefficient file")
-	case o.FromSets() && o.Spec == features.V10:
-		return bad("prior", o.Prior, "zero or roofline with spec 1.0")
+	case o.FromSets() && (o.Spec == features.V10 || o.Spec == features.V11):
+		return bad("prior", o.Prior, "zero or roofline with spec 1.0 and 1.1")
 	case o.FromSets() && o.Recipe == Frozen:
 		return bad("prior", o.Prior, "zero or roofline with the frozen recipe")
 	case o.Bootstraps < MinBootstraps:

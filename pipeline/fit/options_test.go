@@ -45,8 +45,6 @@ func TestDefaultsFollowTheVersion(t *testing.T) {
 		{"1.3", Options{Spec: features.V13}, PriorZero, Relative, coeff.Cadence, features.V13, of11},
 		{"roofline's prior", Options{Prior: PriorRoofline}, PriorRoofline, Relative, coeff.Cadence, features.V11, of11},
 		{"library's prior", Options{Prior: PriorLibrary}, PriorLibrary, Relative, coeff.Cadence, features.V12, of11},
-		{"library's prior, 1.1", Options{Prior: PriorLibrary, Spec: features.V11}, PriorLibrary, Relative, coeff.Cadence,
-			features.V12, of11},
 		{"library's prior, 1.3", Options{Prior: PriorLibrary, Spec: features.V13}, PriorLibrary, Relative, coeff.Cadence,
 			features.V13, of11},
 		{"targets twice", Options{AlphaTargets: []string{coeff.Queue, coeff.Egress, coeff.Queue}}, PriorZero, Relative, coeff.Cadence,
@@ -81,6 +79,7 @@ func TestRangesOfOptions(t *testing.T) {
 		{"lag, low", Options{Lag: lag(0)}, Options{Lag: lag(-1)}},
 		{"library and recipe", Options{Prior: PriorLibrary, Recipe: Relative}, Options{Prior: PriorLibrary, Recipe: Frozen}},
 		{"library and version", Options{Prior: PriorLibrary, Spec: features.V12}, Options{Prior: PriorLibrary, Spec: features.V10}},
+		{"library and a version asked for", Options{Prior: PriorLibrary}, Options{Prior: PriorLibrary, Spec: features.V11}},
 		{"roofline and version", Options{Prior: PriorRoofline, Spec: features.V10}, Options{Prior: "roof", Spec: features.V10}},
 	} {
 		if _, err := c.in.Resolve(); err != nil {
