@@ -131,6 +131,7 @@ func ArrivalOf(r *sim.RequestResult) stat.Arrival {
 		Failed:    r.Outcome == sim.OutcomeRejected || r.Outcome == sim.OutcomeTimedOut,
 		Engine:    r.QueuedUs.OK,
 		Preempted: r.Preemptions > 0,
+		Waits:     !r.ScheduledUs.OK || r.ScheduledUs.V > r.QueuedUs.V,
 	}
 }
 

@@ -158,8 +158,13 @@ func TestOutcomes(t *testing.T) {
 func TestArrivals(t *testing.T) {
 	us := trace.Some[int64]
 	r := sim.RequestResult{ArrivalUs: 100, QueuedUs: us(110), FirstTokenUs: us(150), DepartedUs: us(190), Preemptions: 1, Outcome: sim.OutcomeFinished}
-	if got, want := ArrivalOf(&r), (stat.Arrival{At: 100, Left: 190, TTFT: 50, E2E: 90, Ended: true, Engine: true, Preempted: true}); got != want {
+	if got, want := ArrivalOf(&r), (stat.Arrival{At: 100, Left: 190, TTFT: 50, E2E: 90, Ended: true, Engine: true, Preempted: true, Waits: true}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+	for at, waits := range map[int64]bool{110: false, 111: true} {
+		if r.ScheduledUs = us(at); ArrivalOf(&r).Waits != waits {
+			t.Errorf("scheduled at %d: got waits %t", at, !waits)
+		}
 	}
 	for outcome, want := range map[sim.Outcome][2]bool{ // ended, failed
 		sim.OutcomeUnfinished: {false, false}, sim.OutcomeRejected: {true, true}, sim.OutcomeTimedOut: {true, true}, sim.OutcomeAborted: {true, false},

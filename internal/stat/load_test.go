@@ -2,6 +2,7 @@ package stat
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -264,12 +265,19 @@ func TestQueueRises(t *testing.T) {
 	for i := range ramp { // the load rises: the arrivals of the last third are far denser than those of the first
 		ramp[i].At = 300 * math.Sqrt(float64(i)/300)
 	}
+	waits := slices.Clone(ramp)
+	for i := 200; i <= 250; i++ { // of the last 100 just more than half
+		waits[i].Waits = true
+	}
+	half := slices.Clone(waits)
+	half[250].Waits = false
 	late := rising(300, 100)
 	for i := range late { // the load rises up to the middle
 		if i < 150 {
 			late[i].At = 10 * (float64(i) - 150)
 			late[i].Left = late[i].At + 0.5
 		}
+		late[i].Waits = true
 	}
 	burst := steady(1000)
 	for i := 940; i < 1000; i++ {
@@ -283,9 +291,13 @@ func TestQueueRises(t *testing.T) {
 		{"steady", steady(100), false, false}, {"grows to 7 of 100", rising(100, 7), false, false}, {"grows to 10 of 100", rising(100, 10), true, true},
 		{"grows to 29 of 1,000", rising(1000, 29), false, false}, {"grows to 31 of 1,000", rising(1000, 31), true, true},
 		{"9 of 9 stay", rising(9, 9), true, true}, {"8 of 8 stay", rising(8, 8), false, false}, {"a burst at the end", burst, false, false},
-		{"a ramp to the end", ramp, false, true}, {"a ramp to the middle", late, false, true},
+		{"a ramp to the end", waits, false, true}, {"a ramp of which few wait", half, false, false}, {"a ramp of which none waits", ramp, false, false},
+		{"a ramp to the middle", late, false, true},
 	} {
-		_, overrun := Overloaded(c.requests)
+		checks, overrun := Overloaded(c.requests)
+		if overrun && !slices.ContainsFunc(checks, func(k Check) bool { return k.Hit && k.Value > k.Limit }) {
+			t.Errorf("%s: no check shows the overload: %+v", c.name, checks)
+		}
 		if got := QueueRises(c.requests); got != c.rises || overrun != c.overrun {
 			t.Errorf("%s: got rises %t, overloaded %t", c.name, got, overrun)
 		}

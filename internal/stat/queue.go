@@ -19,21 +19,44 @@ const (
 // means that more is offered than the server can do. requests are in order of arrival. A load that
 // itself rises, and few requests, prove nothing: it returns false.
 func QueueRises(requests []Arrival) bool {
-	return queueRises(requests, departures(requests), false)
+	_, rises := queueRises(requests, departures(requests), false)
+	return rises
 }
 
 // Overloaded returns what [Saturation] does for a simulated load. If the load itself rises, as a
-// ramp does, its last half decides, or the last half of that if it rises too. A recorded ramp is
-// evidence for a fit up to its end, so Saturation does not do this.
+// ramp does, its last half decides, or the last half of that if it rises too, provided that most
+// requests of its last third wait: at the busier end of a ramp more requests run, without overload.
+// The check of the queue then has the value of that half. A recorded ramp is evidence for a fit up
+// to its end, so Saturation does not do this.
 func Overloaded(requests []Arrival) (checks []Check, saturated bool) {
 	left := departures(requests)
 	checks, saturated = saturation(requests, left)
-	return checks, saturated || queueRises(requests, left, true)
+	r2, rises := queueRises(requests, left, true)
+	if saturated || !rises || !mostWait(requests[len(requests)-len(requests)/3:]) {
+		return checks, saturated
+	}
+	for i := range checks {
+		if checks[i].Name == CheckQueueRising {
+			checks[i].Value, checks[i].Hit = r2, true
+		}
+	}
+	return checks, true
 }
 
-// queueRises reports whether the queue rises; left are the departures of the requests. ofRamps looks
-// at the last half of a load that itself rises.
-func queueRises(requests []Arrival, left []float64, ofRamps bool) bool {
+// mostWait reports whether more than half of the requests wait.
+func mostWait(requests []Arrival) bool {
+	n := 0
+	for i := range requests {
+		if requests[i].Waits {
+			n++
+		}
+	}
+	return 2*n > len(requests)
+}
+
+// queueRises reports whether the queue rises, and the R2 of its length against time; left are the
+// departures of the requests. ofRamps looks at the last half of a load that itself rises.
+func queueRises(requests []Arrival, left []float64, ofRamps bool) (r2 float64, rises bool) {
 	at := make([]float64, len(requests))
 	for i := range requests {
 		at[i] = requests[i].At
@@ -44,16 +67,16 @@ func queueRises(requests []Arrival, left []float64, ofRamps bool) bool {
 		at = at[len(at)/2:]
 	}
 	if len(at) < minCheckRequests || isRamp(at) {
-		return false
+		return 0, false
 	}
 	r := correlation(at, queue)
 	if !(r > 0) {
-		return false
+		return 0, false
 	}
 	// The rise of the line of least squares from the first arrival to the last, in requests.
 	riseOfLine := r * math.Sqrt(variance(queue)/variance(at)) * (at[len(at)-1] - at[0])
 	leastRise := math.Max(leastRiseShare*float64(len(at)), leastRiseSDs*math.Sqrt(Mean(queue)))
-	return r*r >= leastRiseR2 && riseOfLine >= leastRise
+	return r * r, r*r >= leastRiseR2 && riseOfLine >= leastRise
 }
 
 // variance returns the mean square distance of the values to their mean.

@@ -38,6 +38,7 @@ type Arrival struct {
 	Failed    bool    // ended without success through no wish of its client
 	Engine    bool    // reached the engine
 	Preempted bool    // at least once
+	Waits     bool    // in the engine's queue, if simulated
 }
 
 // Check is the result of one of the five checks.
@@ -88,7 +89,8 @@ func saturation(requests []Arrival, left []float64) (checks []Check, saturated b
 		}
 		checks = append(checks, check)
 	}
-	return checks, queueRises(requests, left, false) || overrun && hits >= hitsThatSaturate
+	_, rises := queueRises(requests, left, false)
+	return checks, rises || overrun && hits >= hitsThatSaturate
 }
 
 // share returns the share of requests for which part is true among those for which whole is true;
