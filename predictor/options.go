@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -75,6 +76,22 @@ func (o *Options) Check() error {
 	for _, text := range o.Shared {
 		if _, _, err := parseShare(text); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkShares returns an error for a --shared-prefix-tokens that matches none of the runs.
+func (o *Options) checkShares(runs []result.ExtractRun) error {
+	for _, text := range o.Shared {
+		glob, _, _ := parseShare(text)
+		found := false
+		for i := range runs {
+			ok, _ := path.Match(glob, runs[i].ID)
+			found = found || ok
+		}
+		if !found {
+			return option.Misusef("--shared-prefix-tokens: got %q, want one of the runs", text)
 		}
 	}
 	return nil

@@ -34,6 +34,9 @@ func MakeRows(ctx context.Context, out, dest string, ext *result.Extract, o Opti
 		Warnings: []trace.Finding{},
 	}
 	doc.Inputs = ext.Inputs
+	if err := o.checkShares(ext.Runs); err != nil {
+		return nil, err
+	}
 	err := par.Try(ctx, workers, len(ext.Runs), func(i int) error {
 		r := &ext.Runs[i]
 		run, err := table.Read(table.RunDir(out, r.ID),

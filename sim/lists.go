@@ -41,8 +41,7 @@ func (m *linear3) Features() []float64 { return m.x[:] }
 // error.
 func checkThree(what string, v []float64) error {
 	if len(v) != 3 {
-		return trace.Errorf(coeff.BadFile, "%s coefficients: got %d values, want 3", what,
-			len(v)).WithHint("see --" + what + "-coeffs")
+		return trace.Errorf(coeff.BadFile, "%s coefficients: got %d values, want 3", what, len(v))
 	}
 	for i, us := range v {
 		if !(us >= 0) || math.IsInf(us, 0) {

@@ -125,10 +125,17 @@ func runExport(c *cli.Context, con *console, o *pipeline.ExportOptions) error {
 		return usagef("export: missing -o FILE")
 	}
 	// The format decides for predictors, the document for queueing calibrations.
+	ofPredictor := slices.Contains(predictor.Formats, string(o.Format))
+	ofQueue := c.NArg() == 1 && folder.StageOf(c.Args().First()) == "queue"
+	if ofPredictor || ofQueue {
+		if err := goesWith(c, "a fit.json or --deployment", "prompt-tokens", "output-tokens"); err != nil {
+			return err
+		}
+	}
 	switch {
-	case slices.Contains(predictor.Formats, string(o.Format)):
+	case ofPredictor:
 		return runPredictorExport(c, con, *o)
-	case c.NArg() == 1 && folder.StageOf(c.Args().First()) == "queue":
+	case ofQueue:
 		return exportQueue(c, con, *o)
 	case c.NArg() == 0:
 		return con.exportSet(c, *o)
@@ -229,7 +236,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	format := string(o.Format)
 	path := c.Args().First()
 	if folder.StageOf(path) != "predictor" {
-		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", path),
+		return trace.Hinted(fmt.Errorf("%s: got another document, want a predictor.json", cmp.Or(path, "--deployment")),
 			"blis-train predictor fit OUT writes one")
 	}
 	p, in, err := readAs[predictor.Document](con, path)

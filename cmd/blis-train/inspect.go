@@ -60,6 +60,9 @@ func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error 
 	if c.IsSet("model") {
 		return inspectModel(c, con)
 	}
+	if err := goesWith(c, "--model", "tp", "dp", "ep"); err != nil {
+		return err
+	}
 	par.LeanHeap()
 	inputs := c.Args().Slice()
 	if len(inputs) == 0 {

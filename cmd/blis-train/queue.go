@@ -370,6 +370,16 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 
 // runQueueSize finds the largest rate of one replica that meets the targets.
 func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
+	if o.Targets.TPS == 0 {
+		if err := goesWith(c, "--tps", "emulate"); err != nil {
+			return err
+		}
+	}
+	if o.Requests == 0 {
+		if err := goesWith(c, "--simulate", "seed"); err != nil {
+			return err
+		}
+	}
 	// The options in queue.json, by name, so that equal calls have equal documents.
 	command := fmt.Sprintf("queue size --itl-ms %g --output-tokens %g --prompt-tokens %g --seed %d --simulate %d "+
 		"--tps %g --ttft-ms %g",

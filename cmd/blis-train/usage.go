@@ -210,7 +210,7 @@ func checkNumbers(cmd *cli.Command, in []string) error {
 			value = in[i]
 		}
 		if value == "" && f.Names()[0] != "vllm" { // of a shell's variable that is not set; further arguments may be none
-			return usagef("--%s: got an empty text, want a value, or leave the flag out", name)
+			return usagef("%s: got an empty text, want a value, or leave the flag out", dashed(name))
 		}
 		if _, isRelease := vllm.ParseRelease(value); f.Names()[0] == "vllm-version" && !isRelease && !strings.Contains(value, "dev") {
 			return usagef("--vllm-version: got %q, want a release such as %s", value, predict.AssumedVersion)

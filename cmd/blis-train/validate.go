@@ -92,6 +92,11 @@ func runValidate(c *cli.Context, con *console, o *pipeline.ValidateOptions) erro
 	if c.NArg() != 1 {
 		return usagef("validate: got %d arguments, want one extracted folder", c.NArg())
 	}
+	if c.Bool("steps-only") {
+		if err := goesWith(c, "a replay", "noise", "overhead-us", "idle-delays"); err != nil {
+			return err
+		}
+	}
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}

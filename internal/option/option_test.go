@@ -155,7 +155,7 @@ func TestValuesOfFlags(t *testing.T) {
 		value, wanted string
 		bad           string
 	}{
-		{&cli.Uint64Flag{Name: "x", Destination: &number}, "18446744073709551615", "a whole number", "-1"},
+		{&cli.Uint64Flag{Name: "x", Destination: &number}, "18446744073709551615", "a whole number >= 0", "-1"},
 		{&cli.StringFlag{Name: "x", Destination: &text}, "a", "another value", ""},
 		{&cli.Float64Flag{Name: "x", Destination: &share}, "0.25", "a number", "much"},
 		{&cli.IntFlag{Name: "x", Destination: &whole}, "-7", "a whole number", "1.5"},

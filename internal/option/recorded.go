@@ -194,8 +194,10 @@ func setOne(f cli.Flag, value string) (err error) {
 // Wanted returns a phrase for the values that a flag takes, as in "want a whole number".
 func Wanted(f cli.Flag) string {
 	switch Plain(f).(type) {
-	case *cli.IntFlag, *cli.Int64Flag, *cli.Uint64Flag:
+	case *cli.IntFlag, *cli.Int64Flag:
 		return "a whole number"
+	case *cli.Uint64Flag:
+		return "a whole number >= 0"
 	case *cli.Float64Flag:
 		return "a number"
 	case *cli.BoolFlag:

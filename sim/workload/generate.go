@@ -3,6 +3,7 @@ package workload
 // This file is the generator of synthetic workloads: its YAML format, the checks, and the draws.
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -107,7 +108,7 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 			"or a generator in YAML (see simulate --help)"
 		return nil, e
 	}
-	if err := errors.Join(g.takeStages(), g.Check()); err != nil {
+	if err := cmp.Or(g.takeStages(), g.Check()); err != nil {
 		return nil, &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: err.Error()}
 	}
 	return g, nil

@@ -157,7 +157,7 @@ func TestGeneratorStages(t *testing.T) {
 	}
 	for _, bad := range []string{"requests: 3\n" + text, strings.Replace(text, "constant}", "closed, clients: 2}", 1),
 		strings.Replace(text, "rate_rps: 4", "rate_rps: 0", 1)} {
-		if _, err := loadGenerator(strings.NewReader(bad), "load.yaml"); err == nil || !strings.Contains(err.Error(), "stages") {
+		if _, err := loadGenerator(strings.NewReader(bad), "load.yaml"); err == nil || !strings.Contains(err.Error(), "stages") || strings.Contains(err.Error(), "\n") {
 			t.Errorf("got %v, want an error about stages for %q", err, bad)
 		}
 	}
