@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -97,6 +98,9 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 		if err := files.CheckTree(filepath.Join(dir, name)); err != nil {
 			return nil, err
 		}
+	}
+	if _, err := os.Lstat(filepath.Join(dir, folder.ExtractFile)); err == nil {
+		return nil, option.Misusef("%s: got a run's output, want an empty or new folder", dir)
 	}
 	// A run that cannot be planned makes the plan fail, with the errors of all such runs.
 	var bad []extract.Failed
