@@ -112,7 +112,7 @@ func expertBlocks(m result.Model) []Block {
 			kept = "not kept"
 		}
 		facts = append(facts, FactOf("Reweighting", fmt.Sprintf("%d passes, %s; bias %s before, %s after", r.Passes, kept,
-			Signed(r.BiasBefore), Signed(r.BiasAfter))))
+			Shown(r.BiasBefore, Signed).Text, Shown(r.BiasAfter, Signed).Text)))
 	}
 	out := []Block{{Facts: facts}}
 	out = append(out, Tables(expertTable(m))...)

@@ -103,7 +103,7 @@ func madeFit(sc scale, run func(int) string, r *rand.Rand) *result.Fit {
 		PipelineLag: map[string]result.RunLag{},
 		NullDirections: []string{"decode_weight_load and bias cannot be told apart: only their sum, 14.3 ms, is known; add a model with " +
 			"another depth"},
-		LocoMedian: ptr(0.049), LocoWorst: ptr(0.118), Reweighting: &result.Reweighting{Passes: 6, BiasBefore: -0.004, BiasAfter: 0.001,
+		LocoMedian: ptr(0.049), LocoWorst: ptr(0.118), Reweighting: &result.Reweighting{Passes: 6, BiasBefore: ptr(-0.004), BiasAfter: ptr(0.001),
 			Kept: true},
 		Rows: result.RowCounts{Read: 12000, Kept: 11000, Holdout: 2200,
 			Dropped: map[string]int{"warm_up": 400, "idle_gap": 350, "unknown_batch": 250}},

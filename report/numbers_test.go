@@ -160,7 +160,7 @@ func TestWordsOfAModel(t *testing.T) {
 	m := result.Model{Name: "beta", Target: "cadence", Lambda: ptr(0.0031), GammaEMA: ptr(0.21), GammaIdentified: ptr(false), DFEff: ptr(6.74), ConditionNumber: ptr(812.4), Coefficients: make([]result.Coefficient, 9),
 		Certificate: &result.Certificate{MaxActiveGradient: 2.14e-12}, FoldFingerprints: []string{"a", "b", "a"},
 		Candidates:  []result.Candidate{{Name: "bounded", Score: ptr(0.0004)}, {Name: "few-terms", Score: ptr(0.0009), Chosen: true}, {Name: "unbounded"}},
-		Reweighting: &result.Reweighting{Passes: 6, BiasBefore: -0.04, BiasAfter: 0.01}}
+		Reweighting: &result.Reweighting{Passes: 6, BiasBefore: ptr(-0.04), BiasAfter: ptr(0.01)}}
 	want := []string{"Target: cadence", "Penalty λ: 0.0031", "Preemption memory γ: 0.21, the default: not identified", "Effective degrees of freedom: 6.74 of 9 terms", "Condition number: 812",
 		"Optimality certificate: BROKEN (largest active gradient 2.14e-12)", "Folds: 3, but only 2 distinct: NOT a cross-validation", "Forms compared: bounded 2.0 %, few-terms 3.0 % (chosen)",
 		"Reweighting: 6 passes, not kept; bias −4.0 % before, +1.0 % after"}

@@ -348,10 +348,10 @@ type DriftBlock struct {
 // Reweighting describes the passes that reweight rows toward the absolute relative error
 // (spec#reweighting).
 type Reweighting struct {
-	Passes     int     `json:"passes"`
-	BiasBefore float64 `json:"bias_before"`
-	BiasAfter  float64 `json:"bias_after"`
-	Kept       bool    `json:"kept"`
+	Passes     int      `json:"passes"`
+	BiasBefore *float64 `json:"bias_before"` // null if all targets are 0
+	BiasAfter  *float64 `json:"bias_after"`
+	Kept       bool     `json:"kept"`
 }
 
 // RegimeQuantiles are quantiles of measured/predicted step time on the hold-out.

@@ -140,8 +140,9 @@ func TestDriftIsNamed(t *testing.T) {
 }
 
 // TestDriftByHand: 20 hold-out rows are five blocks of four; the third is predicted 10 % too long. 19 rows are too few.
+// A block that took no time has no relative error.
 func TestDriftByHand(t *testing.T) {
-	of := func(n int) []result.DriftBlock {
+	of := func(n int, blockUs ...float64) []result.DriftBlock {
 		s := &Solved{Pool: &Pool{Tables: make([]*rows.Table, 2), Runs: []string{"none", "r"}, Data: &ridge.Data{}}, Data: &ridge.Data{}}
 		for i := range n {
 			s.Pool.Hold = append(s.Pool.Hold, int32(i))
@@ -150,6 +151,9 @@ func TestDriftByHand(t *testing.T) {
 			s.Pred = append(s.Pred, 100)
 			if i/4 == 2 {
 				s.Pred[i] = 110
+			}
+			if i/4 < len(blockUs) {
+				s.Data.Y[i] = blockUs[i/4]
 			}
 		}
 		return s.Drift()
@@ -166,6 +170,9 @@ func TestDriftByHand(t *testing.T) {
 	}
 	if len(got) != 5 || of(19) != nil {
 		t.Errorf("got %d blocks and %v, want 5 and none", len(got), of(19))
+	}
+	if got := of(20, 0); len(got) != 4 || got[0].Block != 2 {
+		t.Errorf("a first block of no time: got %+v, want blocks 2 to 5", got)
 	}
 }
 

@@ -45,8 +45,8 @@ func Model(s *Solved, m Selections, o *Options, name, target string) *result.Mod
 	if p := s.Polish; p != nil {
 		out.Reweighting = &result.Reweighting{
 			Passes:     p.Passes,
-			BiasBefore: p.BiasLS,
-			BiasAfter:  p.Bias,
+			BiasBefore: result.OrNull(p.BiasLS),
+			BiasAfter:  result.OrNull(p.Bias),
 			Kept:       p.Kept,
 		}
 	}

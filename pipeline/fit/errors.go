@@ -65,7 +65,7 @@ func RelErr(s *Solved, workers int) float64 {
 const DriftBlocks = 5
 
 // Drift returns the signed error of each run in consecutive blocks of its hold-out with equal
-// numbers of rows. Runs with fewer than four rows a block are omitted.
+// numbers of rows. Omitted are runs with fewer than four rows a block, and blocks that took no time.
 func (s *Solved) Drift() []result.DriftBlock {
 	var out []result.DriftBlock
 	p := s.Pool
@@ -83,6 +83,9 @@ func (s *Solved) Drift() []result.DriftBlock {
 			for _, i := range part {
 				diff += s.Pred[i] - s.Data.Y[i]
 				sum += s.Data.Y[i]
+			}
+			if sum == 0 { // stamps that are rounded to more than the steps take
+				continue
 			}
 			out = append(out, result.DriftBlock{Run: p.Runs[t], Block: b + 1, Bias: diff / sum, Rows: len(part)})
 		}

@@ -117,6 +117,9 @@ func TestPublishedFits(t *testing.T) {
 	if got := bias(two, []float64{1}); math.Abs(got+0.1) > 1e-12 {
 		t.Errorf("got a bias of %g, want -0.1", got)
 	}
+	if got := bias(&Data{P: 1, X: []float64{12, 15}, Y: []float64{0, 0}}, []float64{1}); !math.IsNaN(got) {
+		t.Errorf("targets of 0: got a bias of %g, want NaN, which documents write as null", got)
+	}
 	out := make([]float64, 2)
 	o := DefaultOptions(1)
 	o.EpsUs, o.Workers = 0, 1

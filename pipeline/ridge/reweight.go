@@ -23,9 +23,9 @@ type Polish struct {
 	LS      Fit       // before
 	Weights []float64 // of the last pass, one per row
 	Passes  int
-	Bias    float64 // sum(prediction - y)/sum y after the passes
+	Bias    float64 // sum(prediction - y)/sum y after the passes; NaN if all targets are 0
 	BiasLS  float64 // before
-	Kept    bool    // |Bias| did not grow by more than 0.01
+	Kept    bool    // |Bias| is known and did not grow by more than 0.01
 }
 
 // Best returns the fit to publish.
@@ -92,12 +92,16 @@ func reweight(d *Data, w, beta []float64, o Options, out []float64) {
 	})
 }
 
-// bias returns the relative error of the summed predictions: sum(x.beta - y)/sum y.
+// bias returns the relative error of the summed predictions: sum(x.beta - y)/sum y. It is NaN where all
+// targets are 0, as those of waits whose stamps are rounded to more than they last.
 func bias(d *Data, beta []float64) float64 {
 	var diff, sum float64
 	for i, y := range d.Y {
 		diff += Dot(d.Row(i), beta) - y
 		sum += y
+	}
+	if sum == 0 {
+		return math.NaN()
 	}
 	return diff / sum
 }
