@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -234,15 +235,20 @@ func poolOfMemory(f *facts) reading {
 	return r
 }
 
-// fitsWiderWeights reports whether weights of twice the bytes, of which vLLM has none above 16 bits, give the number of blocks within
-// a fifth of the tolerance.
+// widen gives the weights of a model so many times the bytes, up to 16 bits, above which vLLM has none. The head
+// may have 16 bits already, because quantization leaves it as it is.
+func widen(m *model.Model, times float64) {
+	m.BytesPerWeight = math.Min(2, times*m.BytesPerWeight)
+	m.BytesPerLMHead = math.Max(m.BytesPerLMHead, math.Min(2, times*m.BytesPerLMHead))
+}
+
+// fitsWiderWeights reports whether weights of twice the bytes give the number of blocks within a fifth of the tolerance.
 func (f *facts) fitsWiderWeights(blocks int64) bool {
 	if f.dep.Model.BytesPerWeight >= 2 || f.dep.Model.Layered != nil {
 		return false
 	}
 	d := *f.dep
-	d.Model.BytesPerWeight *= 2
-	d.Model.BytesPerLMHead = math.Max(2, d.Model.BytesPerLMHead)
+	widen(&d.Model, 2)
 	want, err := d.EstimateKVBlocks()
 	return err == nil && math.Abs(float64(blocks)/float64(want)-1) <= poolTolerance/5
 }
@@ -256,11 +262,10 @@ func (f *facts) otherPool(blocks int64) string {
 		want, err := d.EstimateKVBlocks()
 		return err == nil && math.Abs(float64(blocks)/float64(want)-1) <= poolTolerance/3
 	}
-	scaled := func(kv, weights float64) func(*deploy.Deployment) { // times the bytes of the values of each
+	wider := func(kv, weights float64) func(*deploy.Deployment) { // times the bytes of the values of each
 		return func(d *deploy.Deployment) {
 			d.Model.BytesPerKV *= kv
-			d.Model.BytesPerWeight *= weights
-			d.Model.BytesPerLMHead *= weights
+			widen(&d.Model, weights)
 		}
 	}
 	var other string
@@ -272,11 +277,16 @@ func (f *facts) otherPool(blocks int64) string {
 	// Other data types, then other numbers of GPUs, then other GPUs: the first that fits is named.
 	if f.dep.Model.Layered == nil {
 		if f.dep.Model.BytesPerKV < 2 {
-			try("kv_cache_dtype in run.yaml may be wrong: values of twice the bytes give this size", scaled(2, 1))
+			try("kv_cache_dtype in run.yaml may be wrong: values of twice the bytes give this size", wider(2, 1))
 		}
 		if f.dep.Model.BytesPerWeight < 2 {
-			try("dtype in run.yaml may be wrong: weights of twice the bytes give this size", scaled(1, 2))
-			try("dtype and kv_cache_dtype in run.yaml may be wrong: twice the bytes give this size", scaled(2, 2))
+			try("dtype or quantization in run.yaml may be wrong: weights of twice the bytes give this size", wider(1, 2))
+			if f.dep.Model.BytesPerKV < 2 {
+				try("dtype or quantization, and kv_cache_dtype, in run.yaml may be wrong: twice the bytes give this size", wider(2, 2))
+			}
+		}
+		if f.dep.Model.BytesPerWeight < 1 {
+			try("dtype or quantization in run.yaml may be wrong: weights of 16 bits give this size", wider(1, 4))
 		}
 	}
 	for times := int64(2); times <= 8 && f.dep.Model.NumKVHeads*times <= f.dep.Model.NumHeads; times *= 2 {

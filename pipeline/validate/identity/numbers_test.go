@@ -185,9 +185,7 @@ func TestOtherPools(t *testing.T) {
 		return f
 	}
 	kv := func(d *deploy.Deployment) { d.Model.BytesPerKV *= 2 }
-	weights := func(d *deploy.Deployment) {
-		d.Model.BytesPerWeight, d.Model.BytesPerLMHead = 2*d.Model.BytesPerWeight, 2*d.Model.BytesPerLMHead
-	}
+	weights := func(d *deploy.Deployment) { d.Model.BytesPerWeight, d.Model.BytesPerLMHead = 2, 2 }
 	for name, c := range map[string]struct {
 		f    *facts
 		want string
@@ -195,10 +193,14 @@ func TestOtherPools(t *testing.T) {
 		"cache": {of(func(d *deploy.Deployment) { d.Model.BytesPerKV = eight }, kv), "kv_cache_dtype in run.yaml may be wrong: values of twice the bytes give this size"},
 		"weights": {of(func(d *deploy.Deployment) {
 			d.Model.BytesPerWeight, d.Model.BytesPerLMHead, d.Engine.GPUMemoryUtilization = eight, eight, 0.4
-		}, weights), "dtype in run.yaml may be wrong: weights of twice the bytes give this size"},
+		}, weights), "dtype or quantization in run.yaml may be wrong: weights of twice the bytes give this size"},
+		"weights beside a head of 16 bits": {of(func(d *deploy.Deployment) { d.Model.BytesPerWeight, d.Engine.GPUMemoryUtilization = eight, 0.4 }, weights),
+			"dtype or quantization in run.yaml may be wrong: weights of twice the bytes give this size"},
+		"weights of 4 bits": {of(func(d *deploy.Deployment) { d.Model.BytesPerWeight, d.Engine.GPUMemoryUtilization = 0.5, 0.4 }, weights),
+			"dtype or quantization in run.yaml may be wrong: weights of 16 bits give this size"},
 		"both": {of(func(d *deploy.Deployment) {
 			d.Model.BytesPerKV, d.Model.BytesPerWeight, d.Model.BytesPerLMHead, d.Engine.GPUMemoryUtilization = eight, eight, eight, 0.4
-		}, func(d *deploy.Deployment) { kv(d); weights(d) }), "dtype and kv_cache_dtype in run.yaml may be wrong: twice the bytes give this size"},
+		}, func(d *deploy.Deployment) { kv(d); weights(d) }), "dtype or quantization, and kv_cache_dtype, in run.yaml may be wrong: twice the bytes give this size"},
 		"heads": {of(func(*deploy.Deployment) {}, func(d *deploy.Deployment) { d.Model.NumKVHeads *= 2 }), "num_key_value_heads of the model may be wrong: 16 give this size"},
 		"memory": {of(func(*deploy.Deployment) {}, func(d *deploy.Deployment) { d.Hardware, _ = deploy.Datasheet("B200") }),
 			"hardware in run.yaml may be wrong: the memory of "},
