@@ -29,6 +29,8 @@ type snapshotCounts struct {
 	usedSteps int     // steps whose used blocks were compared with those of complete snapshots
 	usedOff   int     // of these, with other used blocks
 	worstUsed float64 // by so many blocks at most
+
+	orphanSteps int64 // steps with snapshots and no summary
 }
 
 // lastSeen is the last snapshot of a request: its step, the tokens computed before the step and scheduled
@@ -87,8 +89,13 @@ func (f *facts) countSnapshots() error {
 	size := f.dep.Engine.BlockSize
 	simple := f.hasPlainBlocks()
 	next := 0
+	orphan := int64(0) // the last step with snapshots and no summary
 	err := f.run.EachSnapshot(func(snapshot *trace.Snapshot) {
 		if snapshot.Orphan {
+			if counts.orphanSteps == 0 || snapshot.StepID != orphan {
+				counts.orphanSteps++
+				orphan = snapshot.StepID
+			}
 			return
 		}
 		// Snapshots come in the order of steps: advance to the step of this one.

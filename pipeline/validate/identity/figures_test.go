@@ -66,10 +66,10 @@ func TestReasonsOfAnEmptyRun(t *testing.T) {
 		"level_concurrency":  "no load level states its clients, its rate and its latency",
 		"levels_differ":      "fewer than two load levels",
 		"model_name":         "no span names a model",
-		"steps_complete":     "fewer than two step summaries",
-		"journeys_complete":  "no journeys beside step summaries",
+		"steps_complete":     "no step summaries",
+		"journeys_complete":  "no journeys",
 		"sampling_rates":     "fewer than 50 step summaries",
-		"api_spans_complete": "no core spans", "core_spans_complete": "no pairs of API and core spans", "events_complete": "no core spans",
+		"api_spans_complete": "no core spans", "core_spans_complete": "no API spans", "events_complete": "no core spans",
 		"snapshots_complete": "no snapshots",
 		"passes_complete":    "no passes that are numbered",
 		"clients_complete":   "no requests of clients",
@@ -122,7 +122,7 @@ func TestSnapshotCounts(t *testing.T) {
 		}, func(c *snapshotCounts) { c.blocksOff, c.worstOff = 2, 6 }},
 		{"another sum", func(f *facts, _ []trace.Snapshot) { f.run.Steps[0].ScheduledTokens = 41 }, func(c *snapshotCounts) { c.tokens = 1 }},
 		{"a step without one", func(_ *facts, s []trace.Snapshot) { s[2].Orphan = true }, func(c *snapshotCounts) {
-			c.rows, c.complete, c.progress, c.compared, c.blocks, c.usedSteps = 3, 1, 1, 3, 3, 1
+			c.rows, c.complete, c.progress, c.compared, c.blocks, c.usedSteps, c.orphanSteps = 3, 1, 1, 3, 3, 1, 1
 		}},
 		{"of no step", func(_ *facts, s []trace.Snapshot) { s[3].StepID = 9 }, func(c *snapshotCounts) {
 			c.rows, c.complete, c.progress, c.compared, c.blocks, c.usedSteps = 3, 1, 1, 3, 3, 1

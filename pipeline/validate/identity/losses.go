@@ -57,10 +57,18 @@ const (
 // ids, less what sampling explains.
 func stepsComplete(f *facts) reading {
 	n := len(f.run.Steps)
-	if n < 2 || f.run.Aggregate != nil {
-		return notChecked("fewer than two step summaries")
+	if n == 0 || f.run.Aggregate != nil { // steps of an aggregate were made of logged passes
+		rate := f.dep.Tracing.StepSampleRate
+		proof := ""
+		if f.snapshot.orphanSteps > 0 {
+			proof = "there are snapshots, which belong to them"
+		}
+		return f.absent("step summaries", "step_tracing_sample_rate", rate, sampledOf(f.stepsOfOthers(), rate, stepDeviations), proof)
 	}
 	ids := float64(f.stepIDs())
+	if ids < 2 {
+		return notChecked("fewer than two step ids")
+	}
 	rate := f.dep.Tracing.StepSampleRate.Or(1)
 	expected := ids * rate
 	lost := math.Max(0, expected-float64(n)-stepDeviations*math.Sqrt(expected*(1-rate)))
@@ -72,21 +80,20 @@ func stepsComplete(f *facts) reading {
 
 // stepIDs returns how many ids there are from the first step that a summary or a journey names to the last.
 func (f *facts) stepIDs() int64 {
-	first := f.run.Steps[0].ID
-	last := f.run.Steps[len(f.run.Steps)-1].ID
+	ids := stepRange{first: f.run.Steps[0].ID, last: f.run.Steps[len(f.run.Steps)-1].ID, isKnown: true}
 	for i := range f.run.Requests {
-		q := &f.run.Requests[i]
-		if q.ScheduledStep.OK && q.FinishedStep.OK && q.FinishedStep.V >= q.ScheduledStep.V {
-			first = min(first, q.ScheduledStep.V)
-			last = max(last, q.FinishedStep.V)
-		}
+		ids.add(&f.run.Requests[i])
 	}
-	return last - first + 1
+	return ids.len()
 }
 
 // journeysComplete counts, in each step, the running requests of which no journey is known. Journeys that may
 // run in the step, and those that ended in the step before, count as known.
 func journeysComplete(f *facts) reading {
+	if !f.hasForkSpans() {
+		rate := f.dep.Tracing.JourneySampleRate
+		return f.absent("journeys", "journey_tracing_sample_rate", rate, sampledOf(f.requestsOfOthers(), rate, stepDeviations), "")
+	}
 	if len(f.run.Steps) == 0 || f.run.Aggregate != nil || len(f.run.Requests) == 0 {
 		return notChecked("no journeys beside step summaries")
 	}
@@ -182,7 +189,7 @@ func apiSpansComplete(f *facts) reading {
 		return notChecked("no core spans")
 	}
 	if lost == core {
-		return notChecked("no API spans were recorded")
+		return f.absent("API spans", "journey_tracing_sample_rate", f.dep.Tracing.JourneySampleRate, float64(core), "")
 	}
 	return lossReading(core-lost, lost, "%d of %d requests of the engine have no API span: their arrival and departure are not known", lost, core)
 }
@@ -200,8 +207,15 @@ func coreSpansComplete(f *facts) reading {
 			lost++
 		}
 	}
-	if api == 0 || lost == api {
-		return notChecked("no pairs of API and core spans")
+	if api == 0 {
+		return notChecked("no API spans")
+	}
+	if rate := f.dep.Tracing.JourneySampleRate; lost == api {
+		proof := ""
+		if !rate.OK {
+			proof = "there are API spans, which only a server with journeys writes"
+		}
+		return f.absent("journeys", "journey_tracing_sample_rate", rate, sampledOf(float64(api), rate, stepDeviations), proof)
 	}
 	if f.isSampled() {
 		return notChecked("journeys are sampled")
@@ -236,19 +250,21 @@ func eventsComplete(f *facts) reading {
 // none. The share is applied to the running requests of the steps that have snapshots.
 func snapshotsComplete(f *facts) reading {
 	c := &f.snapshot
-	if c.steps == 0 {
-		return notChecked("no snapshots")
-	}
-	lostInSteps := int(max(0, c.depth-c.rows))
 	rate := f.dep.Tracing.RichSubsampleRate
-	lost := share(lostInSteps, int(c.depth))
-	if rate.OK {
-		busy := 0
+	busy := 0
+	if f.run.Aggregate == nil {
 		for i := range f.run.Steps {
 			if f.run.Steps[i].RunningDepth > 0 {
 				busy++
 			}
 		}
+	}
+	if c.steps == 0 {
+		return f.absent("snapshots", "step_tracing_rich_subsample_rate", rate, sampledOf(float64(busy), rate, snapshotDeviations), "")
+	}
+	lostInSteps := int(max(0, c.depth-c.rows))
+	lost := share(lostInSteps, int(c.depth))
+	if rate.OK {
 		expected := float64(busy) * rate.V
 		missing := math.Max(0, expected-float64(c.steps)-snapshotDeviations*math.Sqrt(expected*(1-rate.V)))
 		lost = math.Max(lost, missing/math.Max(1, expected))

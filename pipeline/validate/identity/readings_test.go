@@ -263,14 +263,17 @@ func TestLossReadings(t *testing.T) {
 		{"94 of 100 steps", stepsComplete, func(f *facts) { f.run.Steps = stepsWithout(100, 6) }, wanted{100, 6, 0.06, true, "about 6 %"}},
 		{"half of the steps sampled", stepsComplete, func(f *facts) { f.run.Steps, f.dep.Tracing.StepSampleRate = stepsWithout(100, 50), trace.Some(0.5) }, wanted{50, 0, 0, false, ""}},
 		{"28 of 50 sampled steps", stepsComplete, func(f *facts) { f.run.Steps, f.dep.Tracing.StepSampleRate = stepsWithout(100, 72), trace.Some(0.5) }, wanted{35, 7, 0.2, true, ""}}, // 50 - 28 - 3 x 5
-		{"one step", stepsComplete, func(f *facts) { f.run.Steps = stepsWithout(1, 0) }, wanted{text: "fewer than two step summaries"}},
+		{"one step", stepsComplete, func(f *facts) { f.run.Steps = stepsWithout(1, 0) }, wanted{text: "fewer than two step ids"}},
+		{"one of 50 steps", stepsComplete, func(f *facts) {
+			f.run.Steps = stepsWithout(1, 0)
+			f.run.Requests = []trace.Request{{ScheduledStep: trace.Some(int64(1)), FinishedStep: trace.Some(int64(50))}}
+		}, wanted{50, 49, 0.98, true, "1 of 50 step ids have a summary"}},
 		{"1 of 50 without API span", apiSpansComplete, func(f *facts) { f.run.Requests = spans(49, 1, 0, 0) }, wanted{50, 1, 0.02, false, "1 of 50 requests"}},
 		{"2 of 50 without API span", apiSpansComplete, func(f *facts) { f.run.Requests = spans(48, 2, 0, 0) }, wanted{50, 2, 0.04, true, "2 of 50 requests"}},
-		{"no API spans", apiSpansComplete, func(f *facts) { f.run.Requests = spans(0, 5, 0, 0) }, wanted{text: "no API spans were recorded"}},
+		{"no API spans", apiSpansComplete, func(f *facts) { f.run.Requests = spans(0, 5, 0, 0) }, wanted{text: "no API spans"}},
 		{"no core spans", apiSpansComplete, func(f *facts) { f.run.Requests = spans(0, 0, 5, 0) }, wanted{text: "no core spans"}},
 		{"2 of 50 without core span", coreSpansComplete, func(f *facts) { f.run.Requests = spans(48, 0, 2, 0) }, wanted{50, 2, 0.04, true, "2 of 50 API spans"}},
 		{"2 of 50 that the client gave up", coreSpansComplete, func(f *facts) { f.run.Requests = spans(48, 0, 0, 2) }, wanted{50, 0, 0, false, ""}},
-		{"no pairs", coreSpansComplete, func(f *facts) { f.run.Requests = spans(0, 0, 3, 0) }, wanted{text: "no pairs"}},
 		{"passes without gaps", passesComplete, func(f *facts) { f.run.Iterations = passes(100, 7) }, wanted{100, 0, 0, false, ""}},
 		{"2 of 100 passes missing", passesComplete, func(f *facts) { f.run.Iterations = passes(98, 7, 2) }, wanted{100, 2, 0.02, false, "2 numbers of logged passes are missing among 100"}},
 		{"3 of 100 passes missing", passesComplete, func(f *facts) { f.run.Iterations = passes(97, 7, 1, 2) }, wanted{100, 3, 0.03, true, "3 numbers"}},
@@ -310,6 +313,74 @@ func TestLossReadings(t *testing.T) {
 		if got := fmt.Sprint(prefix, " ", n, " ", ok); got != want {
 			t.Errorf("%s: got %q, want %q", id, got, want)
 		}
+	}
+}
+
+// TestWhollyLostStreams: a stream of which nothing is there was lost if run.yaml states a rate for it, of which sampling explains no
+// gap so large, or if another stream shows that it was written. Otherwise nobody recorded it.
+func TestWhollyLostStreams(t *testing.T) {
+	rates := func(f *facts, rate float64) {
+		r := trace.Some(rate)
+		f.dep.Tracing.StepSampleRate, f.dep.Tracing.JourneySampleRate, f.dep.Tracing.RichSubsampleRate = r, r, r
+	}
+	journeys := func(f *facts) { // of steps 1 to 1000, with API spans
+		f.run.Requests = spans(50, 0, 0, 0)
+		f.run.Requests[0].ScheduledStep, f.run.Requests[0].FinishedStep = trace.Some(int64(1)), trace.Some(int64(1000))
+	}
+	steps := func(f *facts) { // in which 100 requests ended
+		f.run.Steps = stepsWithout(1000, 0)
+		for i := range f.run.Steps {
+			f.run.Steps[i].RunningDepth = 1
+		}
+		f.run.Steps[999].NumFinished = 100
+	}
+	api := func(f *facts) { f.run.Requests = spans(0, 0, 50, 0) }
+	core := func(f *facts) { f.run.Requests = spans(0, 50, 0, 0) }
+	stock := func(f *facts) { f.run.Requests = spans(0, 0, 0, 0) }
+	ofClients := func(f *facts) { f.run.Observed = []trace.ObservedRequest{{OutputTokens: trace.Some(int64(300))}} }
+	orphans := func(f *facts) { f.snapshot.orphanSteps = 80 }
+	lost := func(n int, text string) wanted { return wanted{n, n, 1, true, text} }
+	none := func(text string) wanted { return wanted{text: text} }
+	const noRate = -1
+	for _, c := range []struct {
+		name string
+		read func(*facts) reading
+		make func(*facts)
+		rate float64
+		want wanted
+	}{
+		{"steps beside journeys", stepsComplete, journeys, 1, lost(1000, "all step summaries were lost, at least 1000, where run.yaml states step_tracing_sample_rate 1")},
+		{"a tenth of the steps", stepsComplete, journeys, 0.1, lost(71, "")}, // 100 - 3 x 9.49
+		{"few steps of many", stepsComplete, journeys, 0.005, none("no step summaries, and too little else to expect one at a rate of 0.005")},
+		{"steps at rate 0", stepsComplete, journeys, 0, none("no step summaries")},
+		{"steps at no rate", stepsComplete, journeys, noRate, none("no step summaries")},
+		{"steps of snapshots", stepsComplete, orphans, noRate, lost(80, "all step summaries were lost, at least 80, although there are snapshots")},
+		{"steps beside clients of journeys", stepsComplete, func(f *facts) { api(f); ofClients(f) }, 1, lost(300, "")},
+		{"steps of clients alone", stepsComplete, ofClients, 1, none("no step summaries, nor anything else that a server with journeys and step tracing writes")},
+		{"steps of unmodified vLLM", stepsComplete, stock, 1, none("no step summaries, nor anything else")},
+		{"steps that were not published", stepsComplete, func(f *facts) { journeys(f); f.dep.Tracing.Published = "journeys only" }, 1,
+			none("no step summaries: run.yaml states that journeys only were published")},
+		{"journeys beside steps", journeysComplete, steps, 1, lost(100, "all journeys were lost, at least 100")},
+		{"journeys at rate 0", journeysComplete, steps, 0, none("no journeys")},
+		{"journeys at no rate", journeysComplete, steps, noRate, none("no journeys")},
+		{"journeys beside API spans", coreSpansComplete, api, 1, lost(50, "all journeys were lost, at least 50, where run.yaml states journey_tracing_sample_rate 1")},
+		{"journeys beside API spans, sampled", coreSpansComplete, api, 0.5, lost(14, "")}, // 25 - 3 x 3.54
+		{"few journeys of API spans", coreSpansComplete, api, 0.01, none("no journeys, and too little else to expect one at a rate of 0.01")},
+		{"journeys beside API spans, at no rate", coreSpansComplete, api, noRate, lost(50, "although there are API spans")},
+		{"API spans", apiSpansComplete, core, 1, lost(50, "all API spans were lost, at least 50")},
+		{"API spans of sampled journeys", apiSpansComplete, core, 0.1, lost(50, "")},
+		{"API spans at no rate", apiSpansComplete, core, noRate, none("no API spans")},
+		{"snapshots", snapshotsComplete, steps, 0.1, lost(62, "all snapshots were lost, at least 62, where run.yaml states step_tracing_rich_subsample_rate 0.1")}, // 100 - 4 x 9.49
+		{"snapshots at rate 0", snapshotsComplete, steps, 0, none("no snapshots")},
+		{"snapshots at no rate", snapshotsComplete, steps, noRate, none("no snapshots")},
+		{"snapshots of idle steps", snapshotsComplete, func(f *facts) { f.run.Steps = stepsWithout(1000, 0) }, 1, none("no snapshots, and too little else to expect one at a rate of 1")},
+	} {
+		f := emptyFacts()
+		c.make(f)
+		if c.rate != noRate {
+			rates(f, c.rate)
+		}
+		c.want.compare(t, c.name, c.read(f))
 	}
 }
 
