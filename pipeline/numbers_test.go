@@ -428,6 +428,20 @@ func TestWhatDecidesNoGate(t *testing.T) {
 	if o, code := replays(fitted, runsNamed("a")); code != validate.NoReplay || !o.StepsOnly || o.IdleDelays {
 		t.Errorf("no overhead: got %+v, %s", o, code)
 	}
+	journeys := runsNamed("a", "b")
+	journeys.Runs[0].Requests.Engine, journeys.Runs[1].Requests.Engine = 30, 400
+	fitted.Runs = []result.FitRun{{ID: "a"}}
+	if o, _ := replays(fitted, journeys); o.For != coeff.PurposeReplay || !strings.Contains(o.Unreplayed, "to the 30 requests") || !o.StepsOnly {
+		t.Errorf("no overhead of journeys: got %+v", o)
+	}
+	asked := ValidateOptions{Options: validate.Options{For: coeff.PurposeSteps}}
+	if _, err := asked.ResolveFor(fitted, journeys); err != nil || asked.For != coeff.PurposeSteps {
+		t.Errorf("asked for steps: got %+v, %v", asked, err)
+	}
+	fitted.Options.Recipe = fit.Frozen
+	if o, _ := replays(fitted, journeys); o.For != "" || o.Unreplayed != "" || !o.StepsOnly {
+		t.Errorf("a recipe without an overhead: got %+v", o)
+	}
 	logs := runsNamed("a")
 	logs.Runs[0].Tables = map[string]int64{table.Iterations: 1}
 	if o, code := replays(fitted, logs); code != validate.NoReplay || !o.StepsOnly {

@@ -348,8 +348,24 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 			"no overhead was fitted, because logs do not show it: every request is replayed with the overhead of those that found the server idle")}, nil
 	}
 	o.StepsOnly = true
+	if n := journeysOfFit(f, ext); n > 0 && o.Coefficients == "" && f.Options.Recipe != fit.Frozen { // whose overhead is no part of a replay
+		// The recording was made for replays: that none is possible says something about it, and steps alone would pass it.
+		o.For = cmp.Or(o.For, coeff.PurposeReplay)
+		o.Unreplayed = fmt.Sprintf("nothing is replayed: no overhead could be fitted to the %d requests of the recording; --for steps judges its steps alone", n)
+	}
 	return []trace.Finding{trace.Findingf(validate.NoReplay,
 		"no overhead was fitted, so nothing is replayed; validate --overhead-us or --idle-delays replays with a constant one")}, nil
+}
+
+// journeysOfFit returns how many requests with journeys the runs of a fit have.
+func journeysOfFit(f *result.Fit, ext *result.Extract) (n int64) {
+	for i := range ext.Runs {
+		isOfFit := f != nil && slices.ContainsFunc(f.Runs, func(r result.FitRun) bool { return r.ID == ext.Runs[i].ID })
+		if isOfFit {
+			n += ext.Runs[i].Requests.Engine + ext.Runs[i].Requests.APIOnly
+		}
+	}
+	return n
 }
 
 // ValidateTables returns the validation of a fit on the runs of an output folder. It writes

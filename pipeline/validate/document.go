@@ -30,7 +30,7 @@ func (j *job) decided(fit *result.Fit) (*result.Validation, []*scope) {
 	v := &result.Validation{
 		Options: result.ValidationOptions{
 			Split:      j.o.Split,
-			StepsOnly:  j.o.StepsOnly,
+			StepsOnly:  j.o.StepsOnly && j.o.Unreplayed == "",
 			Seed:       j.o.Seed,
 			OverheadUs: j.o.OverheadUs,
 			EgressUs:   j.o.EgressUs,

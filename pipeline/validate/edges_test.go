@@ -104,6 +104,12 @@ func TestLevelsAreNotReplayed(t *testing.T) {
 			}
 			continue
 		}
+		if e := j.entries[0]; c.stepsOnly {
+			j.o.Unreplayed = "no overhead"
+			if err := j.replay(context.Background(), 0); err != nil || e[0].Undecided != "" || j.entries[0][0].Undecided != "no overhead" {
+				t.Errorf("%s: got %+v, %v", name, j.entries[0], err)
+			}
+		}
 		if e := j.entries[0]; err != nil || len(e) != 1 || e[0].Load != c.load || c.load == "levels" && (e[0].Requests != c.levels || e[0].Metrics == nil) {
 			t.Errorf("%s: got %+v, %v", name, e, err)
 		}

@@ -18,6 +18,7 @@ import (
 type Options struct {
 	Split      float64  // training share of each phase, (0, 1]; default 0.8
 	StepsOnly  bool     // no replay
+	Unreplayed string   // with StepsOnly: why a recording that should be replayed is not, so that the replay stays undecided
 	Seed       int64    // of the noise; 0 is seed 0, 1 in DefaultOptions
 	Noise      string   // residual: make the two noisy replays too; none or empty: do not
 	OverheadUs *float64 // constant in place of the overhead alpha, us

@@ -59,7 +59,9 @@ func (j *job) replay(ctx context.Context, i int) (err error) {
 		return err
 	}
 	if j.o.StepsOnly {
-		j.entries[i] = []result.ValidationRun{t.entryWithoutReplay()}
+		v := t.entryWithoutReplay()
+		v.Undecided = j.o.Unreplayed
+		j.entries[i] = []result.ValidationRun{v}
 		return nil
 	}
 	if levels := j.sources[i].Levels; len(levels) > 0 {

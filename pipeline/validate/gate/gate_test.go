@@ -425,6 +425,37 @@ func TestWhatDecides(t *testing.T) {
 	}
 }
 
+// TestContradictedReplayDecides: where nothing was replayed, replay decides if streams contradict each other in what a replay
+// alone needs, or lost it. What harms steps too is left to the verdict on steps.
+func TestContradictedReplayDecides(t *testing.T) {
+	replay, both := []string{coeff.PurposeReplay, coeff.PurposeWaits}, []string{coeff.PurposeSteps, coeff.PurposeReplay}
+	for _, c := range []struct {
+		id        result.Identity
+		stepsOnly bool
+		want      string
+		verdict   string
+	}{
+		{result.Identity{Status: result.IdentityHolds, Harms: replay}, false, coeff.PurposeSteps, coeff.VerdictPass},
+		{result.Identity{Status: result.IdentityViolated, Effect: result.IdentityNamed, Harms: replay}, false, coeff.PurposeSteps, coeff.VerdictPass},
+		{result.Identity{Status: result.IdentityViolated, Effect: result.IdentityFails, Harms: replay}, false, coeff.PurposeReplay, coeff.VerdictFail},
+		{result.Identity{Status: result.IdentityViolated, Effect: result.IdentityUndecided, Harms: replay}, false, coeff.PurposeReplay, coeff.VerdictInsufficient},
+		{result.Identity{Status: result.IdentityViolated, Effect: result.IdentityFails, Harms: both}, false, coeff.PurposeSteps, coeff.VerdictFail},
+		{result.Identity{Status: result.IdentityViolated, Effect: result.IdentityFails, Harms: replay}, true, coeff.PurposeSteps, coeff.VerdictPass},
+	} {
+		e := goodEvidence()
+		e.v.Options.StepsOnly = c.stepsOnly
+		for i := range e.v.Runs {
+			e.v.Runs[i].Metrics = nil
+		}
+		e.v.Runs[0].Identities = []result.Identity{c.id}
+		r, _ := NewRules(nil)
+		r.Decide(e.v, e.fit, e.set, "")
+		if e.v.For != c.want || e.v.Verdict != c.verdict {
+			t.Errorf("%+v, steps only %t: got %s for %s, want %s for %s", c.id, c.stepsOnly, e.v.Verdict, e.v.For, c.verdict, c.want)
+		}
+	}
+}
+
 // TestSaturatedPhasesDoNotGate whatever their figures; a closed loop, replayed as
 // one, does.
 func TestSaturatedPhasesDoNotGate(t *testing.T) {

@@ -36,17 +36,27 @@ func fillVerdicts(v *result.Validation, asked string) {
 	v.Pass = v.Verdict == coeff.VerdictPass
 }
 
-// defaultPurpose returns replay, or steps if nothing was replayed.
+// defaultPurpose returns replay, or steps if nothing was replayed and the streams of no recording say why. Else a
+// recording that contradicts itself, or lost what a replay needs, would pass by its steps.
 func defaultPurpose(v *result.Validation) string {
 	if v.Options.StepsOnly {
 		return coeff.PurposeSteps
 	}
 	for i := range v.Runs {
-		if v.Runs[i].Metrics != nil {
+		r := &v.Runs[i]
+		if r.Metrics != nil || harmsReplayAlone(r.Identities, result.IdentityFails) || harmsReplayAlone(r.Identities, result.IdentityUndecided) {
 			return coeff.PurposeReplay
 		}
 	}
 	return coeff.PurposeSteps
+}
+
+// harmsReplayAlone reports whether an identity with the effect is violated that harms replays and not steps, whose
+// verdict it would leave as it is.
+func harmsReplayAlone(all []result.Identity, effect string) bool {
+	return slices.ContainsFunc(result.Violated(all, coeff.PurposeReplay, effect), func(id *result.Identity) bool {
+		return !slices.Contains(id.Harms, coeff.PurposeSteps)
+	})
 }
 
 // verdictOn returns the verdict on a purpose for one configuration or test run, or over everything
