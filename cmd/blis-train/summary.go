@@ -44,7 +44,7 @@ func (con *console) flushWarnings() { con.flushWarningsBeside("") }
 // replays were given, and how the gates were decided. The others are about single coefficients, or
 // about files that were read all the same.
 var touchVerdict = []trace.Code{
-	"async_assumed", "capped_client", "client_load", "client_sample", "client_totals", "clipped_predictions",
+	"async_assumed", "capped_client", "client_load", "client_rate", "client_sample", "client_totals", "clipped_predictions",
 	"clock_offset_spread", "document_changed", "full_attention_assumed", "gate_loosened", "incomplete_trace",
 	"judged_on_training", "lag_uncertain", "machine_drift", "no_gain", "not_held_out", "not_the_fits_coefficients",
 	"replay_unlike", "run_contradicted", "sharing_contradicted", "version_assumed", "workload_incomplete",

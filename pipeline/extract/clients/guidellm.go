@@ -206,7 +206,7 @@ func (c *Reader) reportGuideTotals(load *Load, metrics map[string]any, sums *req
 		c.addFinding(source.CodeClientSample, "%s: the report has %.0f of the %.0f requests that succeeded: the others were load, and nothing states when they "+
 			"were sent; keep all of them (GuideLLM without --sample-requests)", load.Name, sums.requests, sent)
 	} else {
-		stated.load = offered.unlike()
+		stated.load, stated.isFast = offered.unlike()
 	}
 	c.stated = append(c.stated, stated)
 }

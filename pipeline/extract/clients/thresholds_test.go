@@ -162,12 +162,17 @@ func TestLoadsAtTheLimits(t *testing.T) {
 		{"a limit of four", func(o *offeredLoad) { o.limit, o.sends = 4, even(101, 0.05, 0.02) }, "limit states 4 requests at once, its 101 requests are up to 1"},
 		{"of requests that are over at once", func(o *offeredLoad) { o.limit, o.sends = 4, even(101, 0.05, 0.019) }, ""},
 		{"a rate that the limit holds back", func(o *offeredLoad) { o.limit, o.rate, o.sends = 20, 100, even(101, 0.05, 0.99) }, ""},
+		{"a rate that the limit holds back, and faster", func(o *offeredLoad) { o.limit, o.rate, o.sends = 20, 10, even(101, 0.05, 0.99) }, "rate states 10 requests a second"},
 		{"a rate that it does not", func(o *offeredLoad) { o.limit, o.rate, o.sends = 21, 100, even(101, 0.05, 0.99) }, "rate states 100"},
 	} {
 		o := base
 		c.change(&o)
-		if got := strings.Join(o.unlike(), "; "); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
+		texts, isFast := o.unlike()
+		if got := strings.Join(texts, "; "); !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+		if want := strings.Contains(c.name, "faster"); isFast != want {
+			t.Errorf("%s: got faster %t, want %t", c.name, isFast, want)
 		}
 	}
 	if got := mostInFlight([]sentRequest{{0, 2}, {1, 1}, {2, 1}, {2, 0}, {1.5, math.NaN()}}); got != 2 {

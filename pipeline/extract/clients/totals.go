@@ -51,6 +51,7 @@ type statedLoad struct {
 	totals       []string // totals and means, and derived figures
 	placeholders []string // totals that an exporter writes where it has none
 	load         []string // the rate and the limit of requests at once
+	isFast       bool     // the rate is one of load, and the requests came faster
 }
 
 // requestSums are the sums over the requests of a load that succeeded, by the file's own figures. Means
@@ -239,7 +240,7 @@ func (b *benchResult) contradictions(name string) statedLoad {
 		}
 	}
 	if sums.requests > 0 {
-		out.load = load.unlike()
+		out.load, out.isFast = load.unlike()
 	}
 	return out
 }
@@ -324,12 +325,13 @@ type offeredLoad struct {
 }
 
 // unlike returns what the file states of the load and the times of its requests contradict: more requests at
-// once than the limit, or far fewer although the client had more to send; and another rate of sends.
-func (o *offeredLoad) unlike() (unlike []string) {
+// once than the limit, or far fewer although the client had more to send; and another rate of sends. isFast is
+// set if they were sent at a higher rate, which no slow client explains.
+func (o *offeredLoad) unlike() (unlike []string, isFast bool) {
 	n := len(o.sends)
 	isUnknown := func(s sentRequest) bool { return math.IsNaN(s.atS) }
 	if n < fewestSends || slices.ContainsFunc(o.sends, isUnknown) {
-		return nil
+		return nil, false
 	}
 	firstS := math.Inf(1) // sends
 	lastS := math.Inf(-1)
@@ -345,6 +347,7 @@ func (o *offeredLoad) unlike() (unlike []string) {
 	}
 	hasRate := o.rate > 0 && !math.IsInf(o.rate, 0) // infinite: all requests are sent at once
 	most := mostInFlight(o.sends)
+	isHeld := false // by the limit, below the rate
 	if o.limit > 0 {
 		// Without a rate, the client sends requests up to the limit as fast as it can. They reach it if there
 		// are enough of them and if an answer takes longer than it takes to send that many.
@@ -352,10 +355,10 @@ func (o *offeredLoad) unlike() (unlike []string) {
 		if most > overLimit*o.limit+1 || canFill && most < underLimit*o.limit {
 			unlike = append(unlike, fmt.Sprintf("%s states %.0f requests at once, its %d requests are up to %.0f", o.limitKey, o.limit, n, most))
 		}
-		hasRate = hasRate && most < o.limit // otherwise the limit held requests back
+		isHeld = most >= o.limit
 	}
 	if !hasRate || o.isRampUp || !(lastS > firstS) {
-		return unlike
+		return unlike, false
 	}
 	burstiness := o.burstiness
 	if !(burstiness > 0) {
@@ -364,10 +367,11 @@ func (o *offeredLoad) unlike() (unlike []string) {
 	// The standard deviation of the number of arrivals is 1/sqrt(n x burstiness) of it.
 	chance := 1 + rateTolerance + rateDeviations/math.Sqrt(float64(n)*burstiness)
 	measured := float64(n-1) / (lastS - firstS)
-	if measured > o.rate*chance || measured < o.rate/math.Max(slowestClient, chance) {
+	isFast = measured > o.rate*chance
+	if isFast || !isHeld && measured < o.rate/math.Max(slowestClient, chance) {
 		unlike = append(unlike, fmt.Sprintf("%s states %.4g requests a second, its %d requests were sent at %.4g", o.rateKey, o.rate, n, measured))
 	}
-	return unlike
+	return unlike, isFast
 }
 
 // mostInFlight returns the most requests between send and last chunk at once.
@@ -434,8 +438,13 @@ func (c *Reader) compareSummaries() {
 			others = append(others, all)
 		}
 		for _, s := range others {
-			if texts := f.unlikeSummary(s.levels); len(texts) > 0 {
-				c.addFinding(source.CodeClientSummary, "%s: %s: the summary is of other requests than those of %s, or one of the two was changed", s.name,
+			texts, isFast := f.unlikeSummary(s.levels)
+			code := source.CodeClientSummary
+			if isFast {
+				code = source.CodeClientRate
+			}
+			if len(texts) > 0 {
+				c.addFinding(code, "%s: %s: the summary is of other requests than those of %s, or one of the two was changed", s.name,
 					strings.Join(texts, "; "), f.name)
 			}
 		}
@@ -443,8 +452,8 @@ func (c *Reader) compareSummaries() {
 }
 
 // unlikeSummary returns what the levels of a summary (one, or all stages of a run) state that the requests
-// contradict. Means of several levels are weighted by their requests.
-func (f *besideFile) unlikeSummary(levels []Level) []string {
+// contradict, and whether that is a rate which they exceed. Means of several levels are weighted by their requests.
+func (f *besideFile) unlikeSummary(levels []Level) (texts []string, isFast bool) {
 	var requests, prompts, outputs, ttftS, endS float64 // sums over the requests of all levels
 	for i := range levels {
 		l := &levels[i]
@@ -456,7 +465,7 @@ func (f *besideFile) unlikeSummary(levels []Level) []string {
 		endS += n * l.E2EMs / 1e3
 	}
 	if requests == 0 {
-		return nil
+		return nil, false
 	}
 	orNaN := func(v float64) float64 { // a mean of 0 is not given
 		if v == 0 {
@@ -493,9 +502,9 @@ func (f *besideFile) unlikeSummary(levels []Level) []string {
 			limit:    float64(levels[0].Clients),
 			sends:    f.sends,
 		}
-		out.totals = load.unlike()
+		out.totals, isFast = load.unlike()
 	}
-	return append(out.totals, out.placeholders...)
+	return append(out.totals, out.placeholders...), isFast
 }
 
 // reportStated reports the loads whose statements their own requests or run.yaml contradict: the gravest
@@ -507,6 +516,9 @@ func (c *Reader) reportStated(dep *deploy.Deployment) {
 		case len(l.totals) > 0:
 			c.addFinding(source.CodeClientTotals, "%s: %s: the requests of the file were changed, or some are of another run", l.name,
 				strings.Join(append(l.totals, l.placeholders...), "; "))
+		case l.isFast:
+			c.addFinding(source.CodeClientRate, "%s: %s: the file was put together from several, or the times at which requests were sent were changed", l.name,
+				strings.Join(l.load, "; "))
 		case len(l.load) > 0:
 			c.addFinding(source.CodeClientLoad, "%s: %s: the file was put together from several, its requests were changed, or the client could not "+
 				"send as it was asked", l.name, strings.Join(l.load, "; "))

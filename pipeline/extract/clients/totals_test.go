@@ -93,7 +93,7 @@ func TestBenchTotals(t *testing.T) {
 		{"a duration that is not computed", 0, func(doc map[string]any) { doc["duration"] = 0 }, "client_summary duration"},
 		{"one that is and is wrong", 0, func(doc map[string]any) { doc["mean_ttft_ms"], doc["mean_itl_ms"] = 0, 2.0 }, "client_totals mean_itl_ms"},
 		{"starts in ms", 0, func(doc map[string]any) { doc["start_times"] = scale(doc["start_times"], 1e3) }, "client_totals duration"},
-		{"rate", 0, func(doc map[string]any) { doc["request_rate"] = 2.0 }, "client_load request_rate"},
+		{"rate", 0, func(doc map[string]any) { doc["request_rate"] = 2.0 }, "client_rate request_rate"},
 		{"rate too high", 0, func(doc map[string]any) { doc["request_rate"] = 8.0 }, "client_load request_rate"},
 		{"limit too low", 8, func(doc map[string]any) { doc["max_concurrency"] = 4 }, "client_load max_concurrency"},
 		{"limit too high", 8, func(doc map[string]any) { doc["max_concurrency"] = 32 }, "client_load max_concurrency"},
@@ -116,7 +116,7 @@ func TestBenchTotals(t *testing.T) {
 		var got []string
 		for _, f := range r.Findings {
 			rest, found := strings.CutPrefix(f.Message, "bench: ")
-			if !found || !slices.Contains([]string{string(source.CodeRunContradicted), string(source.CodeClientTotals), string(source.CodeClientLoad), string(source.CodeClientSummary)}, string(f.Code)) {
+			if !found || !slices.Contains([]string{string(source.CodeRunContradicted), string(source.CodeClientTotals), string(source.CodeClientLoad), string(source.CodeClientRate), string(source.CodeClientSummary)}, string(f.Code)) {
 				t.Errorf("%s: got %+v", c.name, f)
 			}
 			got = append(got, fmt.Sprint(f.Code, " ", rest))
@@ -149,7 +149,7 @@ func statedFindings(t *testing.T, files map[string]string) []string {
 	var got []string
 	for _, f := range r.Findings {
 		switch f.Code {
-		case source.CodeClientTotals, source.CodeClientLoad, source.CodeClientSummary, source.CodeClientSample:
+		case source.CodeClientTotals, source.CodeClientLoad, source.CodeClientRate, source.CodeClientSummary, source.CodeClientSample:
 			got = append(got, fmt.Sprint(f.Code, " ", f.Message))
 		}
 	}

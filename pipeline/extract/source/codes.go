@@ -24,4 +24,7 @@ const (
 
 	// CodeClientLoad is the warning that a client's requests were not sent at the rate or up to the limit that its file states.
 	CodeClientLoad trace.Code = "client_load"
+
+	// CodeClientRate is the warning that a client's requests were sent at a higher rate than its file states.
+	CodeClientRate trace.Code = "client_rate"
 )

@@ -108,8 +108,15 @@ func clientTotals(f *facts) reading {
 	return r
 }
 
-// clientLoads repeats what the extraction found of files of clients that state another load than their requests are.
-func clientLoads(f *facts) reading { return f.foundOfClients(source.CodeClientLoad) }
+// clientLoads repeats what the extraction found of files of clients that state another load than their requests are. A client may be
+// slower than it was asked to be, and none is faster: then the verdict stays open.
+func clientLoads(f *facts) reading {
+	if fast := f.foundOfClients(source.CodeClientRate); fast.broken {
+		fast.effect = result.IdentityUndecided
+		return fast
+	}
+	return f.foundOfClients(source.CodeClientLoad)
+}
 
 // foundOfClients joins the findings of the extraction with a code.
 func (f *facts) foundOfClients(code trace.Code) reading {

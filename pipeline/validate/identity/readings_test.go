@@ -618,6 +618,12 @@ func TestFoundOfClients(t *testing.T) {
 	}}}
 	wanted{7, 2, 2, true, "a; b"}.compare(t, "totals", clientTotals(f))
 	wanted{7, 0, 0, false, ""}.compare(t, "load", clientLoads(f))
+	for _, c := range []struct{ code, effect trace.Code }{{source.CodeClientLoad, ""}, {source.CodeClientRate, result.IdentityUndecided}} {
+		f.Findings = append(f.Findings, trace.Finding{Code: c.code, Message: string(c.code)})
+		if r := clientLoads(f); !r.broken || r.effect != string(c.effect) || r.sentence != string(c.code) {
+			t.Errorf("%s: got %+v, want effect %q", c.code, r, c.effect)
+		}
+	}
 	wanted{text: "no requests of clients"}.compare(t, "no clients", clientTotals(&facts{run: &trace.Run{}}))
 }
 

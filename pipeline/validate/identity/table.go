@@ -256,9 +256,10 @@ var identities = []Identity{
 	},
 	{
 		Name: "client_load", Kind: "load", Streams: "files of clients",
-		Holds:     "requests are sent at the rate and up to the limit that a client's file states",
-		Tolerance: "10 % and 5 standard deviations of the number of arrivals, half as fast again where they came more slowly; 5 % and one request at once, half where fewer",
-		Effect:    result.IdentityNamed, Harms: replayAlone, compare: clientLoads,
+		Holds: "requests are sent at the rate and up to the limit that a client's file states",
+		Tolerance: "10 % and 5 standard deviations of the number of arrivals, half as fast again where they came more slowly; 5 % and one request at once, half where fewer. " +
+			"More arrivals leave the verdict open, the others are named",
+		Effect: result.IdentityNamed, Harms: replayAlone, compare: clientLoads,
 	},
 	{
 		Name: "budget_reached", Kind: "requests", Streams: "step summaries or logged passes, and the deployment",
