@@ -86,6 +86,10 @@ func (x *extraction) findCached(streaming source.Options) error {
 			return err
 		}
 	}
+	if g.Unpaired > 0 {
+		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
+			"none of the %d requests could be paired with a prompt of the log: they are of another run, some are there twice, or their lengths are wrong", g.Unpaired))
+	}
 	if g.Exceptions > 0 {
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
 			"%d prompts are in the log alone or in the client's file alone; the %d around them are paired all the same",

@@ -793,6 +793,27 @@ func TestBesideExceptionsByHand(t *testing.T) {
 	}
 }
 
+// TestNoneIsPaired: requests of another run than the log have no exceptions that others are paired around.
+func TestNoneIsPaired(t *testing.T) {
+	rules := Rules{Block: 16, Budget: 512, Chunked: true}
+	var lines []string
+	var rows []trace.ObservedRequest
+	for i := range int64(40) {
+		lines = append(lines, fmt.Sprintf("0: %d, 1, %d, 0, 0", i, 10+i))
+		rows = append(rows, sent(100+3*i, 1, 10*i+1, 10*i+5, 10*i+6))
+	}
+	g := pairRows(rows, logOf(t, rules, 1, false, lines...))
+	if g.Paired != 0 || g.Exceptions != 0 || g.Unpaired != 40 {
+		t.Errorf("another run: got %d paired, %d exceptions, %d unpaired, want 0, 0, 40", g.Paired, g.Exceptions, g.Unpaired)
+	}
+	for i := range rows {
+		rows[i].PromptTokens.V = 10 + int64(i)
+	}
+	if g := pairRows(rows, logOf(t, rules, 1, false, lines...)); g.Paired != 40 || g.Unpaired != 0 {
+		t.Errorf("the same run: got %d paired, %d unpaired, want 40, 0", g.Paired, g.Unpaired)
+	}
+}
+
 // TestLooseByHand aligns prompts with passes of which one prompt is another client's, or one is not in the log.
 func TestLooseByHand(t *testing.T) {
 	align := func(passes []string, tokens ...int64) (string, int, bool) {

@@ -257,7 +257,7 @@ func (m *matcher) looseMatches(found []match) (out []match, exceptions int) {
 
 // alignBetween aligns the prompts of the periods [first, last) with the stretches [from, to), in the order of
 // first chunks and in that of sends. It returns the chains of the order with fewer exceptions; of many exceptions
-// in both orders, the chains that both have.
+// in both orders, the chains that both have. There are none, and no exceptions, if neither order can be aligned.
 func (m *matcher) alignBetween(found []match, first, last, from, to int) ([]chain, int) {
 	for k := from; k < to; k++ {
 		if m.stretches[k].isBroken {
@@ -293,6 +293,9 @@ func (m *matcher) alignBetween(found []match, first, last, from, to int) ([]chai
 		case n == fewest && areMany(n, len(prompts)):
 			best = chainsOfBoth(best, chains)
 		}
+	}
+	if len(best) == 0 {
+		return nil, 0
 	}
 	return best, fewest
 }

@@ -58,6 +58,8 @@ type Pairing struct {
 	// others around them pair.
 	Exceptions int
 
+	Unpaired int // answered requests beside a log of prompts, where none of them pairs; else 0
+
 	rows    []trace.ObservedRequest
 	rules   Rules
 	log     *passLog
@@ -120,7 +122,7 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 	if certain := certainPrompts(matches); certain < m.answeredPrompts() && len(m.stretches) > 0 {
 		chains, exceptions := m.alignBetween(nil, 0, len(m.periods), 0, len(m.stretches))
 		whole := []match{{chains: chains}}
-		if certainPrompts(whole)-exceptionPairs*exceptions > certain-exceptionPairs*g.Exceptions {
+		if len(chains) > 0 && certainPrompts(whole)-exceptionPairs*exceptions > certain-exceptionPairs*g.Exceptions {
 			g.Exceptions = exceptions
 			matches = whole
 		}
@@ -138,6 +140,9 @@ func pairRows(rows []trace.ObservedRequest, log *passLog) *Pairing {
 			}
 			g.chains = append(g.chains, c)
 		}
+	}
+	if g.Paired == 0 && len(m.stretches) > 0 {
+		g.Unpaired = m.answeredPrompts()
 	}
 	return g
 }
