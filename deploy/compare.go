@@ -162,3 +162,33 @@ func (d *Draft) agrees(key string, logged, stated any, m *model.Model) bool {
 	}
 	return text == fmt.Sprint(stated)
 }
+
+// mostFromSheet is how many times the figure of a built-in device may be that of its datasheet, or the reverse.
+const mostFromSheet = 1.3
+
+// AgainstDatasheet states which figures of a built-in device are not those of its datasheet; "" for none. Kernels are
+// looked up by the name and limits computed from the figures, so that one of the two is of another device.
+func (d *Deployment) AgainstDatasheet() string {
+	sheet, isBuiltIn := Datasheet(d.Hardware.Name)
+	if !isBuiltIn {
+		return ""
+	}
+	var unlike []string
+	for _, figure := range []struct {
+		key           string
+		stated, sheet float64
+	}{
+		{"TFlopsPeak", d.Hardware.TFlopsPeak, sheet.TFlopsPeak},
+		{"BwPeakTBs", d.Hardware.BwPeakTBs, sheet.BwPeakTBs},
+		{"memory_gb", d.Hardware.MemoryGB, sheet.MemoryGB},
+	} {
+		ratio := figure.stated / figure.sheet
+		if ratio > mostFromSheet || ratio > 0 && ratio < 1/mostFromSheet {
+			unlike = append(unlike, fmt.Sprintf("%s %g, want about %g", figure.key, figure.stated, figure.sheet))
+		}
+	}
+	if len(unlike) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("hardware: got %s, as in the datasheet of %s: the name or the figures are of another device", strings.Join(unlike, "; "), d.Hardware.Name)
+}

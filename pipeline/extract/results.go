@@ -252,6 +252,9 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	out := x.unreadFiles(r, i)
 	out = append(out, w.Warnings...)
 	out = append(out, dep.Assumed()...)
+	if unlike := dep.AgainstDatasheet(); unlike != "" {
+		out = append(out, trace.Finding{Code: source.CodeRunContradicted, Message: unlike})
+	}
 	add := func(holds bool, code trace.Code, format string, args ...any) {
 		if holds {
 			out = append(out, trace.Findingf(code, format, args...))
