@@ -6,7 +6,6 @@ package validate
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -199,35 +198,19 @@ func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 // span keep their arrival, and so do those with several, and those that got their first token earlier
 // than they would arrive: their span is of another call.
 func arriveAsSpans(run *trace.Run, requests []Request) (delayed int) {
-	beganNs := map[string]int64{} // by the id of the response, and by the one that the client sent
-	for i := range run.Requests {
-		r := &run.Requests[i]
-		if r.Source != trace.SourceStock || !r.StartWallNs.OK {
-			continue
+	spans := run.StockSpans()
+	beganNs := func(o *Request) int64 { // 0: no span
+		if span := spans[o.ID]; span != nil {
+			return span.StartWallNs.V
 		}
-		// vLLM appends the number of the prompt in its call.
-		id := strings.TrimSuffix(r.APIID.V, "-0")
-		ids := []string{id} // a client may have recorded either
-		for _, prefix := range []string{"cmpl-", "chatcmpl-"} {
-			if sent, hasPrefix := strings.CutPrefix(id, prefix); hasPrefix {
-				ids = append(ids, sent)
-			}
-		}
-		for _, id := range ids {
-			if _, isRepeated := beganNs[id]; isRepeated {
-				beganNs[id] = 0 // counts as no span, see hasSpan
-				continue
-			}
-			beganNs[id] = r.StartWallNs.V
-		}
+		return 0
 	}
-	hasSpan := func(o *Request) bool { return beganNs[o.ID] != 0 }
-	inOrder := func(a, b Request) int { return cmp.Compare(beganNs[a.ID], beganNs[b.ID]) }
+	inOrder := func(a, b Request) int { return cmp.Compare(beganNs(&a), beganNs(&b)) }
 	stat.SortStable(requests, inOrder) // those without a span first
 	var latestNs int64                 // latest arrival so far
 	for i := range requests {
 		o := &requests[i]
-		if !hasSpan(o) {
+		if beganNs(o) == 0 {
 			continue
 		}
 		lateMs := float64(latestNs-o.ArrivalNs) / 1e6 // by how much it must arrive later

@@ -22,7 +22,7 @@ func TestReasonsOfAnEmptyRun(t *testing.T) {
 		"client_delays":      "fewer than 20 requests with times of client and server",
 		"journey_tokens":     "no journeys beside step summaries",
 		"output_steps":       "no journey states the steps of its first and last token",
-		"client_tokens":      "no journeys or complete passes beside the requests of clients",
+		"client_tokens":      "no journeys, spans or complete passes beside the requests of clients",
 		"client_lengths":     "fewer than 50 requests with times of clients or stock spans",
 		"client_chunks":      "fewer than 50 answers with chunks",
 		"snapshot_tokens":    "no step has a snapshot of every running request",
@@ -729,7 +729,7 @@ func TestEdgesOfComparisons(t *testing.T) {
 		return clientTokens(f)
 	}
 	wanted{100, 2, 50, false, ""}.compare(t, "two of a hundred", tokens(2))
-	wanted{100, 3, 50, true, "3 of 100 requests have other prompt or output tokens in the client's file than in their journey, by up to 50"}.compare(t, "three", tokens(3))
+	wanted{100, 3, 50, true, "3 of 100 requests have other prompt or output tokens in the client's file than by the server, by up to 50"}.compare(t, "three", tokens(3))
 
 	var stamps roundedTimes
 	for i := range int64(100) {

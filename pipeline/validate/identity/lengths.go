@@ -80,15 +80,10 @@ const (
 	mostOfPrompts = 0.15 // share of the prompt tokens that these may have, and templates of few tokens
 )
 
-// clientTokens compares the lengths that clients state with those of the joined journeys, or their sums with those
+// clientTokens compares the lengths that clients state with those of the joined journeys or spans, or their sums with those
 // of all logged passes, and returns the reading.
 func clientTokens(f *facts) reading {
-	byID := map[string]*trace.Request{}
-	for i := range f.run.Requests {
-		if q := &f.run.Requests[i]; q.CoreID.OK {
-			byID[q.CoreID.V] = q
-		}
-	}
+	servers := f.servers()
 	var r reading
 	var prompts, outputs float64 // tokens: computed of prompts, and after the first of outputs
 	stated := true               // what prompts found in the cache
@@ -97,8 +92,8 @@ func clientTokens(f *facts) reading {
 		prompts += float64(o.PromptTokens.V - o.CachedTokens.V)
 		outputs += math.Max(0, float64(o.OutputTokens.V-1))
 		stated = stated && (o.CachedTokens.OK || !f.dep.Engine.PrefixCaching)
-		q := byID[o.CoreID.V]
-		if !o.CoreID.OK || q == nil || !o.Success.Or(true) || o.N.Or(1) > 1 {
+		q := servers[i]
+		if q == nil || !o.Success.Or(true) || o.N.Or(1) > 1 {
 			continue
 		}
 		r.checked++
@@ -109,12 +104,22 @@ func clientTokens(f *facts) reading {
 		}
 	}
 	r.broken = float64(r.violated) > mostOffSteps*float64(r.checked)
-	r.sentence = fmt.Sprintf("%d of %d requests have other prompt or output tokens in the client's file than in their journey, by up to %.0f: columns "+
+	r.sentence = fmt.Sprintf("%d of %d requests have other prompt or output tokens in the client's file than by the server, by up to %.0f: columns "+
 		"are mixed up, of other rows, or not in tokens", r.violated, r.checked, r.largest)
 	if r.checked > 0 {
-		return r
+		f.nameTemplate(&r, servers)
 	}
-	// No journeys: compare the sums with those of the log.
+	// A file that has requests twice shows in the sums alone.
+	sums := f.tokensOfPasses(prompts, outputs, stated)
+	if r.checked == 0 || !r.broken && sums.broken {
+		return sums
+	}
+	return r
+}
+
+// tokensOfPasses compares sums of clients' tokens with those of all logged passes: computed ones of prompts and those after the
+// first of outputs. stated: it is known what prompts found in the cache.
+func (f *facts) tokensOfPasses(prompts, outputs float64, stated bool) reading {
 	var context, generated float64 // tokens of prompts and of outputs in all passes
 	for i := range f.run.Iterations {
 		it := &f.run.Iterations[i]
@@ -125,9 +130,9 @@ func clientTokens(f *facts) reading {
 		generated += float64(it.GenerationTokens)
 	}
 	if generated == 0 || outputs == 0 || passesComplete(f).broken {
-		return notChecked("no journeys or complete passes beside the requests of clients")
+		return notChecked("no journeys, spans or complete passes beside the requests of clients")
 	}
-	r = reading{checked: len(f.run.Observed), largest: outputs / generated}
+	r := reading{checked: len(f.run.Observed), largest: outputs / generated}
 	what := fmt.Sprintf("%.0f output tokens after the first, the passes of the log made %.0f", outputs, generated)
 	if excess := prompts / math.Max(1, context); stated && excess > r.largest {
 		r.largest = excess
@@ -147,6 +152,29 @@ func clientTokens(f *facts) reading {
 			"the log: prompts are counted without their template, or not in tokens", prompts, context)
 	}
 	return r
+}
+
+// nameTemplate lets a reading of broken lengths fail nothing where the prompts of all stock spans have as many tokens more than the
+// client counts: it counts without the chat template. Prompts must differ by more than that, as a factor gives equal ones a constant too.
+func (f *facts) nameTemplate(r *reading, servers []*trace.Request) {
+	var prompts, more []float64
+	for i, q := range servers {
+		o := &f.run.Observed[i]
+		if q == nil || q.Source != trace.SourceStock || !q.PromptTokens.OK || !o.PromptTokens.OK {
+			continue
+		}
+		if lengthsApart(o.OutputTokens, q.OutputTokens) > 0 {
+			return
+		}
+		prompts = append(prompts, float64(o.PromptTokens.V))
+		more = append(more, float64(q.PromptTokens.V-o.PromptTokens.V))
+	}
+	if !r.broken || len(more) < r.checked || slices.Min(more) < 1 || slices.Max(more)-slices.Min(more) > slackTokens ||
+		slices.Max(prompts)-slices.Min(prompts) < 2*slices.Max(more) {
+		return
+	}
+	r.effect = result.IdentityNamed
+	r.sentence = fmt.Sprintf("the client counts %.0f tokens fewer in each of %d prompts than the server: it counts them without their template", slices.Max(more), len(more))
 }
 
 // passPrompts compares the prompt tokens of each logged pass with the only prompt that ends in it and is the only one that runs in it,

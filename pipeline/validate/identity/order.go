@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -16,6 +18,8 @@ const (
 	mostBackwards = 0.01      // share of requests whose stamps may run backwards
 	clockSlackNs  = 1_000_000 // between two processes
 	clientSlackUs = 2_000     // between a client's and the server's duration
+
+	mostClientFactor = 1.15 // by which a client's times may grow faster than the server's
 )
 
 // engineOrder compares the stamps of a request up to its last token, and returns the reading.
@@ -282,46 +286,90 @@ func apiDelays(f *facts) reading {
 	return r
 }
 
+// servers returns for each request of clients what the server recorded of it: its journey, else the span of an unmodified
+// vLLM; nil: neither.
+func (f *facts) servers() []*trace.Request {
+	journeys := map[string]*trace.Request{}
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.CoreID.OK {
+			journeys[q.CoreID.V] = q
+		}
+	}
+	spans := f.run.StockSpans()
+	out := make([]*trace.Request, len(f.run.Observed))
+	for i := range f.run.Observed {
+		o := &f.run.Observed[i]
+		if o.CoreID.OK {
+			out[i] = journeys[o.CoreID.V]
+		} else if o.N.Or(1) == 1 {
+			out[i] = spans[o.ID]
+		}
+	}
+	return out
+}
+
+// serverTimesUs returns the times from the arrival of a request to its first token and to its end in the engine.
+func serverTimesUs(q *trace.Request) (ttftUs, e2eUs trace.Opt[float64]) {
+	if q.Source == trace.SourceStock {
+		return q.StockTTFTUs, q.StockE2EUs
+	}
+	between := func(to trace.Opt[int64]) trace.Opt[float64] {
+		ms, ok := trace.BetweenMs(q.ArrivedNs, to)
+		return trace.Opt[float64]{V: ms * 1e3, OK: ok}
+	}
+	return between(q.FirstTokenNs), between(q.FinishedNs)
+}
+
 // clientEncloses compares the times of a client with those of the server for the same requests, and
 // returns the reading: the time that the client waited includes that of the server. Only durations
 // are compared, so that the two may have different clocks.
 func clientEncloses(f *facts) reading {
-	byID := map[string]*trace.Request{}
-	for i := range f.run.Requests {
-		if q := &f.run.Requests[i]; q.CoreID.OK {
-			byID[q.CoreID.V] = q
-		}
-	}
+	servers := f.servers()
 	var r reading
 	short, long := 0, 0
 	var worst float64
+	var ofServer, ofClient []float64 // us of whole answers
 	for i := range f.run.Observed {
-		o := &f.run.Observed[i]
-		q := byID[o.CoreID.V]
-		if !o.CoreID.OK || q == nil || !o.E2EUs.OK {
+		o, q := &f.run.Observed[i], servers[i]
+		if q == nil || !o.E2EUs.OK {
 			continue
 		}
-		serverMs, ok := trace.BetweenMs(q.ArrivedNs, q.FinishedNs)
-		if !ok || q.FinishStatus.Or("") == trace.FinishAborted {
+		ttftUs, e2eUs := serverTimesUs(q)
+		if !e2eUs.OK || q.FinishStatus.Or("") == trace.FinishAborted || !o.Success.Or(true) {
 			continue
 		}
 		r.checked++
-		missing := serverMs*1e3 - o.E2EUs.V
-		if ms, known := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); known && o.TTFTUs.OK {
-			missing = math.Max(missing, ms*1e3-o.TTFTUs.V)
+		missing := e2eUs.V - o.E2EUs.V
+		if ttftUs.OK && o.TTFTUs.OK {
+			missing = math.Max(missing, ttftUs.V-o.TTFTUs.V)
 		}
 		worst = math.Max(worst, missing)
 		if missing > clientSlackUs {
 			short++
 		}
-		if o.E2EUs.V > 3*serverMs*1e3+1e6 { // three times as long, and a second for the network
+		if o.E2EUs.V > 3*e2eUs.V+1e6 { // three times as long, and a second for the network
 			long++
 		}
+		ofServer = append(ofServer, e2eUs.V)
+		ofClient = append(ofClient, o.E2EUs.V)
 	}
 	r.violated = short + long
 	r.largest = worst / 1e3
 	r.broken = float64(short) > mostBackwards*float64(r.checked) || 2*long > r.checked
 	r.sentence = fmt.Sprintf("%d of %d requests took the client less time than the engine, by up to %.3g ms, and %d over three times as long: "+
 		"the client's times have another unit, or belong to another run", short, r.checked, r.largest, long)
+	if r.broken || r.checked < fewestOfPart {
+		return r
+	}
+	// What a network and a front end add is about the same for long and short answers.
+	slope, lo, _ := stat.Slope(ofServer, ofClient)
+	if lo > mostClientFactor {
+		r.broken = true
+		r.effect = result.IdentityUndecided
+		r.violated = r.checked
+		r.largest = slope
+		r.sentence = fmt.Sprintf("the client's times of %d requests grow %.3g times as fast as the server's, which no delay on the way does: they have another unit, "+
+			"or the client was too slow to read the answers", r.checked, slope)
+	}
 	return r
 }

@@ -501,7 +501,7 @@ func TestClientReadings(t *testing.T) {
 		return f
 	}
 	wanted{1, 0, 0, false, ""}.compare(t, "7 tokens more of 100", clientTokens(joined(107, 100)))
-	wanted{1, 1, 8, true, "1 of 1 requests have other prompt or output tokens in the client's file than in their journey, by up to 8"}.compare(t, "8 more", clientTokens(joined(108, 100)))
+	wanted{1, 1, 8, true, "1 of 1 requests have other prompt or output tokens in the client's file than by the server, by up to 8"}.compare(t, "8 more", clientTokens(joined(108, 100)))
 	sums := func(prompt, output, context, generated int64) *facts {
 		f := emptyFacts()
 		f.run.Observed = []trace.ObservedRequest{{PromptTokens: some(prompt), OutputTokens: some(output)}}
@@ -511,7 +511,7 @@ func TestClientReadings(t *testing.T) {
 	wanted{1, 0, 1.1, false, ""}.compare(t, "a tenth more output", clientTokens(sums(100, 111, 100, 100)))
 	wanted{1, 1, 1.11, true, "111 output tokens after the first, the passes of the log made 100"}.compare(t, "11 % more output", clientTokens(sums(100, 112, 100, 100)))
 	wanted{1, 1, 1.2, true, "120 prompt tokens that were not cached, the passes of the log computed 100"}.compare(t, "a fifth more prompt", clientTokens(sums(120, 101, 100, 100)))
-	wanted{text: "no journeys or complete passes"}.compare(t, "no output", clientTokens(sums(100, 1, 100, 100)))
+	wanted{text: "no journeys, spans or complete passes"}.compare(t, "no output", clientTokens(sums(100, 1, 100, 100)))
 	cached := sums(120, 101, 100, 100)
 	cached.run.Observed[0].CachedTokens = some(20)
 	wanted{1, 0, 1, false, ""}.compare(t, "20 of them cached", clientTokens(cached))
