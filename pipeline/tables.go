@@ -88,6 +88,7 @@ func (t *Tables) ValidateSources(f *result.Fit) []validate.Source {
 			Config:    stepsOn(r).Config(),
 			Levels:    levelsOf(r.ID, f),
 			Extracted: r.Warnings,
+			Counted:   r.Counted,
 			Training:  training,
 			Load: func() (*trace.Run, *deploy.Deployment, error) {
 				run, err := readRun(dir, r.Deployment)

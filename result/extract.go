@@ -83,7 +83,9 @@ type ExtractRun struct {
 	// server's usage show them.
 	CachedTokens []CachedTokens `json:"cached_tokens,omitempty"`
 	// Drafts are the tokens that speculative decoding proposed, if the server counted them.
-	Drafts   *DraftCounts    `json:"drafts,omitempty"`
+	Drafts *DraftCounts `json:"drafts,omitempty"`
+	// Counted are the tokens that the server's log counts every ten seconds, beside those of the recorded requests.
+	Counted  []ServerCount   `json:"counted,omitempty"`
 	Examples []Example       `json:"examples"` // the first drops of each reason
 	Warnings []trace.Finding `json:"warnings"`
 	// Deployment is the resolved run.yaml. It is here so that later stages need only the output folder.
@@ -103,6 +105,28 @@ type CachedTokens struct {
 	Exact         int              `json:"exact"`                    // requests whose hits follow from the passes
 	Bounded       int              `json:"bounded"`                  // requests whose prompt ended in one pass with others, so that only the sum of their hits is exact
 	Unpaired      int              `json:"unpaired"`                 // requests of which nothing is known
+}
+
+// Requests of a ServerCount.
+const (
+	CountSpans   = "spans"   // of an unmodified vLLM
+	CountClients = "clients" // their files
+)
+
+// ServerCount is what a server's log counts every ten seconds, beside the tokens of recorded requests in the same time.
+type ServerCount struct {
+	Of      string       `json:"of"`    // spans or clients
+	Lines   int          `json:"lines"` // of the log, whose ten seconds lie within the time of the requests
+	Prompts TokensBeside `json:"prompts"`
+	Outputs TokensBeside `json:"outputs"`
+	HitFrac float64      `json:"hit_frac"` // largest hit rate of the prefix cache; releases differ in whether such tokens count in prompts
+}
+
+// TokensBeside are tokens as the server counts them, and the least and the most that the requests can have in the same time.
+type TokensBeside struct {
+	Server float64 `json:"server"`
+	Least  float64 `json:"least"`
+	Most   float64 `json:"most"`
 }
 
 // DraftCounts counts the tokens that the drafter of a server proposed and the model accepted, over

@@ -104,7 +104,7 @@ func (x *extraction) findCached(streaming source.Options) error {
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile, "%s", g.Drafts(answers)))
 	}
 	if len(x.col.cores) == 0 { // journeys are a better source
-		x.clients = append(x.clients, g.Rate(x.iter.HitRates)...)
+		x.clients = append(x.clients, g.Rate(x.iter.Statistics)...)
 	}
 	x.paired = g
 	if len(x.lives) > 0 {

@@ -29,6 +29,7 @@ type collector struct {
 	mem      *source.Memory // bounds the rows that wait in memory, and has their files on disk
 	stage    string         // folder of the tables while they are written
 	format   table.Format
+	stock    *tokenTimes      // of the spans of an unmodified vLLM, once they are written; nil: no log counts tokens
 	seen     spanSet          // to drop spans that come twice; nil after the last span
 	cores    []core           // engine requests, in the order of their first core span
 	byID     map[digest]int32 // index in cores by request id; the last of equal ones

@@ -26,6 +26,7 @@ const (
 	kindPasses         // dynamo.fpm.trace.v1
 	kindClient         // the result of a load client
 	kindSilent         // a vLLM log without an iteration in its first 8 MB
+	kindCounting       // one that counts tokens every ten seconds
 	kindMetrics        // an answer of /metrics
 	kindCompanion      // what a load client writes beside its requests
 	kindBroken         // cut, or impossible to decompress
@@ -67,7 +68,7 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindBroken, fmt.Sprint(err)
 	}
 	head, err := src.R.Peek(headBytes)
-	head = bytes.Clone(head) // hasIteration will overwrite the buffer
+	head = bytes.Clone(head) // kindOfLog will overwrite the buffer
 	body := bytes.TrimLeft(head, " \t\r\n\ufeff\x00")
 	switch {
 	case len(body) == 0 && err != nil && err != io.EOF:
@@ -88,8 +89,10 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindMetrics, ""
 	case clients.IsCompanion(body):
 		return kindCompanion, "it is what a load client writes beside its requests"
-	case hasIteration(src.R):
-		return kindLog, ""
+	}
+	switch k := kindOfLog(src.R); {
+	case k != kindOther:
+		return k, ""
 	case slices.ContainsFunc(vllmWords, func(w []byte) bool { return bytes.Contains(head, w) }):
 		return kindSilent, ""
 	}
@@ -124,19 +127,24 @@ func cutJSON(in *source.Input) string {
 	}
 }
 
-// hasIteration reports whether the next logBytes have a line with an iteration.
-func hasIteration(r *bufio.Reader) bool {
+// kindOfLog returns kindLog if the next logBytes have a line with an iteration, kindCounting if they have one with counts of
+// tokens, and else kindOther.
+func kindOfLog(r *bufio.Reader) kind {
+	k := kindOther
 	for read := 0; read < logBytes; {
 		line, err := r.ReadSlice('\n')
 		if enginelog.HasPass(line) {
-			return true
+			return kindLog
+		}
+		if enginelog.HasStatistics(line) {
+			k = kindCounting
 		}
 		if err != nil && err != bufio.ErrBufferFull { // a longer line is searched in pieces
-			return false
+			return k
 		}
 		read += len(line)
 	}
-	return false
+	return k
 }
 
 // refuseForeign returns an error if an input is an export of another tracing tool.

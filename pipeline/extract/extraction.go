@@ -54,6 +54,7 @@ type extraction struct {
 	paired *pairing.Pairing // client requests and the logged passes in which their prompts ended
 	// cachedSum has, for each engine run, the sums of its requests' cached tokens by phase.
 	cachedSum [][]result.CachedTokens
+	counted   []result.ServerCount      // tokens that the log counts, beside those of requests
 	drafts    *result.DraftCounts       // what the server counted of speculative decoding; nil: nothing
 	served    [][]trace.ObservedRequest // by index in lives: its requests; nil if there is one life
 	clients   []trace.Finding           // about the clients' files
@@ -292,6 +293,9 @@ func (x *extraction) readIterations(ctx context.Context, how source.Options) err
 	}
 	if x.lives, err = x.iter.Close(); err != nil {
 		return err
+	}
+	if len(x.iter.Statistics) > 0 {
+		x.col.stock = &tokenTimes{}
 	}
 	// In this order: lockstep merges the lives of ranks, to which the indexes of the first two refer.
 	if err := errors.Join(x.findCached(how), x.markEncoderRequests(), x.lockstep()); err != nil {

@@ -63,7 +63,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 		case isOtherThanNamed:
 			why := "run.yaml names recordings of its kind, and not this one"
 			s.unread = append(s.unread, unread{Input: rest[i], why: why})
-		case k == kindSilent && len(s.traces)+len(named) > 0:
+		case k == kindSilent && len(s.traces)+len(named) > 0 || k == kindCounting && len(named) > 0:
 			silent = append(silent, rest[i])
 		case s.addInput(k, rest[i]): // it is of a kind that is read, and added
 		case looksRecorded:
@@ -98,6 +98,7 @@ func (d *RunDir) addBelow(s *inputSet, namesLogs, namesClients bool) error {
 	}
 	isWanted[kindPasses] = isWanted[kindLog]
 	isWanted[kindSilent] = isWanted[kindLog]
+	isWanted[kindCounting] = isWanted[kindLog]
 	if !isWanted[kindClient] && !isWanted[kindLog] { // metrics alone do not justify the search
 		return nil
 	}
@@ -163,7 +164,7 @@ func (d *RunDir) filesOfFolders() (out []source.Input, next string, err error) {
 // compareWithLog compares run.yaml with the engine arguments that vLLM logs at its start, and adds
 // each difference to s.contradicted. k is the kind of the file; other kinds than logs are ignored.
 func (d *RunDir) compareWithLog(s *inputSet, k kind, in *source.Input) {
-	if k != kindLog && k != kindSilent {
+	if k != kindLog && k != kindSilent && k != kindCounting {
 		return
 	}
 	src, _ := source.Open(in, nil, peekLimits)
@@ -200,7 +201,7 @@ func (s *inputSet) sortTraces() {
 // addInput adds a file to those of its kind. It reports false for a kind that is not read.
 func (s *inputSet) addInput(k kind, in source.Input) bool {
 	switch k {
-	case kindLog, kindSilent:
+	case kindLog, kindSilent, kindCounting:
 		s.logs = append(s.logs, in)
 	case kindPasses:
 		s.passes = append(s.passes, in)

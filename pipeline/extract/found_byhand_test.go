@@ -19,6 +19,7 @@ import (
 const (
 	logText     = "(EngineCore pid=3267) INFO 11-21 23:36:06 [core.py:452] Iteration(7): 0 context requests, 0 context tokens, 2 generation requests, 2 generation tokens, iteration elapsed time: 26.08 ms\n"
 	silentText  = "(APIServer pid=1) INFO 11-21 23:36:06 [api.py:1] started\n"
+	countText   = "INFO 11-21 23:36:06 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, Prefix cache hit rate: 0.0%\n"
 	metricsText = "vllm:num_requests_running 1\n"
 	clientText  = `{"input_lens": [5, 6], "output_lens": [2, 3], "ttfts": [0.1, 0.2], "itls": [[0.01], [0.02, 0.03]], "date": "x", "backend": "vllm", "completed": 2, "total_input_tokens": 11}`
 )
@@ -81,6 +82,9 @@ func TestFilesOfARunFolder(t *testing.T) {
 			func(d *RunDir) { d.Deployment.Files.Iterations = []string{"a.log"} }, "clients c.json, logs a.log, logs s.log, unread b.log false", ""},
 		{"named without clients", map[string]string{"a.log": logText, "s.log": silentText},
 			func(d *RunDir) { d.Deployment.Files.Iterations = []string{"a.log"} }, "logs a.log", ""},
+		{"named, and counts of another log", map[string]string{"a.log": logText, "n.log": countText},
+			func(d *RunDir) { d.Deployment.Files.Iterations = []string{"a.log"} }, "logs a.log", ""},
+		{"counts alone", map[string]string{"n.log": countText}, nothing, "logs n.log", ""},
 		{"named clients", map[string]string{"c.json": clientText, "d.json": clientText, "sub/e.json": clientText},
 			func(d *RunDir) { d.Deployment.Files.ClientRequests = []string{"x.json"} }, "unread c.json false, unread d.json false", ""},
 		{"dumps alone", map[string]string{"a.log": logText, "c.json": clientText}, func(d *RunDir) { d.Files = []string{"x"} }, "", ""},

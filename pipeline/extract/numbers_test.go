@@ -289,6 +289,7 @@ func TestKindsOfFiles(t *testing.T) {
 		`{"a": [1, 2`:                    {kindBroken, "its JSON ends within a value that begins after byte 0"},
 		`{"a": [1, 2]}`:                  {kindOther, "want a form of docs/formats.md"},
 		"INFO (APIServer pid=1) ready\n": {kindSilent, ""},
+		countText:                        {kindCounting, ""},
 	} {
 		path := filepath.Join(dir, "f")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

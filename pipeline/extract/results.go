@@ -78,6 +78,7 @@ func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
 		return nil, fmt.Errorf("extract: account does not balance: read %d, kept %d, dropped %v", records.Read,
 			records.Kept, records.Dropped)
 	}
+	x.counted = x.countServer()
 	ids := make([]string, n)
 	for i := range ids {
 		var err error
@@ -189,6 +190,7 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 		r.CachedTokens = x.cachedSum[i]
 	}
 	if i == 0 {
+		r.Counted = x.counted
 		r.Records = records
 		r.Scopes = x.acc.ScopeCounts()
 		r.Examples = x.acc.ExampleList()

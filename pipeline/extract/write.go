@@ -270,6 +270,9 @@ func (w *writer) countRequest(r *trace.Request) {
 	switch {
 	case r.Source == trace.SourceStock:
 		n.Stock++
+		if r.StartWallNs.OK && r.StockTTFTUs.OK && r.StockE2EUs.OK {
+			w.c.stock.add(r.StartWallNs.V, r.StockTTFTUs.V, r.StockE2EUs.V, r.PromptTokens.V, r.OutputTokens.V)
+		}
 	case !r.CoreID.OK:
 		n.APIOnly++
 	case r.Link == linkNone.String():

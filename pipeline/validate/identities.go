@@ -21,11 +21,12 @@ import (
 // compareStreams returns what must hold between the streams (kinds of records) of a run, and
 // whether it does (spec#identities). steps is nil for a run whose batches are not rebuilt. A part
 // of a longer run is not checked, because the streams of a part do not end together.
-func compareStreams(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, extracted []trace.Finding) ([]result.Identity, error) {
+func compareStreams(run *trace.Run, dep *deploy.Deployment, steps *rows.Steps, extracted []trace.Finding,
+	counted []result.ServerCount) ([]result.Identity, error) {
 	if run.Slice != nil {
 		return nil, nil
 	}
-	return identity.Check(identity.Evidence{Run: run, Deployment: dep, Steps: steps, Findings: extracted})
+	return identity.Check(identity.Evidence{Run: run, Deployment: dep, Steps: steps, Findings: extracted, Counted: counted})
 }
 
 // identityFindings returns a finding for each violated identity. Those that repeat findings of the

@@ -48,10 +48,12 @@ func Inspect(run *trace.Run, dep *deploy.Deployment, in Inspection) (result.Insp
 		}
 	}
 	var extracted []trace.Finding
+	var counted []result.ServerCount
 	if in.Extract != nil {
 		extracted = in.Extract.Warnings
+		counted = in.Extract.Counted
 	}
-	identities, err := compareStreams(run, dep, steps, extracted)
+	identities, err := compareStreams(run, dep, steps, extracted, counted)
 	if err != nil {
 		return *out, fmt.Errorf("run %s: %w", run.ID, err)
 	}

@@ -194,7 +194,7 @@ func (t *judgedRun) inspect(run *trace.Run, steps *rows.Steps, src *Source) erro
 // compareStreams checks the streams (kinds of records) of the run against each other and sets the
 // result.
 func (t *judgedRun) compareStreams(run *trace.Run, steps *rows.Steps, src *Source) (err error) {
-	t.Identities, err = compareStreams(run, t.Deployment, steps, src.Extracted)
+	t.Identities, err = compareStreams(run, t.Deployment, steps, src.Extracted, src.Counted)
 	t.Findings = append(t.Findings, identityFindings(t.id, t.Identities)...)
 	return err
 }

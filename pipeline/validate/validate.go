@@ -54,6 +54,7 @@ type Source struct {
 	Load     func() (*trace.Run, *deploy.Deployment, error)
 	// Extracted are the findings of the extraction, which compared what the files state of the server.
 	Extracted []trace.Finding
+	Counted   []result.ServerCount  // tokens that the server's log counts, beside those of requests
 	Drafts    *Drafts               // of a run with speculative decoding whose steps are fitted without; nil: none
 	Cached    *result.CachedShare   // estimate for prompts of which nothing else is known; nil: none
 	Levels    []result.LevelHoldout // load levels that are compared in place of requests; nil: requests

@@ -30,9 +30,10 @@ type passRecord struct {
 	// SGLang the tensor-parallel rank, which may stay the same; "" of other engines and where the line does not name it.
 	Process string
 
-	HitRate  trace.Opt[float64] // of the prefix cache, 0..1, in place of a pass
-	Drafts   DraftCounts        // of some ten seconds, in place of a pass
-	BeforeUs trace.Opt[float64] // time of the pass before this one (TensorRT-LLM)
+	HitRate                trace.Opt[float64] // of the prefix cache, 0..1, in place of a pass
+	PromptRate, OutputRate float64            // tokens/s, beside a hit rate
+	Drafts                 DraftCounts        // of some ten seconds, in place of a pass
+	BeforeUs               trace.Opt[float64] // time of the pass before this one (TensorRT-LLM)
 
 	// Of SGLang, to find decodes that were logged for several passes (followSGLang).
 	TokensPerS     float64 // throughput since the decode before

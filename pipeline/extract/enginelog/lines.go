@@ -140,6 +140,9 @@ func HasPass(line []byte) bool {
 	return false
 }
 
+// HasStatistics reports whether a line is one of vLLM's statistics.
+func HasStatistics(line []byte) bool { return bytes.Contains(line, vllmStatistics.mark) }
+
 // mostShown is how much of a torn line a message shows, bytes.
 const mostShown = 120
 

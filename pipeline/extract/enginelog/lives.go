@@ -27,17 +27,17 @@ const (
 const (
 	eventPass  = "iterations"
 	eventOther = "other lines" // those without a pass: no record, statistics, or a copy that another rank wrote
-	eventRates = "hit rates beyond the limit"
+	eventRates = "statistics beyond the limit"
 )
 
 // Lives writes passes as tables while they are read: one table for each life of each engine core,
 // rank or producer (spec#wire-lives). A life ends when the index of passes starts again, because
 // then the engine has restarted.
 type Lives struct {
-	HitRates []HitRate
-	Drafts   DraftCounts // of all engines, as the logs count them
-	Beyond   Limits      // passes that run.yaml rules out
-	Encoders int64       // passes that also ran a multimodal encoder
+	Statistics []Statistics
+	Drafts     DraftCounts // of all engines, as the logs count them
+	Beyond     Limits      // passes that run.yaml rules out
+	Encoders   int64       // passes that also ran a multimodal encoder
 
 	acc    *source.Account
 	stage  string // folder of the tables
@@ -49,11 +49,16 @@ type Lives struct {
 	lives  []*Life            // all of them, in the order in which they began until Close sorts them
 }
 
-// HitRate is the hit rate of an engine's prefix cache as its log states it: hits per queried
-// token of its last 1000 requests.
-type HitRate struct {
-	Engine string
-	Frac   float64
+// Statistics are what an engine's log states every ten seconds.
+type Statistics struct {
+	Engine      string
+	HitFrac     float64          // hits of the prefix cache per queried token of the engine's last 1000 requests
+	PromptRate  float64          // tokens/s since the line before
+	OutputRate  float64          // tokens/s
+	Waiting     int64            // requests
+	StampNs     trace.Opt[int64] // as that of a pass
+	StampStepNs int64            // its resolution
+	StampWall   bool             // it counts from 1970 UTC; else local time from the start of the year
 }
 
 // Life is one uninterrupted count of passes of one engine: from one start of it to its end.
@@ -137,8 +142,11 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 			continue
 		case r.HitRate.OK:
 			c.acc.Scope(scopeLog, eventOther, 1)
-			if len(c.HitRates) < mostHitRates {
-				c.HitRates = append(c.HitRates, HitRate{Engine: r.Engine, Frac: r.HitRate.V})
+			if len(c.Statistics) < mostStatistics {
+				c.Statistics = append(c.Statistics, Statistics{
+					Engine: r.Engine, HitFrac: r.HitRate.V, PromptRate: r.PromptRate, OutputRate: r.OutputRate, Waiting: r.QueuedContext.V,
+					StampNs: r.StampNs, StampStepNs: r.StampStepNs.V, StampWall: r.StampWall,
+				})
 			} else {
 				c.acc.Scope(scopeLog, eventRates, 1)
 			}
@@ -252,8 +260,8 @@ const (
 
 // Limits of what a log makes this program keep in memory.
 const (
-	mostLives    = 1024    // each has an open table
-	mostHitRates = 1 << 20 // a server logs one in ten seconds
+	mostLives      = 1024    // each has an open table
+	mostStatistics = 1 << 18 // a server logs one in ten seconds, so of a month
 )
 
 // addPass adds a pass to life (the result of findLife for key), or to a new life if that is nil or if the

@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
+	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -151,8 +152,9 @@ func TestHitRatesAndPasses(t *testing.T) {
 	if want := (DraftCounts{Drafted: 2 * 1309, Accepted: 286 + 14}); c.Drafts != want {
 		t.Errorf("got %+v, want %+v", c.Drafts, want)
 	}
-	if want := []HitRate{{"0", 0.125}}; !reflect.DeepEqual(c.HitRates, want) {
-		t.Errorf("got %+v, want %+v", c.HitRates, want)
+	want := []Statistics{{Engine: "0", HitFrac: 0.125, PromptRate: 1, OutputRate: 2, StampNs: trace.Some(int64(28164103e9)), StampStepNs: 1e9}}
+	if !reflect.DeepEqual(c.Statistics, want) {
+		t.Errorf("got %+v, want %+v", c.Statistics, want)
 	}
 	for _, s := range acc.ScopeCounts() {
 		if want := map[string]int64{"other lines": 3, "iterations": 1}[s.Event]; s.Scope != "vllm.log" || s.Count != want {

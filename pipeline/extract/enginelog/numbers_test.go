@@ -631,8 +631,8 @@ func TestRestartUnderAnotherRank(t *testing.T) {
 	}
 }
 
-// TestHitRatesBeyondTheLimit: a hit rate that is not kept is counted.
-func TestHitRatesBeyondTheLimit(t *testing.T) {
+// TestStatisticsBeyondTheLimit: a line of statistics that is not kept is counted.
+func TestStatisticsBeyondTheLimit(t *testing.T) {
 	const rate = "(APIServer pid=1) INFO 11-21 23:21:43 [loggers.py:1] Engine 000: Avg prompt throughput: 1.0 tokens/s, Avg generation throughput: 2.0 tokens/s, " +
 		"Running: 1 reqs, Waiting: 0 reqs, GPU KV cache usage: 0.4%, Prefix cache hit rate: 12.5%\n"
 	dir := t.TempDir()
@@ -640,7 +640,7 @@ func TestHitRatesBeyondTheLimit(t *testing.T) {
 	repo.Write(t, strings.Repeat(rate, 3), name)
 	acc := source.NewAccount(nil)
 	c := NewLives(acc, dir, table.Parquet)
-	c.HitRates = make([]HitRate, 1<<20-1)
+	c.Statistics = make([]Statistics, 1<<18-1)
 	how := source.Options{Workers: 1, Limits: source.Limits{MaxLine: 1 << 20, MaxExpansion: 100}}
 	if err := c.Logs(context.Background(), []source.Input{{Path: name, Name: "server.log"}}, how); err != nil {
 		t.Fatal(err)
@@ -649,8 +649,8 @@ func TestHitRatesBeyondTheLimit(t *testing.T) {
 	for _, s := range acc.ScopeCounts() {
 		counts[s.Event] = s.Count
 	}
-	if len(c.HitRates) != 1<<20 || counts["hit rates beyond the limit"] != 2 || counts["other lines"] != 3 {
-		t.Errorf("got %d, %v", len(c.HitRates), counts)
+	if len(c.Statistics) != 1<<18 || counts["statistics beyond the limit"] != 2 || counts["other lines"] != 3 {
+		t.Errorf("got %d, %v", len(c.Statistics), counts)
 	}
 }
 

@@ -42,14 +42,17 @@ var vllmIteration = lineForm{
 	},
 }
 
-// vllmStatistics is the line that vLLM logs every ten seconds; its hit rate of the prefix cache
-// is of the last 1000 requests.
+// vllmStatistics is the line that vLLM logs every ten seconds: tokens a second since the line before, where newer releases
+// leave cached tokens out of prompts, and the hit rate of the prefix cache over the last 1000 requests.
 var vllmStatistics = lineForm{
 	mark:        []byte("Avg prompt throughput: "),
 	isMarkFirst: true,
 	stamp:       vllmStamp,
 	engine:      vllmEngine,
 	fields: []lineField{
+		{label: "Avg prompt throughput: ", unit: " tokens/s", value: rate, set: func(r *passRecord, v float64) { r.PromptRate = v }},
+		{label: "Avg generation throughput: ", unit: " tokens/s", value: rate, set: func(r *passRecord, v float64) { r.OutputRate = v }},
+		{label: "Waiting: ", unit: " reqs", value: count, set: setQueuedReqs},
 		{label: "Prefix cache hit rate: ", unit: "%", value: percent, set: func(r *passRecord, v float64) {
 			r.HitRate = trace.Some(v / 100)
 		}},

@@ -251,7 +251,7 @@ const rateRequests = 1000
 // Rate sets cached tokens from the hit rates in the log if no other source has any, and returns
 // findings. If all rates are 0, no request had a hit. Otherwise the last rate is used if there is
 // one engine and all requests are among the 1000 over which the rate is averaged.
-func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
+func (g *Pairing) Rate(rates []enginelog.Statistics) []trace.Finding {
 	order := g.inOrder()
 	if len(rates) == 0 || len(order) == 0 || g.Paired > 0 {
 		return nil
@@ -265,7 +265,7 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 	isZero := true
 	isOneEngine := true
 	for _, r := range rates {
-		isZero = isZero && !(r.Frac > 0)
+		isZero = isZero && !(r.HitFrac > 0)
 		isOneEngine = isOneEngine && r.Engine == last.Engine
 	}
 	prompts := int64(0)
@@ -273,7 +273,7 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 		prompts += g.rows[i].PromptTokens.V
 	}
 	block := max(1, g.rules.Block)
-	hits := int64(math.Round(last.Frac*float64(prompts)/float64(block))) * block
+	hits := int64(math.Round(last.HitFrac*float64(prompts)/float64(block))) * block
 	if stated := g.statedHits(order, hits); stated != nil { // a rate has three digits
 		hits = 0
 		for _, n := range stated {
@@ -288,7 +288,7 @@ func (g *Pairing) Rate(rates []enginelog.HitRate) []trace.Finding {
 	}
 	return []trace.Finding{trace.Findingf(clients.CodeClientFile,
 		"%d hit rates of the prefix cache in the log, the last %.1f %%, %s: %d prompts",
-		len(rates), 100*last.Frac, outcome, len(order))}
+		len(rates), 100*last.HitFrac, outcome, len(order))}
 }
 
 // Drafts returns a description of what passes and clients show of speculative decoding, after

@@ -247,10 +247,10 @@ func (p planted) broken(rng *rand.Rand, kind string) planted {
 // TestHitRates: where nothing else is known of any prompt, logged hit rates give the hits of all: none where all rates are 0,
 // else the last rate of one engine is that of up to 1000 requests.
 func TestHitRates(t *testing.T) {
-	rates := func(list ...any) (out []enginelog.HitRate) {
+	rates := func(list ...any) (out []enginelog.Statistics) {
 		for i := 0; i < len(list); i += 2 {
 			share, _ := list[i+1].(float64)
-			out = append(out, enginelog.HitRate{Engine: list[i].(string), Frac: share})
+			out = append(out, enginelog.Statistics{Engine: list[i].(string), HitFrac: share})
 		}
 		return out
 	}
@@ -263,7 +263,7 @@ func TestHitRates(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		n     int
-		rates []enginelog.HitRate
+		rates []enginelog.Statistics
 		sum   int64
 		told  bool
 		says  string
@@ -326,7 +326,7 @@ func TestStatedPrefixDividesHitRate(t *testing.T) {
 			g.rows[n-1].PrefixGroup = trace.Opt[string]{}
 			g.rows[n-1].PrefixTokens = trace.Opt[int64]{}
 		}
-		g.Rate([]enginelog.HitRate{{Engine: "0", Frac: c.rate}})
+		g.Rate([]enginelog.Statistics{{Engine: "0", HitFrac: c.rate}})
 		short, long := &g.rows[n/2], &g.rows[n/2+1]
 		if short.CachedTokens.V != c.short || long.CachedTokens.V != c.long || short.CachedSource.V != c.source {
 			t.Errorf("rate %g: got %d and %d cached tokens from %s, want %d and %d from %s", c.rate,

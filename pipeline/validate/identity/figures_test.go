@@ -22,6 +22,8 @@ func TestReasonsOfAnEmptyRun(t *testing.T) {
 		"client_delays":      "fewer than 20 requests with times of client and server",
 		"journey_tokens":     "no journeys beside step summaries",
 		"output_steps":       "no journey states the steps of its first and last token",
+		"server_tokens":      noCounts,
+		"server_requests":    noCounts,
 		"client_tokens":      "no journeys, spans or complete passes beside the requests of clients",
 		"client_lengths":     "fewer than 50 requests with times of clients or stock spans",
 		"client_chunks":      "fewer than 50 answers with chunks",

@@ -59,8 +59,9 @@ func notChecked(format string, args ...any) reading {
 type Evidence struct {
 	Run        *trace.Run
 	Deployment *deploy.Deployment
-	Steps      *rows.Steps     // the rebuilt batches; nil without step summaries
-	Findings   []trace.Finding // of the extraction
+	Steps      *rows.Steps          // the rebuilt batches; nil without step summaries
+	Findings   []trace.Finding      // of the extraction
+	Counted    []result.ServerCount // tokens that the server's log counts, beside those of requests
 }
 
 // What a violation harms.

@@ -114,6 +114,12 @@ var identities = []Identity{
 		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "clients_differ", compare: clientTokens,
 	},
 	{
+		Name: "server_tokens", Kind: "tokens", Streams: "stock spans or client timings, and the log's statistics",
+		Holds:     "requests have the prompt and output tokens that the server counts in its log every ten seconds",
+		Tolerance: "5 %, a second at each end and cached tokens; 15 % fewer prompts or outputs where the others are complete, which of clients' prompts is named",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay, Causes: "client_tokens clients_differ", compare: serverTokens,
+	},
+	{
 		Name: "client_lengths", Kind: "tokens", Streams: "client timings or stock spans",
 		Holds:     "times go with the lengths of their own request, not better with another column or with the row beside it",
 		Tolerance: "a rank correlation higher by 0.3 and by 4 standard deviations; half of the correlation that the spread of outputs gives",
@@ -511,6 +517,12 @@ var identities = []Identity{
 		Holds:     "the client has every request that the server served",
 		Tolerance: "2 %; a client's file that keeps a sample of its requests is not complete",
 		Effect:    result.IdentityUndecided, Harms: replayAlone, Causes: "step_tokens", compare: clientsComplete,
+	},
+	{
+		Name: "server_requests", Kind: KindLoss, Streams: "stock spans or client timings, and the log's statistics",
+		Holds:     "the tokens that the server counts in its log every ten seconds are of recorded requests",
+		Tolerance: "5 %, and a second at each end",
+		Effect:    result.IdentityUndecided, Harms: replayAlone, Causes: "clients_complete server_tokens", compare: serverRequests,
 	},
 	{
 		Name: "kv_events_complete", Kind: KindLoss, Streams: "KV events",
