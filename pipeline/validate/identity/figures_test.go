@@ -22,6 +22,7 @@ func TestReasonsOfAnEmptyRun(t *testing.T) {
 		"client_delays":      "fewer than 20 requests with times of client and server",
 		"journey_tokens":     "no journeys beside step summaries",
 		"output_steps":       "no journey states the steps of its first and last token",
+		"first_passes":       "fewer than 20 requests whose pass is known and has their whole prompt almost alone, or no different passes",
 		"server_tokens":      noCounts,
 		"server_requests":    noCounts,
 		"client_tokens":      "no journeys, spans or complete passes beside the requests of clients",

@@ -343,6 +343,57 @@ func answerPasses(f *facts) reading {
 	return r
 }
 
+// Tolerances of first passes.
+const (
+	fewestAlone    = 20   // requests that had the engine alone
+	mostBeside     = 2    // decodes beside a prompt, where too few had it alone: each makes the step before it longer
+	mostFirstScale = 1.15 // by which the time to the first token may grow faster than the elapsed time of its pass
+	frontTokenUs   = 0.5  // of a front end for a token of a prompt
+	leastFirsts    = 1.5  // ratio of the long passes to the short ones (P90, P10)
+)
+
+// firstPasses compares how fast the time to the first token grows with the elapsed time of the pass that computed the whole prompt,
+// with no other prompt and the fewest decodes, and returns the reading. What lies between the two, the way to the client and the rest
+// of a step before, is the same for short and long passes; a factor is not.
+func firstPasses(f *facts) reading {
+	if f.async {
+		return notChecked("an asynchronous engine may log a pass with the time of another")
+	}
+	at := map[int64]*trace.Iteration{} // by number
+	for i := range f.run.Iterations {
+		if it := &f.run.Iterations[i]; it.Form == trace.IterationLog && it.ContextReqs == 1 && !it.Sampled {
+			at[it.Index] = it
+		}
+	}
+	var elapsed, ttft []float64 // us
+	for beside := int64(0); beside <= mostBeside && len(elapsed) < fewestAlone; beside++ {
+		elapsed, ttft = nil, nil
+		for i := range f.run.Observed {
+			o := &f.run.Observed[i]
+			it := at[o.Iteration.V]
+			isKnown := o.Iteration.OK && it != nil && !o.Engine.OK && !o.Uncounted() && o.TTFTUs.OK
+			if isKnown && it.GenerationReqs <= beside && it.ContextTokens+o.CachedTokens.V >= o.PromptTokens.V {
+				elapsed = append(elapsed, it.ElapsedUs)
+				ttft = append(ttft, o.TTFTUs.V-frontTokenUs*float64(o.PromptTokens.V))
+			}
+		}
+	}
+	r := reading{checked: len(elapsed)}
+	sorted := stat.Sorted(elapsed)
+	if r.checked < fewestAlone || stat.Quantile(sorted, 0.9) < leastFirsts*stat.Quantile(sorted, 0.1) {
+		return notChecked("fewer than %d requests whose pass is known and has their whole prompt almost alone, or no different passes", fewestAlone)
+	}
+	slope, lo, hi := stat.Slope(elapsed, ttft)
+	r.largest = slope
+	r.broken = lo > mostFirstScale || hi < 1/mostFirstScale
+	if r.broken {
+		r.violated = r.checked
+	}
+	r.sentence = fmt.Sprintf("the times to the first token of %d requests grow %.3g times as fast as the elapsed times of the passes that computed their prompts (%.3g to "+
+		"%.3g): the log's times, or the client's, were changed or have another unit", r.checked, slope, lo, hi)
+	return r
+}
+
 // passUnits compares the elapsed time of each decode pass with those of the two before and the two behind it, and returns the
 // reading.
 func passUnits(f *facts) reading {

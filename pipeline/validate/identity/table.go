@@ -373,6 +373,14 @@ var identities = []Identity{
 		compare: answerPasses,
 	},
 	{
+		Name: "first_passes", Kind: "time", Streams: "client timings and logged passes",
+		Holds:     "the time to the first token grows as fast as the elapsed time of the pass that computes the whole prompt, alone or beside two decodes at most",
+		Tolerance: "1.15 times as fast either way, beyond the 95 % interval of the slope; 0.5 us a token of the prompt for the front end",
+		Effect:    result.IdentityFails, Harms: stepsAndReplay,
+		Causes:  "client_order client_units client_lengths pass_times pass_order pass_units passes_complete client_totals",
+		compare: firstPasses,
+	},
+	{
 		Name: "step_prior", Kind: "time", Streams: "step times and the library's kernels",
 		Holds:     "steps take what the library predicts for the same batches",
 		Tolerance: "a ratio of 1.5 either way, by regime; beyond 5 the purposes fail",
