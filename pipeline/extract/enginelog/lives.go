@@ -56,6 +56,7 @@ type Statistics struct {
 	PromptRate  float64          // tokens/s since the line before
 	OutputRate  float64          // tokens/s
 	Waiting     int64            // requests
+	KVUsage     float64          // share of the KV cache in use
 	StampNs     trace.Opt[int64] // as that of a pass
 	StampStepNs int64            // its resolution
 	StampWall   bool             // it counts from 1970 UTC; else local time from the start of the year
@@ -144,7 +145,7 @@ func (c *Lives) addBatch(p *source.Parsed[*passLines]) error {
 			c.acc.Scope(scopeLog, eventOther, 1)
 			if len(c.Statistics) < mostStatistics {
 				c.Statistics = append(c.Statistics, Statistics{
-					Engine: r.Engine, HitFrac: r.HitRate.V, PromptRate: r.PromptRate, OutputRate: r.OutputRate, Waiting: r.QueuedContext.V,
+					Engine: r.Engine, HitFrac: r.HitRate.V, PromptRate: r.PromptRate, OutputRate: r.OutputRate, Waiting: r.QueuedContext.V, KVUsage: r.KVUsage.V,
 					StampNs: r.StampNs, StampStepNs: r.StampStepNs.V, StampWall: r.StampWall,
 				})
 			} else {

@@ -152,7 +152,7 @@ func TestHitRatesAndPasses(t *testing.T) {
 	if want := (DraftCounts{Drafted: 2 * 1309, Accepted: 286 + 14}); c.Drafts != want {
 		t.Errorf("got %+v, want %+v", c.Drafts, want)
 	}
-	want := []Statistics{{Engine: "0", HitFrac: 0.125, PromptRate: 1, OutputRate: 2, StampNs: trace.Some(int64(28164103e9)), StampStepNs: 1e9}}
+	want := []Statistics{{Engine: "0", HitFrac: 0.125, PromptRate: 1, OutputRate: 2, KVUsage: 0.004, StampNs: trace.Some(int64(28164103e9)), StampStepNs: 1e9}}
 	if !reflect.DeepEqual(c.Statistics, want) {
 		t.Errorf("got %+v, want %+v", c.Statistics, want)
 	}

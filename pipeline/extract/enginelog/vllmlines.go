@@ -53,6 +53,7 @@ var vllmStatistics = lineForm{
 		{label: "Avg prompt throughput: ", unit: " tokens/s", value: rate, set: func(r *passRecord, v float64) { r.PromptRate = v }},
 		{label: "Avg generation throughput: ", unit: " tokens/s", value: rate, set: func(r *passRecord, v float64) { r.OutputRate = v }},
 		{label: "Waiting: ", unit: " reqs", value: count, set: setQueuedReqs},
+		{label: " KV cache usage: ", unit: "%", value: percent, set: func(r *passRecord, v float64) { r.KVUsage = trace.Some(v / 100) }},
 		{label: "Prefix cache hit rate: ", unit: "%", value: percent, set: func(r *passRecord, v float64) {
 			r.HitRate = trace.Some(v / 100)
 		}},

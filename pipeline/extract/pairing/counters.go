@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
@@ -248,9 +249,49 @@ func (g *Pairing) statedHits(rows []int, counted int64) []int64 {
 // rateRequests is the number of requests over which vLLM averages the hit rate that it logs.
 const rateRequests = 1000
 
+// Lines in which requests may have waited for blocks of the KV cache.
+const (
+	leastShort  = 0.5   // share of the cache in use, from which the longest prompts may find too few blocks
+	nearlyFull  = 0.8   // from which one may have waited, or was preempted, between two lines
+	fewestClean = 3     // lines with prompts before, from which their rate is that of all
+	leastRise   = 0.002 // of a rate with three digits, which is a hit
+)
+
+// isShort reports whether requests waited while the cache was filled.
+func isShort(l *enginelog.Statistics) bool { return l.Waiting > 0 && l.KVUsage > leastShort }
+
+// untilShortage returns how many rates tell what prompts found in the cache: those before a line in which requests waited for blocks.
+// vLLM looks such a request up again in every step, and a preempted one finds its own blocks, which both count, so that rates
+// after it are of look-ups and not of prompts. It returns 0 for too few of them, and all where the rate rises later without
+// such requests too: then prompts do share tokens.
+func untilShortage(rates []enginelog.Statistics) int {
+	first := slices.IndexFunc(rates, func(l enginelog.Statistics) bool { return isShort(&l) })
+	if first < 0 {
+		return len(rates)
+	}
+	for i := first + 1; i < len(rates); i++ {
+		before, l := &rates[i-1], &rates[i]
+		mayBeShort := isShort(before) || isShort(l) || max(before.KVUsage, l.KVUsage) > nearlyFull
+		if !mayBeShort && l.HitFrac > before.HitFrac+leastRise {
+			return len(rates)
+		}
+	}
+	clean := 0 // lines with prompts
+	for i := range rates[:first] {
+		if rates[i].PromptRate > 0 {
+			clean++
+		}
+	}
+	if clean < fewestClean {
+		return 0
+	}
+	return first
+}
+
 // Rate sets cached tokens from the hit rates in the log if no other source has any, and returns
 // findings. If all rates are 0, no request had a hit. Otherwise the last rate is used if there is
-// one engine and all requests are among the 1000 over which the rate is averaged.
+// one engine and all requests are among the 1000 over which the rate is averaged. Only rates before
+// requests waited for blocks count (untilShortage).
 func (g *Pairing) Rate(rates []enginelog.Statistics) []trace.Finding {
 	order := g.inOrder()
 	if len(rates) == 0 || len(order) == 0 || g.Paired > 0 {
@@ -260,6 +301,16 @@ func (g *Pairing) Rate(rates []enginelog.Statistics) []trace.Finding {
 		if g.rows[i].CachedTokens.OK {
 			return nil
 		}
+	}
+	all := rates
+	rates = rates[:untilShortage(rates)]
+	later := "" // of the lines that do not count
+	if len(rates) < len(all) {
+		later = fmt.Sprintf(" (%.1f %% after requests had waited for blocks, whose look-ups count again)", 100*all[len(all)-1].HitFrac)
+	}
+	if len(rates) == 0 {
+		return []trace.Finding{trace.Findingf(clients.CodeClientFile,
+			"%d hit rates of the prefix cache in the log%s are not used", len(all), later)}
 	}
 	last := rates[len(rates)-1]
 	isZero := true
@@ -287,8 +338,8 @@ func (g *Pairing) Rate(rates []enginelog.Statistics) []trace.Finding {
 		outcome = "are more than these prompts can have found, and not used"
 	}
 	return []trace.Finding{trace.Findingf(clients.CodeClientFile,
-		"%d hit rates of the prefix cache in the log, the last %.1f %%, %s: %d prompts",
-		len(rates), 100*last.HitFrac, outcome, len(order))}
+		"%d hit rates of the prefix cache in the log, the last %.1f %%%s, %s: %d prompts",
+		len(rates), 100*last.HitFrac, later, outcome, len(order))}
 }
 
 // Drafts returns a description of what passes and clients show of speculative decoding, after

@@ -254,6 +254,19 @@ func TestHitRates(t *testing.T) {
 		}
 		return out
 	}
+	shortage := func(usage float64, list ...float64) (out []enginelog.Statistics) {
+		for i, share := range list {
+			line := enginelog.Statistics{Engine: "0", HitFrac: share, PromptRate: 9, KVUsage: 0.2}
+			if i == 1 || i >= 4 {
+				line.KVUsage, line.Waiting = usage, 3
+			}
+			if i == 1 && len(list) > 2 {
+				line.Waiting = 0
+			}
+			out = append(out, line)
+		}
+		return out
+	}
 	of := func(n int) *Pairing {
 		g := &Pairing{rules: Rules{Block: 16, Caching: true}, rows: make([]trace.ObservedRequest, n)}
 		for i := range g.rows {
@@ -274,6 +287,12 @@ func TestHitRates(t *testing.T) {
 		"many":    {1001, rates("0", 0.25), 0, false, "last 1000 requests"},
 		"engines": {10, rates("0", 0.25, "1", 0.25), 0, false, "last 1000 requests"},
 		"more":    {10, rates("0", 0.99), 0, false, "more than these prompts"},
+		// From the fifth line on requests wait, and the rates are of look-ups.
+		"blocks are short":     {100, shortage(0.7, 0, 0, 0, 0, 0.4, 0.3), 0, true, "the last 0.0 % (30.0 % after requests had waited for blocks"},
+		"short, with sharing":  {100, shortage(0.7, 0.2, 0.25, 0.25, 0.25, 0.6, 0.5), 2496, true, "the last 25.0 % (50.0 % after"},
+		"hits after it":        {100, append(shortage(0.7, 0, 0, 0, 0, 0.4), rates("0", 0.1, "0", 0.25)...), 2496, true, "the last 25.0 %, are taken for all"},
+		"short from the start": {100, shortage(0.7, 0.1, 0.2)[1:], 0, false, "are not used"},
+		"waiting with room":    {100, shortage(0.4, 0, 0, 0, 0, 0.4, 0.25), 2496, true, "the last 25.0 %, are taken for all"},
 	} {
 		g := of(c.n)
 		var said string
