@@ -10,8 +10,9 @@
 // Files: order.go has stamps, counts.go tokens and requests by step, blocks.go the KV cache and the
 // memory of the device, limits.go the limits of the scheduler, times.go clocks, physical floors and the
 // library's prediction, resolution.go rounding, lengths.go lengths that times go with, counted.go tokens that
-// the server's log counts, clients.go times of clients and spans, parts.go a part that differs from the rest, load.go the library's times of requests and load levels, losses.go what is known to be
-// missing. Times are in us, stamps in ns.
+// the server's log counts, clients.go times of clients and spans, parts.go a part that differs from the rest,
+// load.go the library's times of requests and load levels, losses.go what is known to be missing. Times are in
+// us, stamps in ns.
 package identity
 
 import (
