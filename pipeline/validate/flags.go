@@ -39,7 +39,7 @@ func (o *Options) Flags() []cli.Flag {
 			Usage: "threshold of a gate, `NAME=VALUE` (repeatable); list prints every gate with threshold and source"}),
 		option.Recorded(&cli.StringFlag{Name: "for", Destination: &o.For, Value: o.For,
 			Usage: "`PURPOSE` whose gates decide the exit status: steps, replay, waits, transfer or all (default: replay; steps " +
-				"where nothing is replayed)"}),
+				"where a recording holds nothing to replay)"}),
 		option.Recorded(&cli.Float64Flag{Name: "split", Destination: &o.Split, Value: o.Split,
 			Usage: "training `SHARE` of each phase, at least the fit's"}),
 		option.RecordedUnless(strconv.Itoa(fitsRows), &cli.IntFlag{Name: "max-rows", Destination: &o.MaxRows, Value: o.MaxRows,
