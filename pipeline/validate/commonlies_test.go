@@ -45,7 +45,7 @@ func commonLies() []lie {
 	every := traced + stock + client
 	device := "pool_of_memory memory step_prior request_prior step_floor request_floor"
 	clientTimes := "client_encloses_server request_prior client_order client_limits client_lengths client_units client_streams client_delays request_floor " +
-		"client_passes client_tokens clients_differ request_rounding times_differ client_turns client_chunks client_sums client_clock answer_passes"
+		"client_passes client_tokens clients_differ request_rounding times_differ client_turns client_chunks client_sums client_clock answer_passes first_passes"
 	return []lie{
 		{what: "enforce_eager", kinds: traced, gpu: true, causes: "step_prior", dep: extra("enforce_eager", true)},
 		{what: "enforce_eager, clients", kinds: client, gpu: true, causes: "request_prior", dep: extra("enforce_eager", true)},
@@ -141,7 +141,7 @@ func commonLies() []lie {
 		{what: "log truncated at half", kinds: stock, causes: "clients_complete passes_complete client_tokens client_passes", run: func(r *trace.Run) {
 			r.Iterations = r.Iterations[:len(r.Iterations)/2]
 		}},
-		{what: "log of another order", kinds: stock, causes: "client_passes client_tokens passes_complete pass_times answer_passes", run: func(r *trace.Run) {
+		{what: "log of another order", kinds: stock, causes: "client_passes client_tokens passes_complete pass_times answer_passes first_passes", run: func(r *trace.Run) {
 			n := len(r.Iterations)
 			its := slices.Clone(r.Iterations)
 			for i := range its {
@@ -197,9 +197,9 @@ func commonLies() []lie {
 			}
 		}},
 
-		{what: "spans: prompts in characters", kinds: spans, causes: "request_prior client_lengths model_len request_floor", run: eachRequest(func(q *trace.Request) { q.PromptTokens.V *= 4 })},
-		{what: "spans: outputs in characters", kinds: spans, causes: "request_prior client_lengths request_floor", run: eachRequest(func(q *trace.Request) { q.OutputTokens.V *= 4 })},
-		{what: "spans: lengths of the next", kinds: spans, causes: "client_lengths request_prior", run: func(r *trace.Run) {
+		{what: "spans: prompts in characters", kinds: spans, causes: "request_prior client_lengths model_len request_floor client_tokens", run: eachRequest(func(q *trace.Request) { q.PromptTokens.V *= 4 })},
+		{what: "spans: outputs in characters", kinds: spans, causes: "request_prior client_lengths request_floor client_tokens", run: eachRequest(func(q *trace.Request) { q.OutputTokens.V *= 4 })},
+		{what: "spans: lengths of the next", kinds: spans, causes: "client_lengths request_prior client_tokens", run: func(r *trace.Run) {
 			for i := range len(r.Requests) - 1 {
 				r.Requests[i].PromptTokens, r.Requests[i].OutputTokens = r.Requests[i+1].PromptTokens, r.Requests[i+1].OutputTokens
 			}

@@ -79,7 +79,7 @@ func sortColumn[T any](value func(*trace.ObservedRequest) *T, less func(a, b T) 
 func freshLies() []lie {
 	both := client + stock
 	clientTimes := "client_encloses_server request_prior client_order client_limits client_lengths client_units client_streams client_delays request_floor " +
-		"client_passes client_tokens clients_differ request_rounding times_differ client_turns client_chunks clients_complete client_sums client_clock answer_passes"
+		"client_passes client_tokens clients_differ request_rounding times_differ client_turns client_chunks clients_complete client_sums client_clock answer_passes first_passes"
 	stepsOf := traced + summaries
 	return []lie{
 		// clients: clocks
@@ -246,14 +246,14 @@ func freshLies() []lie {
 		}},
 
 		// stock spans and load levels
-		{what: "spans: every tenth TTFT x1000", kinds: spans, causes: "span_sums client_order client_units", run: func(r *trace.Run) {
+		{what: "spans: every tenth TTFT x1000", kinds: spans, causes: "span_sums client_order client_units client_encloses_server", run: func(r *trace.Run) {
 			for i := range r.Requests {
 				if i%10 == 0 {
 					r.Requests[i].StockTTFTUs.V *= 1000
 				}
 			}
 		}},
-		{what: "spans: E2E in another unit for a tenth", kinds: spans, causes: "span_sums client_order client_units", run: func(r *trace.Run) {
+		{what: "spans: E2E in another unit for a tenth", kinds: spans, causes: "span_sums client_order client_units client_encloses_server", run: func(r *trace.Run) {
 			for i := range r.Requests {
 				if i%10 == 0 {
 					r.Requests[i].StockE2EUs.V *= 1000

@@ -36,7 +36,7 @@ func sendsCompressed(factor float64) func(*trace.Run) {
 // compressed or resampled, counters that are running totals, copies under other ids, servers that were merged.
 func operatorLies() []lie {
 	clientTimes := "client_encloses_server request_prior client_order client_limits client_lengths client_units client_streams client_delays request_floor " +
-		"client_passes client_tokens clients_differ request_rounding times_differ client_turns client_chunks client_sums client_clock answer_passes " +
+		"client_passes client_tokens clients_differ request_rounding times_differ client_turns client_chunks client_sums client_clock answer_passes first_passes " +
 		"clients_overlap clients_complete client_pace"
 	stepsOf := traced + summaries
 	memory := "pool_of_memory memory pool_size"
@@ -267,7 +267,7 @@ func operatorLies() []lie {
 		})},
 
 		// stock spans
-		{what: "spans: of two servers merged", kinds: spans, causes: "request_prior client_limits client_turns client_lengths client_units clients_overlap span_sums client_pace", run: func(r *trace.Run) {
+		{what: "spans: of two servers merged", kinds: spans, causes: "request_prior client_limits client_turns client_lengths client_units clients_overlap span_sums client_pace client_tokens client_encloses_server", run: func(r *trace.Run) {
 			n := len(r.Requests)
 			for i := range n {
 				q := r.Requests[i]
@@ -279,7 +279,7 @@ func operatorLies() []lie {
 			}
 		}},
 		{what: "spans: queue is the time in the front end", kinds: spans, causes: "span_sums", run: eachRequest(func(q *trace.Request) { q.StockQueueUs.V += 2e6 })},
-		{what: "spans: outputs are max_tokens", kinds: spans, causes: "client_lengths request_prior request_floor model_len", run: eachRequest(func(q *trace.Request) { q.OutputTokens.V = 2048 })},
+		{what: "spans: outputs are max_tokens", kinds: spans, causes: "client_lengths request_prior request_floor model_len client_tokens", run: eachRequest(func(q *trace.Request) { q.OutputTokens.V = 2048 })},
 
 		// load levels
 		{what: "levels: of two devices", kinds: levels, causes: "level_order level_prior level_latency level_concurrency", run: func(r *trace.Run) {

@@ -196,11 +196,11 @@ func otherLies() []lie {
 			eachStamp(engineStamps, rounded(1e9))(r)
 		}},
 		{what: "API stamps rounded to 1 s", kinds: traced, causes: "request_rounding departure_order client_encloses_server", run: eachStamp(apiStamps, rounded(1e9))},
-		{what: "client: times rounded to 1 s", kinds: client + stock, causes: "request_rounding client_order client_streams client_delays", run: eachObserved(func(o *trace.ObservedRequest) {
+		{what: "client: times rounded to 1 s", kinds: client + stock, causes: "request_rounding client_order client_streams client_delays first_passes", run: eachObserved(func(o *trace.ObservedRequest) {
 			o.TTFTUs.V = float64(rounded(1e6)(int64(o.TTFTUs.V) + 1e6))
 			o.E2EUs.V = float64(rounded(1e6)(int64(o.E2EUs.V) + 1e6))
 		})},
-		{what: "client: TTFT rounded up to 1 s", kinds: client + stock, causes: "request_rounding client_order client_units request_prior", run: eachObserved(func(o *trace.ObservedRequest) {
+		{what: "client: TTFT rounded up to 1 s", kinds: client + stock, causes: "request_rounding client_order client_units request_prior first_passes", run: eachObserved(func(o *trace.ObservedRequest) {
 			o.TTFTUs.V = float64(rounded(1e6)(int64(o.TTFTUs.V) + 1e6))
 		})},
 		{what: "client: sends rounded to 10 s", kinds: client + stock, causes: "request_rounding", run: eachObserved(func(o *trace.ObservedRequest) {
@@ -272,10 +272,10 @@ func otherLies() []lie {
 		{what: "client: outputs include prompts", kinds: client + stock, causes: "client_tokens client_lengths request_prior model_len client_units", run: eachObserved(func(o *trace.ObservedRequest) {
 			o.OutputTokens.V += o.PromptTokens.V
 		})},
-		{what: "client: E2E without TTFT", kinds: client + stock, causes: "client_order client_encloses_server client_limits client_chunks client_sums answer_passes", run: eachObserved(func(o *trace.ObservedRequest) {
+		{what: "client: E2E without TTFT", kinds: client + stock, causes: "client_order client_encloses_server client_limits client_chunks client_sums answer_passes first_passes", run: eachObserved(func(o *trace.ObservedRequest) {
 			o.E2EUs.V -= o.TTFTUs.V
 		})},
-		{what: "client: TTFT is the time of one token", kinds: client + stock, causes: "client_encloses_server request_prior client_limits", run: eachObserved(func(o *trace.ObservedRequest) {
+		{what: "client: TTFT is the time of one token", kinds: client + stock, causes: "client_encloses_server request_prior client_limits first_passes", run: eachObserved(func(o *trace.ObservedRequest) {
 			o.TTFTUs.V = (o.E2EUs.V - o.TTFTUs.V) / max(1, float64(o.OutputTokens.V-1))
 		})},
 
@@ -494,20 +494,20 @@ func otherLies() []lie {
 		}},
 
 		// stock spans
-		{what: "spans: prompts and outputs swapped", kinds: spans, causes: "client_lengths request_prior span_sums", run: eachRequest(func(q *trace.Request) {
+		{what: "spans: prompts and outputs swapped", kinds: spans, causes: "client_lengths request_prior span_sums client_tokens", run: eachRequest(func(q *trace.Request) {
 			q.PromptTokens, q.OutputTokens = q.OutputTokens, q.PromptTokens
 		})},
-		{what: "spans: latencies in ms taken for s", kinds: spans, causes: "span_sums", run: eachRequest(func(q *trace.Request) {
+		{what: "spans: latencies in ms taken for s", kinds: spans, causes: "span_sums client_encloses_server", run: eachRequest(func(q *trace.Request) {
 			for _, us := range []*trace.Opt[float64]{&q.StockTTFTUs, &q.StockE2EUs, &q.StockQueueUs, &q.StockPrefillUs, &q.StockDecodeUs, &q.StockInferUs} {
 				us.V *= 1000
 			}
 		})},
-		{what: "spans: latencies in s taken for ms", kinds: spans, causes: "span_sums", run: eachRequest(func(q *trace.Request) {
+		{what: "spans: latencies in s taken for ms", kinds: spans, causes: "span_sums client_encloses_server", run: eachRequest(func(q *trace.Request) {
 			for _, us := range []*trace.Opt[float64]{&q.StockTTFTUs, &q.StockE2EUs, &q.StockQueueUs, &q.StockPrefillUs, &q.StockDecodeUs, &q.StockInferUs} {
 				us.V /= 1000
 			}
 		})},
-		{what: "spans: TTFT and E2E swapped", kinds: spans, causes: "span_sums", run: eachRequest(func(q *trace.Request) {
+		{what: "spans: TTFT and E2E swapped", kinds: spans, causes: "span_sums client_encloses_server", run: eachRequest(func(q *trace.Request) {
 			q.StockTTFTUs, q.StockE2EUs = q.StockE2EUs, q.StockTTFTUs
 		})},
 		{what: "spans: prefill and decode swapped", kinds: spans, causes: "span_sums", run: eachRequest(func(q *trace.Request) {
@@ -519,7 +519,7 @@ func otherLies() []lie {
 				r.Requests = append(r.Requests, r.Requests[i])
 			}
 		}},
-		{what: "spans: latencies of other requests", kinds: spans, causes: "span_sums client_lengths", run: func(r *trace.Run) {
+		{what: "spans: latencies of other requests", kinds: spans, causes: "span_sums client_lengths client_encloses_server", run: func(r *trace.Run) {
 			swapRows(r.Requests, func(a, b *trace.Request) {
 				a.StockTTFTUs, b.StockTTFTUs = b.StockTTFTUs, a.StockTTFTUs
 				a.StockE2EUs, b.StockE2EUs = b.StockE2EUs, a.StockE2EUs
