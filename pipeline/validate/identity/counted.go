@@ -42,7 +42,7 @@ func (f *facts) counts() (out []countShares) {
 	return out
 }
 
-// why the server's counts are not compared.
+// noCounts is why the server's counts are not compared.
 const noCounts = "the log has no lines of statistics that go with requests of known wall-clock times, or too few"
 
 // serverTokens compares the lengths of requests with the server's counts, and returns the reading: requests cannot have more tokens,
