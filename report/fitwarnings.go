@@ -261,8 +261,8 @@ func QueueOnly(run, reason string) string {
 
 // LevelOverrun returns the warning about a load level whose arrivals the server did not keep up with.
 func LevelOverrun(level string, servedRPS, offeredRPS float64) string {
-	return fmt.Sprintf("%s: served %.3g of %.3g requests/s: its times depend on the length of the recording, not only on step times",
-		level, servedRPS, offeredRPS)
+	return fmt.Sprintf("%s: served %s of %s requests/s: its times depend on the length of the recording, not only on step times",
+		level, Short(servedRPS), Short(offeredRPS))
 }
 
 // LevelBeyondCache returns the warning about a load level that the simulated KV cache is too small for, although

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/simulate"
@@ -388,11 +389,11 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 		below = "< "
 		printf("bound        no kernel tables: at the datasheet's rates, so that a server's latencies are higher and its throughput lower")
 	}
-	printf("throughput   %s%.3g requests/s (other seeds: %.3g to %.3g), %s%s output tokens/s per GPU", below, p.RequestsPerS,
-		p.RequestsInterval[0], p.RequestsInterval[1], below, trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
+	printf("throughput   %s%s requests/s (other seeds: %s to %s), %s%s output tokens/s per GPU", below, report.Short(p.RequestsPerS),
+		report.Short(p.RequestsInterval[0]), report.Short(p.RequestsInterval[1]), below, tokensText(p.TokensPerS))
 	if p.Saturated {
-		printf("saturated    the engine serves %.3g of %.3g requests/s: the queue, TTFT and E2E grow as long as "+
-			"this load lasts", p.RequestsPerS, p.RateRPS)
+		printf("saturated    the engine serves %s of %s requests/s: the queue, TTFT and E2E grow as long as "+
+			"this load lasts", report.Short(p.RequestsPerS), report.Short(p.RateRPS))
 	}
 	rank := ""
 	if p.DP > 1 {
@@ -496,20 +497,25 @@ func shortMs(v *float64) string {
 
 // highestText returns the highest load that meets the targets, in words.
 func highestText(m *predict.MaxLoad, t *predict.Targets) string {
-	text := "none meets "
+	load := ""
 	switch {
 	case m.Concurrency > 0:
-		text = fmt.Sprintf("%d %s, %.0f output tokens/s per GPU, with ", m.Concurrency, plural(m.Concurrency,
-			"client", "clients"), m.TokensPerS)
+		load = fmt.Sprintf("%d %s", m.Concurrency, plural(m.Concurrency, "client", "clients"))
 	case m.RateRPS > 0:
-		text = fmt.Sprintf("%.3g requests/s, %.0f output tokens/s per GPU, with ", m.RateRPS, m.TokensPerS)
+		load = report.Short(m.RateRPS) + " requests/s"
 	}
-	text += targetsText(t)
+	text := "none meets " + targetsText(t)
+	if load != "" {
+		text = fmt.Sprintf("%s, %s output tokens/s per GPU, with %s", load, tokensText(m.TokensPerS), targetsText(t))
+	}
 	if m.Breaks != "" {
 		text += "; above it " + m.Breaks
 	}
 	return text
 }
+
+// tokensText returns a rate of tokens without decimals.
+func tokensText(perS float64) string { return trace.Grouped(fmt.Sprintf("%.0f", perS)) }
 
 // libraryDoc is what predict without a model prints with --json.
 type libraryDoc struct {

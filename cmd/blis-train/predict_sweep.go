@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/predict"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -186,7 +187,7 @@ func showSweep(con *console, points []*predict.Prediction, targets *predict.Targ
 		for _, f := range figures {
 			row = append(row, above+shortMs(predictedFigure(p, f)))
 		}
-		row = append(row, below+trace.Grouped(fmt.Sprintf("%.0f", p.TokensPerS)))
+		row = append(row, below+tokensText(p.TokensPerS))
 		if hasTargets {
 			row = append(row, metMark(p), highestLoad(p.MaxLoad, below))
 		}
@@ -252,7 +253,7 @@ func highestLoad(m *predict.MaxLoad, below string) string {
 	case m == nil:
 		return ""
 	case m.RateRPS > 0:
-		return fmt.Sprintf("%s%.3g/s", below, m.RateRPS)
+		return below + report.Short(m.RateRPS) + "/s"
 	}
 	return below + trace.Thousands(int64(m.Concurrency))
 }

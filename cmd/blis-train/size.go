@@ -422,9 +422,9 @@ func sizedPoints(a *sizing.Answer, withBounds bool) []operatingPoint {
 			if f.Metric != predict.TPOT || f.Statistic != "mean" || f.Ms.Value <= 0 {
 				continue
 			}
-			load := fmt.Sprintf("%.3g/s", r.ReplicaLoad)
-			if a.Load.Clients > 0 {
-				load = fmt.Sprintf("%.3g", r.ReplicaLoad)
+			load := report.Short(r.ReplicaLoad)
+			if a.Load.Clients == 0 {
+				load += "/s"
 			}
 			out = append(out, operatingPoint{
 				server:     deploymentText(r),

@@ -447,3 +447,22 @@ func TestRangesOfParts(t *testing.T) {
 		t.Errorf("without intervals: got %g and %g", ttft, itl)
 	}
 }
+
+// TestWarmUpsByHand: a warm-up lasts as long as that of an idle server, but brings at most 2 x 3 requests for each of 10
+// seats of 2 ranks, which at 1,000 requests/s is 0.12 s.
+func TestWarmUpsByHand(t *testing.T) {
+	p := &Prediction{MaxNumSeqs: 10, DP: 2}
+	for _, c := range []struct {
+		load Load
+		want float64 // s
+	}{
+		{Load{RateRPS: 60}, 2},
+		{Load{RateRPS: 61}, 120. / 61},
+		{Load{RateRPS: 1000}, 0.12},
+		{Load{Clients: 1000}, 2},
+	} {
+		if got := p.newSteadyState(&c.load, 2, 400); !near(got.warmUpS, c.want) || got.idleS != 2 || got.measured != 400 {
+			t.Errorf("%g requests/s, %d clients: got %+v, want a warm-up of %g s", c.load.RateRPS, c.load.Clients, got, c.want)
+		}
+	}
+}

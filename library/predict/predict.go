@@ -399,6 +399,17 @@ type steadyState struct {
 	measured int     // requests
 }
 
+// newSteadyState returns what is simulated first of a load, with the warm-up of an idle server. A rate far above what the
+// server can do warms it up with no more requests than twice those that it would answer in that time if each took as
+// long as on an idle server: they fill it, and more would only lengthen the queue.
+func (p *Prediction) newSteadyState(load *Load, idleS float64, measured int) steadyState {
+	warmUpS := idleS
+	if load.Clients == 0 {
+		warmUpS = min(idleS, 2*float64(p.MaxNumSeqs*p.DP)*WarmUpAnswers/load.RateRPS)
+	}
+	return steadyState{idleS: idleS, warmUpS: warmUpS, measured: measured}
+}
+
 // isUnsettled reports whether the measured part of a simulation was not the steady state of the server. It lengthens
 // the warm-up, or the measured part and the load after it, with which the simulation is to be repeated.
 func (p *Prediction) isUnsettled(s *Sample, load *Load, steady *steadyState) bool {
@@ -435,7 +446,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	var engines []*sim.Result
 	tokens := int64(0)
 	own := *load
-	steady := steadyState{idleS: warmUpS, warmUpS: warmUpS, measured: measured}
+	steady := p.newSteadyState(load, warmUpS, measured)
 	for k := int64(0); k < replications; k++ {
 		stretch, err := own.Stretch(p.options.Seed+k, steady.measured, steady.warmUpS, 1)
 		if err != nil {

@@ -71,7 +71,7 @@ const probeRequests = 500
 
 // probe simulates a load in its steady state with one seed. warmUpS is the warm-up of an idle server.
 func (p *Prediction) probe(load Load, warmUpS float64) (*Sample, error) {
-	steady := steadyState{idleS: warmUpS, warmUpS: warmUpS, measured: max(probeRequests, 2*load.Clients)}
+	steady := p.newSteadyState(&load, warmUpS, max(probeRequests, 2*load.Clients))
 	for {
 		stretch, err := load.Stretch(p.options.Seed, steady.measured, steady.warmUpS, 1)
 		if err != nil {
