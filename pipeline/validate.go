@@ -189,12 +189,11 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if changes != nil && o.Changed != nil {
 		o.Changed(changes)
 	}
+	shown := report.Input{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val, Inspect: inspection, Changes: changes,
+		Use: o.Use(in.Dir)}
 	writes := []func() error{
 		func() error { return folder.WriteDocument(filepath.Join(o.Out, folder.ValidationFile), val) },
-		func() error {
-			return writeReport(o.Out, o.Figures, report.Input{Extract: withoutRuntime(in.Extract), Fit: in.Fit, Validation: val,
-				Inspect: inspection, Changes: changes})
-		},
+		func() error { return writeReport(o.Out, o.Figures, shown) },
 	}
 	if o.ownFit(in.Dir) { // coefficients.yaml of the folder gets the gates
 		writes = append(writes, func() error { return writeCoefficients(o.Out, in.Fit, val) })
@@ -265,17 +264,17 @@ func (list inspections) of(inspect func(*result.ExtractRun) (result.InspectRun, 
 	}
 }
 
-// Use returns what gives the judged coefficients with their verdicts, for a sentence that begins with "use": the
-// coefficients.yaml that the validation of the folder completed, the file that was given, or a command.
+// Use returns what has the judged coefficients for report.Input: "" for the coefficients.yaml that the validation of a
+// folder completes, else the file that was given or a command that writes one.
 func (o *ValidateOptions) Use(in string) string {
 	out := cmp.Or(o.Out, in)
 	switch {
 	case o.Coefficients != "":
-		return o.Coefficients
+		return "`" + o.Coefficients + "`"
 	case o.ownFit(in):
-		return filepath.Join(out, folder.CoefficientsFile)
+		return ""
 	}
-	return fmt.Sprintf("what blis-train export %s --validation %s -o FILE writes", files.Word(o.fitPath(in)),
+	return fmt.Sprintf("what `blis-train export %s --validation %s -o FILE` writes", files.Word(o.fitPath(in)),
 		files.Word(filepath.Join(out, folder.ValidationFile)))
 }
 

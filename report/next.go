@@ -3,6 +3,7 @@ package report
 // This file lists what a user should do about a verdict.
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -85,7 +86,7 @@ func Next(in Input) []string {
 	}
 	gates := v.Gates
 	if v.Verdict == coeff.VerdictPass {
-		out = append(out, "Use `coefficients.yaml`, or `blis-train export` for BLIS and autoscalers.")
+		out = append(out, fmt.Sprintf("Use %s, or `blis-train export` for BLIS and autoscalers.", cmp.Or(in.Use, "`coefficients.yaml`")))
 		if s := NextForWaits(v); s != "" {
 			out = append(out, s)
 			// The gates of waits are covered.

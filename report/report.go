@@ -38,6 +38,9 @@ type Input struct {
 	Validation *result.Validation
 	Inspect    *result.Inspect
 	Changes    *result.Changes // since an older validation; nil: there is nothing to compare with
+	// Use is what has the judged coefficients, for a sentence that begins with "use", with file names and commands between
+	// backquotes; "": coefficients.yaml beside the report.
+	Use string
 }
 
 // Render writes the report as one HTML file. The error is w's, or a template's.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/shard"
 )
 
@@ -80,7 +81,7 @@ func runCollect(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 	if err := con.printOpenTasks(c, nil, got); err != nil {
 		return err
 	}
-	if err := con.writeVerdict(c, got.Validation, got.Fit); err != nil {
+	if err := con.writeVerdict(c, report.Input{Fit: got.Fit, Validation: got.Validation}); err != nil {
 		return err
 	}
 	return verdictError(c, con, got.Validation)

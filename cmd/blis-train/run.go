@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline"
+	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
 )
@@ -78,7 +79,7 @@ func runRun(c *cli.Context, con *console, o *pipeline.RunOptions) error {
 		coefficients); err != nil {
 		return err
 	}
-	if err := con.writeVerdict(c, got.Validation, got.Fit); err != nil {
+	if err := con.writeVerdict(c, report.Input{Fit: got.Fit, Validation: got.Validation}); err != nil {
 		return err
 	}
 	if err := con.document(got.Brief()); err != nil {

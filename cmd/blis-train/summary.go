@@ -255,8 +255,8 @@ func (con *console) showValidation(val *result.Validation, f *result.Fit, out, u
 // nextWords is an action of the report for the terminal: it begins small, after "next:", and has use in place of the
 // coefficient file.
 func nextWords(action, use string) string {
-	action = strings.ReplaceAll(action, "`", "")
 	action = strings.Replace(action, folder.CoefficientsFile, use, 1)
+	action = strings.ReplaceAll(action, "`", "")
 	return strings.ToLower(action[:1]) + action[1:]
 }
 
@@ -276,12 +276,13 @@ func (con *console) checkSummary(c *cli.Context) error {
 }
 
 // writeVerdict writes the summary of --summary and the JUnit report of --junit.
-func (con *console) writeVerdict(c *cli.Context, val *result.Validation, fit *result.Fit) error {
+func (con *console) writeVerdict(c *cli.Context, in report.Input) error {
 	if con.summary {
-		fmt.Fprint(con.out, report.SummaryMarkdown(report.Input{Fit: fit, Validation: val, Changes: con.changes}))
+		in.Changes = con.changes
+		fmt.Fprint(con.out, report.SummaryMarkdown(in))
 	}
 	if path := c.String("junit"); path != "" {
-		text, err := report.JUnit(val, c.Bool("allow-insufficient"))
+		text, err := report.JUnit(in.Validation, c.Bool("allow-insufficient"))
 		if err != nil {
 			return err
 		}

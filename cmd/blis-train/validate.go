@@ -110,8 +110,9 @@ func runValidate(c *cli.Context, con *console, o *pipeline.ValidateOptions) erro
 		return err
 	}
 	out := cmp.Or(o.Out, c.Args().First())
-	con.showValidation(val, fit, out, o.Use(c.Args().First()))
-	if err := con.writeVerdict(c, val, fit); err != nil {
+	use := o.Use(c.Args().First())
+	con.showValidation(val, fit, out, cmp.Or(use, filepath.Join(out, folder.CoefficientsFile)))
+	if err := con.writeVerdict(c, report.Input{Fit: fit, Validation: val, Use: use}); err != nil {
 		return err
 	}
 	ledger := c.String("ledger")
