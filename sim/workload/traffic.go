@@ -6,6 +6,7 @@ package workload
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
@@ -46,11 +47,13 @@ type Traffic struct {
 }
 
 // Squared coefficients of variation of the lengths, of the size that chat recordings have, and the
-// number of requests of a burst, with which a capacity is measured.
+// number of requests of a burst, with which a capacity is measured: so many for each that may run at once, and at
+// least leastBurst. With fewer the chance of the drawn lengths would move the capacity by more than a few percent.
 const (
 	chatPromptCV2 = 1
 	chatOutputCV2 = 0.5
-	burst         = 600
+	burstPerSeat  = 10
+	leastBurst    = 600
 )
 
 // ChatTraffic returns a burst, requests that arrive practically at once, with the given mean lengths
@@ -61,7 +64,7 @@ func ChatTraffic(d *deploy.Deployment, prompt, output float64) Traffic {
 		PromptLaw: LogNormalLaw,
 		OutputLaw: LogNormalLaw,
 		RateRPS:   1e6, // far above any capacity
-		Requests:  burst,
+		Requests:  int(max(leastBurst, burstPerSeat*d.Engine.MaxNumSeqs)),
 		Seed:      1,
 		Longest:   d.LongestSequence().Or(math.MaxInt32),
 	}
@@ -142,22 +145,38 @@ func (t *Traffic) DrawnRate() float64 {
 // fit the engine.
 var ErrNothingFinished = errors.New("simulation: no request finished")
 
-// Capacity returns the throughput of a deployment: requests over the time from 0 until the last of
-// them finished, per second. It is the most that the deployment can serve if the requests arrive much
-// faster than that, as those of ChatTraffic do.
+// Capacity returns the throughput of a deployment that is never without a waiting request, requests per second, if
+// the requests arrive much faster than that, as those of ChatTraffic do: those that finished after the first one and
+// until the last one was scheduled, over that time. Before, the batch fills, and afterwards it empties.
 func (t *Traffic) Capacity(d *deploy.Deployment, step sim.Model) (float64, error) {
 	reqs, _ := t.Draw()
-	last := 0.0
+	var finishedUs []int64
+	lastScheduledUs := int64(0)
 	_, err := sim.Stream(sim.DefaultConfig(d, step), reqs, nil,
 		sim.InOrder(len(reqs), func(_ int, r *sim.RequestResult) bool {
-			last = math.Max(last, float64(r.FinishedUs.V))
+			lastScheduledUs = max(lastScheduledUs, r.ScheduledUs.V)
+			if r.FinishedUs.OK {
+				finishedUs = append(finishedUs, r.FinishedUs.V)
+			}
 			return true
 		}))
 	if err != nil {
 		return 0, err
 	}
-	if last == 0 {
+	if len(finishedUs) == 0 {
 		return 0, ErrNothingFinished
 	}
-	return float64(len(reqs)) / last * 1e6, nil
+	fromUs := slices.Min(finishedUs)
+	untilUs := lastScheduledUs
+	if untilUs <= fromUs { // all requests ran at once
+		fromUs = 0
+		untilUs = slices.Max(finishedUs)
+	}
+	served := 0
+	for _, at := range finishedUs {
+		if fromUs < at && at <= untilUs {
+			served++
+		}
+	}
+	return float64(served) / float64(untilUs-fromUs) * 1e6, nil
 }

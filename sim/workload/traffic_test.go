@@ -65,7 +65,7 @@ func TestTraffic(t *testing.T) {
 		}
 	}
 	chat := ChatTraffic(testkit.Llama8B(), 300, 70)
-	want := Traffic{Shape: Lengths{Prompt: 300, Output: 70, PromptCV2: 1, OutputCV2: 0.5}, PromptLaw: LogNormalLaw, OutputLaw: LogNormalLaw, RateRPS: 1_000_000, Requests: 600, Seed: 1, Longest: 8192}
+	want := Traffic{Shape: Lengths{Prompt: 300, Output: 70, PromptCV2: 1, OutputCV2: 0.5}, PromptLaw: LogNormalLaw, OutputLaw: LogNormalLaw, RateRPS: 1_000_000, Requests: 2560, Seed: 1, Longest: 8192}
 	if chat != want {
 		t.Errorf("got %+v, want %+v", chat, want)
 	}
@@ -77,14 +77,19 @@ type constantStep struct{}
 func (constantStep) StepUs(*sim.Batch) (float64, error) { return 10_000, nil }
 func (constantStep) Features() []float64                { return nil }
 
-// TestCapacity: 8 requests of 4 tokens each on an engine of 4 sequences take two rounds of four steps of 10 ms, and one step
-// more because the first request comes before the others: 8 in 0.09 s.
+// TestCapacity: an engine of 4 sequences serves 80 requests of 4 tokens each, in steps of 10 ms. Two of them come 10 ms
+// before the others, so two seats finish at 40, 80, ... 800 ms and two at 50, 90, ... 810. The last requests are scheduled
+// at 770: until then each of the first two seats finishes 18 after its first one, and each of the others 19. Of three
+// requests, which all run at once, the last finishes at 50 ms.
 func TestCapacity(t *testing.T) {
 	dep := testkit.Small(100)
-	traffic := Traffic{Shape: Lengths{Prompt: 8, Output: 4}, PromptLaw: ConstantLaw, OutputLaw: ConstantLaw, RateRPS: 1e6, Requests: 8, Seed: 1}
-	got, err := traffic.Capacity(dep, constantStep{})
-	if err != nil || math.Abs(got-8/0.09) > 0.1 {
-		t.Errorf("got %g and %v, want 8 in 0.09 s", got, err)
+	traffic := Traffic{Shape: Lengths{Prompt: 8, Output: 4}, PromptLaw: ConstantLaw, OutputLaw: ConstantLaw, RateRPS: 1e6, Seed: 1}
+	for requests, want := range map[int]float64{80: (2*18 + 2*19) / 0.73, 3: 3 / 0.05} {
+		traffic.Requests = requests
+		got, err := traffic.Capacity(dep, constantStep{})
+		if err != nil || math.Abs(got-want) > 0.1 {
+			t.Errorf("%d requests: got %g and %v, want %g", requests, got, err, want)
+		}
 	}
 	traffic.Shape.Prompt = 5000 // longer than max_model_len
 	if got, err := traffic.Capacity(dep, constantStep{}); !errors.Is(err, ErrNothingFinished) && err == nil {
