@@ -3,6 +3,7 @@ package cluster
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -463,5 +464,43 @@ func TestDecisionsByHand(t *testing.T) {
 	got.PredictedTTFTMs.V = 0
 	if want := (decisionRow{ID: "b", Tries: 1, Reason: "predicted", BoundTTFTMs: trace.Some(8.0), ShadowTTFTMs: trace.Some(13.0)}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestUnusedSettings: classes that no request is of, and a transfer between instances without roles, are named; keys that
+// a group of instances does not have are errors.
+func TestUnusedSettings(t *testing.T) {
+	requests := []sim.Request{{SLOClass: "standard"}, {SLOClass: "critical"}, {}}
+	for text, want := range map[string][]string{
+		"instances: 2": nil,
+		"goodput_slo_targets: {critical: {ttft_ms: 5}}":                                                 nil,
+		"goodput_slo_targets: {critcal: {ttft_ms: 5}}":                                                  {"goodput_slo_targets.critcal: no request is of this class, they are of critical, standard"},
+		"priorities: {gold: 5, standard: 1}":                                                            {"priorities.gold: no request is of this class, they are of critical, standard"},
+		"admission: {policy: slo-gated, signal: max-queue-depth, thresholds: {nosuch: 16}}":             {"admission.thresholds.nosuch: no request is of this class, they are of critical, standard"},
+		"admission: {policy: predictive, eps: {shed: 0.5}}":                                             {"admission.eps.shed: no request is of this class, they are of critical, standard"},
+		"admission: predictive-seed":                                                                    nil,
+		"admission: {policy: predictive-seed, budget_ms: {gold: 5}}":                                    {"admission.budget_ms.gold: no request is of this class, they are of critical, standard"},
+		"transfer: {latency_us: 7}":                                                                     {"transfer: no instance has a role (prefill or decode), so nothing is transferred"},
+		"{transfer: {latency_us: 7}, instances: [{count: 1, role: prefill}, {count: 1, role: decode}]}": nil,
+	} {
+		s, err := parseSpec([]byte(text), "cluster.yaml")
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		var got []string
+		for _, f := range s.unused(requests) {
+			got = append(got, f.Message)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"instances: [{count: 1, rol: prefill}]":                                               `unknown key "rol"`,
+		"admission: {policy: slo-gated, signal: max-queue-depth, thresholds: {standard: -3}}": "admission.thresholds.standard: got -3, want finite and >= 0",
+	} {
+		if _, err := parseSpec([]byte(text), "cluster.yaml"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
 	}
 }

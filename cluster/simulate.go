@@ -72,7 +72,7 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 		return nil, err
 	}
 	// Prefill and decode instances exchange KV blocks, whether or not run.yaml has a connector.
-	o.Options.Transfers = slices.ContainsFunc(s.spec.Instances.Groups, func(g group) bool { return g.Role != "" })
+	o.Options.Transfers = s.spec.Instances.hasRoles()
 	if s.Simulation, err = simulate.New(ctx, &o.Options); err != nil {
 		return nil, err
 	}
@@ -359,6 +359,7 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	if err != nil {
 		return nil, err
 	}
+	unused := s.spec.unused(reqs)
 	reqs = s.spec.TakeTargets(reqs)
 	p, err := s.parts(seed)
 	if err != nil {
@@ -379,7 +380,7 @@ func (s *simulation) runReplication(seed int64, first bool) (*simulate.Replicati
 	for i := range run.Records {
 		sum.Add(&run.Records[i].RequestResult)
 	}
-	out := &simulate.Replication{Summary: sum.Close(sim.Totals(run.Engines))}
+	out := &simulate.Replication{Summary: sum.Close(sim.Totals(run.Engines)), Findings: unused}
 	for _, g := range cfg.Engines {
 		out.Findings = append(out.Findings, simulate.WarningsOf(&g)...)
 	}
@@ -455,8 +456,11 @@ func (s *simulation) watchInstances(reqs []sim.Request, n int) (func(int) sim.Ob
 	}, nil
 }
 
-// codeBadSpec is the code of errors about an impossible cluster, policy, routing or experiment.
-const codeBadSpec trace.Code = "bad_cluster_spec"
+// Codes of errors and warnings.
+const (
+	codeBadSpec   trace.Code = "bad_cluster_spec" // an impossible cluster, policy, routing or experiment
+	unusedSetting trace.Code = "unused_setting"   // what nothing in this simulation uses
+)
 
 // document is simulation.json of a cluster: that of a single engine and the cluster's part.
 type document struct {

@@ -12,6 +12,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gopkg.in/yaml.v3"
 
@@ -69,7 +70,12 @@ func (n *instances) UnmarshalYAML(node *yaml.Node) error {
 		return nil
 	}
 	n.Groups = nil
-	return node.Decode(&n.Groups)
+	return files.DecodeYAMLNode(node, &n.Groups)
+}
+
+// hasRoles reports whether any group is of prefill or decode instances.
+func (n *instances) hasRoles() bool {
+	return slices.ContainsFunc(n.Groups, func(g group) bool { return g.Role != "" })
 }
 
 // Count returns the number of instances of all groups.
@@ -400,6 +406,11 @@ func (a *admission) checkParameters() error {
 	case a.Policy == "predictive-seed" && a.Variant != "a" && a.Variant != "b":
 		return specErrorf("predictive-seed variant: got %q, want a or b", a.Variant)
 	}
+	for _, name := range slices.Sorted(maps.Keys(a.Thresholds)) {
+		if v := a.Thresholds[name]; !(v >= 0) || math.IsInf(v, 0) {
+			return specErrorf("admission.thresholds.%s: got %g, want finite and >= 0", name, v)
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(a.Eps)) {
 		if e := a.Eps[name]; !(e > 0 && e < 1) {
 			return specErrorf("admission.eps.%s: got %g, want between 0 and 1", name, e)
@@ -511,6 +522,39 @@ func (s *Spec) predictive(p *parts, e estimator) *predictive {
 	}
 	if f := s.Admission.Floor; f != nil && *f > 0 {
 		out.Floor = &Floor{Share: *f, BudgetShare: budgetShare}
+	}
+	return out
+}
+
+// unused returns a warning for each class that the spec has a target, a priority or an admission parameter for and
+// that no request is of, most likely because its name is misspelt, and for a transfer between instances that have no roles.
+func (s *Spec) unused(reqs []sim.Request) (out []trace.Finding) {
+	isUsed := map[string]bool{}
+	for i := range reqs {
+		isUsed[reqs[i].SLOClass] = true
+	}
+	of := "no class"
+	if used := slices.DeleteFunc(slices.Sorted(maps.Keys(isUsed)), func(name string) bool { return name == "" }); len(used) > 0 {
+		of = strings.Join(used, ", ")
+	}
+	add := func(key string, classes []string) {
+		for _, name := range classes {
+			if !isUsed[name] {
+				out = append(out, trace.Findingf(unusedSetting, "%s.%s: no request is of this class, they are of %s", key, name, of))
+			}
+		}
+	}
+	add("goodput_slo_targets", slices.Sorted(maps.Keys(s.Targets)))
+	add("priorities", slices.Sorted(maps.Keys(s.Priorities)))
+	add("admission.thresholds", slices.Sorted(maps.Keys(s.Admission.Thresholds)))
+	add("admission.eps", slices.Sorted(maps.Keys(s.Admission.Eps)))
+	budgets := maps.Clone(s.Admission.BudgetsMs)
+	for name := range defaultAdmission(s.Admission.Policy).BudgetsMs { // those that every spec has
+		delete(budgets, name)
+	}
+	add("admission.budget_ms", slices.Sorted(maps.Keys(budgets)))
+	if s.Transfer != defaultSpec().Transfer && !s.Instances.hasRoles() {
+		out = append(out, trace.Findingf(unusedSetting, "transfer: no instance has a role (prefill or decode), so nothing is transferred"))
 	}
 	return out
 }

@@ -180,9 +180,9 @@ func Embedded[T any](text []byte, file string) func() *T {
 	})
 }
 
-// DecodeYAMLNode is DecodeYAML for a part of a document, into a pointer to a struct or to a map of
-// structs. A type with an UnmarshalYAML method needs it, because there the library no longer checks
-// that every key has a field. Errors are [trace.SyntaxError] without a file.
+// DecodeYAMLNode is DecodeYAML for a part of a document, into a pointer to a struct, or to a map or
+// list of structs. A type with an UnmarshalYAML method needs it, because there the library no longer
+// checks that every key has a field. Errors are [trace.SyntaxError] without a file.
 func DecodeYAMLNode(n *yaml.Node, into any) error {
 	if err := knownKeys(n, reflect.TypeOf(into).Elem()); err != nil {
 		return err
@@ -300,20 +300,39 @@ func addYAMLFields(fields map[string]reflect.StructField, t reflect.Type) {
 	}
 }
 
-// knownKeys returns an error for the first key below n that has no field in t. It descends into maps of
-// structs, but not into the fields of a struct: the library checks those.
+// knownKeys returns an error for the first key in or below n that has no field in t. It does not descend into types
+// with an UnmarshalYAML method, which check their own keys.
 func knownKeys(n *yaml.Node, t reflect.Type) error {
-	for i := 0; n.Kind == yaml.MappingNode && i < len(n.Content); i += 2 {
-		key := n.Content[i]
-		switch t.Kind() {
-		case reflect.Map:
-			if err := knownKeys(n.Content[i+1], t.Elem()); err != nil {
-				return err
+	if n.Alias != nil {
+		n = n.Alias
+	}
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	for i, value := range n.Content {
+		of := t // the type of the value
+		switch {
+		case n.Kind == yaml.MappingNode && i%2 == 0:
+			if t.Kind() != reflect.Struct {
+				continue
 			}
-		case reflect.Struct:
-			if _, ok := yamlField(t, key.Value); !ok {
-				return atNode(key, "", "unknown key %q", key.Value)
+			if _, ok := yamlField(t, value.Value); !ok {
+				return atNode(value, "", "unknown key %q", value.Value)
 			}
+			continue
+		case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:
+			f, _ := yamlField(t, n.Content[i-1].Value)
+			of = f.Type
+		case t.Kind() == reflect.Map || t.Kind() == reflect.Slice:
+			of = t.Elem()
+		default:
+			continue
+		}
+		if reflect.PointerTo(of).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+			continue
+		}
+		if err := knownKeys(value, of); err != nil {
+			return err
 		}
 	}
 	return nil
