@@ -91,9 +91,10 @@ var (
 		Default: "blis-train",
 	}
 	sloClassNameSetting = export.Setting{
-		Key:     "slo-class-name",
-		Usage:   "CONFIGMAP that sloClassRef names",
-		Default: "premium-slo",
+		Key:      "slo-class-name",
+		Usage:    "CONFIGMAP that sloClassRef names",
+		Default:  "premium-slo",
+		Resource: true,
 	}
 	sloClassKeySetting = export.Setting{
 		Key:   "slo-class-key",
@@ -120,6 +121,7 @@ var (
 	namespaceSetting = export.Setting{
 		Key:   "namespace",
 		Usage: "NAMESPACE of the model's pods",
+		Label: true,
 	}
 	ttftSetting = export.Setting{
 		Key:     "ttft-ms",

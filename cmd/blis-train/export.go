@@ -62,7 +62,7 @@ var predictorSettings = map[export.Format][]export.Setting{
 		Default: "trees"}},
 	predictor.FormatBulk: {{Key: "bucket-rows",
 		Usage:   "ROWS of a bucket at most; the server's own limit is the default",
-		Default: fmt.Sprint(predictor.ServerBucketRows), Number: true}},
+		Default: fmt.Sprint(predictor.ServerBucketRows), Number: true, Least: 1}},
 }
 
 // readers are the programs that load each format, for the help. Formats that are missing here have a note of their
@@ -263,7 +263,7 @@ func runPredictorExport(c *cli.Context, con *console, o pipeline.ExportOptions) 
 	case predictor.FormatBulk:
 		var b bytes.Buffer
 		if side.Values, err = predictor.ExportBulk(&b, filepath.Dir(path), p,
-			max(1, int(o.Settings.Float("bucket-rows")))); err != nil {
+			int(o.Settings.Float("bucket-rows"))); err != nil {
 			return err
 		}
 		out.Files = []export.File{{Data: b.Bytes()}}

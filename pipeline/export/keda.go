@@ -52,8 +52,8 @@ var kedaSettings = []Setting{
 	{Key: "cached-tokens", Usage: "TOKENS of the mean prompt found in the prefix cache", Default: "0", Number: true},
 	{Key: "path", Usage: "direct, or pd (prefill and decode apart): refused, its transfer time is not known",
 		Default: "direct", OneOf: []string{"direct", "pd"}},
-	{Key: "name", Usage: "NAME of the Deployment", Default: "blis-train"},
-	{Key: "namespace", Usage: "NAMESPACE of the metrics; default all"},
+	{Key: "name", Usage: "NAME of the Deployment", Default: "blis-train", Resource: true},
+	{Key: "namespace", Usage: "NAMESPACE of the metrics; default all", Label: true},
 	{Key: "prometheus", Usage: "ADDRESS of Prometheus", Default: "http://prometheus-operated:9090"},
 }
 

@@ -3,6 +3,7 @@ package export
 // This file checks the options that one format of an export has (--option KEY=VALUE).
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,9 +16,21 @@ import (
 type Setting struct {
 	Key, Usage string // Usage is for people
 	Default    string
-	Number     bool     // a number from 0 up
+	Number     bool // a number from Least up
+	Least      float64
 	OneOf      []string // the only values there are; empty: any
+	// Resource: the name of a Kubernetes resource; Label: one without dots, such as that of a namespace (RFC 1123).
+	Resource, Label bool
 }
+
+// Names that Kubernetes takes (RFC 1123).
+var (
+	labelForm    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	resourceForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`)
+)
+
+// mostNameLength is the longest name of a resource.
+const mostNameLength = 253
 
 // Settings are the values of a format's options by key, including those at their default.
 type Settings map[string]string
@@ -58,13 +71,17 @@ func ParseSettings(f Format, known []Setting, words []string) (Settings, error) 
 				trace.OneOf(keys), f)
 		}
 		if known[i].Number {
-			if v, err := strconv.ParseFloat(value, 64); err != nil || !(v >= 0 && v <= mostNumber) {
-				return nil, option.Misusef("--option %s: got %q, want a number from 0 to %g", key, value,
-					float64(mostNumber))
+			if v, err := strconv.ParseFloat(value, 64); err != nil || !(v >= known[i].Least && v <= mostNumber) {
+				return nil, option.Misusef("--option %s: got %q, want a number from %g to %g", key, value,
+					known[i].Least, float64(mostNumber))
 			}
 		}
 		if len(known[i].OneOf) > 0 && !slices.Contains(known[i].OneOf, value) {
 			return nil, option.Misusef("--option %s: got %q, want %s", key, value, trace.OneOf(known[i].OneOf))
+		}
+		if k := &known[i]; k.Label && !labelForm.MatchString(value) ||
+			k.Resource && !(resourceForm.MatchString(value) && len(value) <= mostNameLength) {
+			return nil, option.Misusef("--option %s: got %q, want a name that Kubernetes takes: lower case letters, digits and -", key, value)
 		}
 		out[key] = value
 	}
