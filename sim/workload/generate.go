@@ -159,10 +159,12 @@ func (g *Generator) takeStages() error {
 	if len(g.Stages) == 0 {
 		return nil
 	}
-	kind := g.Arrivals.Kind
-	if g.Requests != 0 || g.Arrivals.RateRPS != 0 || kind != "constant" && kind != "poisson" && kind != "gamma" {
-		return trace.Errorf(codeBadWorkload, "stages: got them with requests, arrivals.rate_rps or kind %q, "+
-			"want stages alone, of kind constant, poisson or gamma", kind)
+	switch kind := g.Arrivals.Kind; {
+	case g.Requests != 0 || g.Arrivals.RateRPS != 0:
+		return trace.Errorf(codeBadWorkload, "stages: got requests or arrivals.rate_rps too, want them in stages alone")
+	case kind != "constant" && kind != "poisson" && kind != "gamma":
+		return trace.Errorf(codeBadWorkload, "arrivals.kind: got %q with stages, want constant, poisson or gamma", kind).
+			WithHint("arrivals: {kind: poisson}")
 	}
 	total := 0
 	for k, s := range g.Stages {
