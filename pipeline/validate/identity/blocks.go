@@ -39,7 +39,7 @@ func (f *facts) lookaheadBlocks() int64 {
 	return 1 + (f.lookaheadTokens()+f.dep.Engine.BlockSize-1)/max(1, f.dep.Engine.BlockSize)
 }
 
-// blocksOfContext compares the blocks of each snapshot with its tokens, and returns the reading.
+// blocksOfContext compares the blocks of each snapshot with its tokens. largest is in blocks.
 func blocksOfContext(f *facts) reading {
 	c := &f.snapshot
 	if !f.hasPlainBlocks() {
@@ -55,8 +55,7 @@ func blocksOfContext(f *facts) reading {
 	return r
 }
 
-// usedBlocks compares the blocks that a step has in use with those of its requests, and returns the
-// reading.
+// usedBlocks compares the blocks that a step has in use with those of its requests. largest is in blocks.
 //
 // With a CPU tier finished requests hold their blocks until these are copied, so that more may be in use.
 func usedBlocks(f *facts) reading {
@@ -105,7 +104,7 @@ func usedBlocks(f *facts) reading {
 	return r
 }
 
-// poolSize compares the recorded number of blocks with run.yaml, and returns the reading.
+// poolSize compares the recorded number of blocks with run.yaml. largest is in blocks.
 func poolSize(f *facts) reading {
 	stated := f.dep.Engine.KVBlocksGPU
 	if f.run.Aggregate != nil || len(f.run.Steps) == 0 || !stated.OK {
@@ -144,7 +143,8 @@ func (f *facts) hasOtherBlocks() bool {
 	})
 }
 
-// memory compares the cache with the memory of the named device, and returns the reading.
+// memory compares the cache with the memory of the named device. largest is the ratio of the memory that is taken to
+// the budget.
 func memory(f *facts) reading {
 	if f.hasOtherBlocks() {
 		return notChecked("run.yaml states other blocks than the files")
@@ -179,10 +179,9 @@ func memory(f *facts) reading {
 	return r
 }
 
-// poolOfMemory compares the cache with the one that the engine would have allocated in the memory,
-// and returns the reading. A larger one is impossible. A smaller one may have been set by hand, so
-// that it contradicts the description only if another description, wrong in one point, gives the
-// recorded size.
+// poolOfMemory compares the cache with the one that the engine would have allocated in the memory. A larger one is
+// impossible. A smaller one may have been set by hand, so that it contradicts the description only if another
+// description, wrong in one point, gives the recorded size. largest is the ratio of the two.
 func poolOfMemory(f *facts) reading {
 	if f.hasOtherBlocks() {
 		return notChecked("run.yaml states other blocks than the files")
@@ -306,9 +305,9 @@ func (f *facts) otherPool(blocks int64) string {
 	return other
 }
 
-// computeType checks that an activation in run.yaml has at least 16 bits, and returns the reading.
-// vLLM computes in no smaller type: its --dtype has none of 8 bits, and quantization gives 8 bits to
-// weights, not to what the layers pass on.
+// computeType checks that an activation in run.yaml has at least 16 bits. vLLM computes in no smaller type: its --dtype
+// has none of 8 bits, and quantization gives 8 bits to weights, not to what the layers pass on. largest is the bytes of
+// one.
 func computeType(f *facts) reading {
 	bytes := f.dep.Model.BytesPerActivation
 	r := reading{checked: 1, largest: bytes}

@@ -26,74 +26,98 @@ const (
 	spanSlackShare  = 0.1    // of the longer
 )
 
-// clientDelays compares the quickest time to the first token that clients state with the server's, and returns the reading.
-// What every request waits longer than in the server is the network or a front end, or is no part of TTFT.
+// quickest is the smallest of some delays, each the time of a client less the server's for the same request.
+type quickest struct {
+	n  int     // number of delays
+	us float64 // the smallest; without any +Inf
+}
+
+// noDelays is the smallest of no delays.
+var noDelays = quickest{us: math.Inf(1)}
+
+// add adds a delay.
+func (q *quickest) add(us float64) {
+	q.n++
+	q.us = math.Min(q.us, us)
+}
+
+// clientDelays compares the time to the first token that clients state with the server's, or, where the server states
+// none, with the library's time of the prompt. The smallest difference over all requests is network and front end, or
+// time that the client wrongly counts into TTFT. If that is small, the times to the end are compared in the same way.
+// largest is the smallest difference in s.
 func clientDelays(f *facts) reading {
+	first, end := f.delaysOfJourneys()
+	what := "than the server took"
+	most := longestOfLeast // s
+	if a := f.run.Aggregate; first.n == 0 && a != nil && len(a.DelaysUs) > 0 {
+		first = quickest{n: len(f.loads), us: stat.Median(a.DelaysUs)} // of requests that found the server idle
+	}
+	if first.n < fewestDelays && f.price != nil {
+		alone := 0 // requests that found the server idle and had it alone until their first token
+		first, alone = f.delaysOfKernels()
+		what = "than its prompt's kernels take on " + f.dep.Hardware.Name
+		if alone < fewestDelays {
+			most = longestOfPriced
+		}
+	}
+	if first.n < fewestDelays {
+		return notChecked("fewer than %d requests with times of client and server", fewestDelays)
+	}
+	r := reading{checked: first.n, largest: first.us / 1e6}
+	if r.largest > most {
+		r.violated = first.n
+		r.broken = true
+	}
+	r.sentence = fmt.Sprintf("each of %d requests takes the client at least %.3g s longer to the first token %s: something between the two waits, every "+
+		"request was queued, or TTFT counts more than the server", first.n, r.largest, what)
+	if end.n >= fewestDelays && !r.broken && end.us/1e6 > longestOfLeast {
+		r.largest = end.us / 1e6
+		r.checked = end.n
+		r.violated = end.n
+		r.broken = true
+		r.sentence = fmt.Sprintf("each of %d requests ends for the client at least %.3g s later than in the server, and its first token does not come later: E2E "+
+			"counts more than the request", end.n, r.largest)
+	}
+	return r
+}
+
+// delaysOfJourneys returns the smallest delays of the first token and of the end, of the requests that have a journey.
+func (f *facts) delaysOfJourneys() (first, end quickest) {
+	first, end = noDelays, noDelays
 	byID := map[string]*trace.Request{}
 	for i := range f.run.Requests {
 		if q := &f.run.Requests[i]; q.CoreID.OK {
 			byID[q.CoreID.V] = q
 		}
 	}
-	n, ends := 0, 0                                 // requests with a time to the first token, and with one to the end
-	leastUs, leastEndUs := math.Inf(1), math.Inf(1) // the client's time less the server's, the smallest of each
-	add := func(us float64) {
-		n++
-		leastUs = math.Min(leastUs, us)
-	}
-	what := "than the server took"
-	most := longestOfLeast // s
 	for i := range f.run.Observed {
 		o := &f.run.Observed[i]
-		if q := byID[o.CoreID.V]; o.CoreID.OK && q != nil && o.TTFTUs.OK {
-			if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); ok {
-				add(o.TTFTUs.V - ms*1e3)
-			}
-			if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FinishedNs); ok && o.E2EUs.OK {
-				ends++
-				leastEndUs = math.Min(leastEndUs, o.E2EUs.V-ms*1e3)
-			}
+		q := byID[o.CoreID.V]
+		if !o.CoreID.OK || q == nil || !o.TTFTUs.OK {
+			continue
+		}
+		if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FirstTokenNs); ok {
+			first.add(o.TTFTUs.V - ms*1e3)
+		}
+		if ms, ok := trace.BetweenMs(q.ArrivedNs, q.FinishedNs); ok && o.E2EUs.OK {
+			end.add(o.E2EUs.V - ms*1e3)
 		}
 	}
-	if a := f.run.Aggregate; n == 0 && a != nil && len(a.DelaysUs) > 0 {
-		n = len(f.loads)
-		leastUs = stat.Median(a.DelaysUs) // of requests that found the server idle
-	}
-	if n < fewestDelays && f.price != nil {
-		n = 0
-		leastUs = math.Inf(1)
-		what = "than its prompt's kernels take on " + f.dep.Hardware.Name
-		most = longestOfPriced
-		alone := 0 // requests that found the server idle and had it alone until their first token
-		for i := range f.loads {
-			l := &f.loads[i]
-			add(l.ttftUs - f.prefillTime(l.prompt-l.cached).mostUs)
-			if l.isAlone {
-				alone++
-			}
-		}
-		if alone >= fewestDelays {
-			most = longestOfLeast
+	return first, end
+}
+
+// delaysOfKernels returns the smallest delay of the first token beyond the library's time of the prompt, and how many
+// requests had the server alone until then. The others wait for each other too.
+func (f *facts) delaysOfKernels() (first quickest, alone int) {
+	first = noDelays
+	for i := range f.loads {
+		l := &f.loads[i]
+		first.add(l.ttftUs - f.prefillTime(l.prompt-l.cached).mostUs)
+		if l.isAlone {
+			alone++
 		}
 	}
-	if n < fewestDelays {
-		return notChecked("fewer than %d requests with times of client and server", fewestDelays)
-	}
-	r := reading{checked: n, largest: leastUs / 1e6}
-	if r.largest > most {
-		r.violated = n
-		r.broken = true
-	}
-	r.sentence = fmt.Sprintf("each of %d requests takes the client at least %.3g s longer to the first token %s: something between the two waits, every "+
-		"request was queued, or TTFT counts more than the server", n, r.largest, what)
-	if ends >= fewestDelays && !r.broken && leastEndUs/1e6 > longestOfLeast {
-		r.largest = leastEndUs / 1e6
-		r.checked, r.violated = ends, ends
-		r.broken = true
-		r.sentence = fmt.Sprintf("each of %d requests ends for the client at least %.3g s later than in the server, and its first token does not come later: E2E "+
-			"counts more than the request", ends, r.largest)
-	}
-	return r
+	return first, alone
 }
 
 // clientTotals repeats what the extraction found of files of clients whose totals are not those of their requests. A total that
@@ -140,8 +164,8 @@ func (f *facts) foundOfClients(code trace.Code) reading {
 // mostOthers is the share of the decodes of a log that may be of other requests than the clients'.
 const mostOthers = 0.1
 
-// clientPasses returns the reading of whether requests of clients run when the passes of the log do. Other requests, of
-// which no client's file is there, would be a reason that they do not.
+// clientPasses returns the reading of whether requests of clients run when the passes of the log do. It is not checked
+// if other clients sent requests too, which would explain a difference.
 func clientPasses(f *facts) reading {
 	a := f.run.Aggregate
 	if a == nil || len(f.run.Observed) < fewestLengths {
@@ -160,7 +184,7 @@ func clientPasses(f *facts) reading {
 	return r
 }
 
-// clientsDiffer counts the requests whose lengths and times are those of another one, and returns the reading.
+// clientsDiffer counts the requests whose lengths and times are those of another one. largest is their share.
 func clientsDiffer(f *facts) reading {
 	type row struct {
 		prompt, output, ttftUs, e2eUs float64
@@ -201,8 +225,8 @@ const (
 	mostEqual   = 0.02 // share of the requests
 )
 
-// timesEqual counts the requests that share their time to the first token, or the time of the whole request, with others
-// of other lengths, and returns the reading.
+// timesEqual counts the requests that share their time to the first token, or the time of the whole request, with
+// others of other lengths. violated is the number of requests that share one time, and largest their share.
 func timesEqual(f *facts) reading {
 	var r reading
 	for _, column := range []struct {
@@ -286,11 +310,12 @@ func (f *facts) gapsCutOff(r *reading) {
 
 // Tolerances of equal step times.
 const (
-	fewestEqualSteps = 20   // steps of one time
-	mostEqualSteps   = 0.05 // share of the steps
+	fewestEqualSteps   = 20   // steps of one time
+	fewestEqualBatches = 5    // different numbers of scheduled tokens among them
+	mostEqualSteps     = 0.05 // share of the steps
 )
 
-// stepsEqual counts the busy steps of different batches that take one time to the ns, and returns the reading.
+// stepsEqual counts the busy steps of different batches that take one time to the ns. largest is their share.
 func stepsEqual(f *facts) reading {
 	steps := f.run.Steps
 	if f.run.Aggregate != nil || len(steps) < fewestOfPart {
@@ -313,7 +338,7 @@ func stepsEqual(f *facts) reading {
 		for _, n := range tokens {
 			batches[n]++
 		}
-		if len(batches) < fewestEqual {
+		if len(batches) < fewestEqualBatches {
 			continue
 		}
 		if len(tokens) > r.violated || len(tokens) == r.violated && ns < timeNs {
@@ -334,7 +359,7 @@ func stepsEqual(f *facts) reading {
 // isWhole reports whether a number has no digits after the point, to 6 digits.
 func isWhole(v float64) bool { return math.Abs(v-math.Round(v)) < 1e-6 }
 
-// clientUnits counts the requests whose TPOT is far from the median of all, and returns the reading.
+// clientUnits counts the requests whose TPOT is far from the median of all. largest is a ratio (foldChange).
 func clientUnits(f *facts) reading {
 	var itl []float64
 	for i := range f.loads {
@@ -348,7 +373,7 @@ func clientUnits(f *facts) reading {
 	median := stat.Median(itl)
 	r := reading{checked: len(itl)}
 	for _, us := range itl {
-		off := away(us / median)
+		off := foldChange(us / median)
 		r.largest = math.Max(r.largest, off)
 		if off > mostUnits {
 			r.violated++
@@ -363,8 +388,8 @@ func clientUnits(f *facts) reading {
 	return r
 }
 
-// spanSums compares the times within each stock span, and returns the reading
-// (vllm/v1/engine/output_processor.py: do_tracing()).
+// spanSums compares the times within each stock span (vllm/v1/engine/output_processor.py: do_tracing()). largest is by
+// how many ms one is too long.
 func spanSums(f *facts) reading {
 	var r reading
 	what := ""
@@ -407,99 +432,127 @@ func spanSums(f *facts) reading {
 	return r
 }
 
-// requestFloor compares the times between tokens and to the first token with those of one request alone at the
-// datasheet's peak, and returns the reading.
-func requestFloor(f *facts) reading {
-	if f.speculates() {
-		return notChecked("steps verify drafted tokens")
-	}
-	var itl, ttft []float64 // ratios of measured times to the floor
-	early, below := 0, 0    // first tokens, and times between tokens, below the floor of one token alone
-	single := len(f.loads)  // requests, as opposed to means of load levels
-	// add adds the times of a request or of the mean of a level. computed are the tokens of the prompt that
-	// were not cached; 0: not known.
-	add := func(space *features.Space, prompt, computed, output, itlUs, ttftUs float64) {
-		if output > 1 && itlUs > 0 {
-			context := prompt + output/2
-			in := features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1, DecodeContextTokens: context, KVReadTokens: context}
-			roof := space.Roofline(&in)
-			ratio := itlUs / 1e6 / math.Max(roof.LinearS, roof.WeightS+roof.KVS)
-			itl = append(itl, ratio)
-			if ratio < floorShare && output >= leastStreamed { // a late first chunk shortens the time of few tokens
-				below++
-			}
-		}
-		if ttftUs > 0 {
-			in := features.StepInput{ScheduledTokens: 1, PrefillTokens: 1, NumPrefillReqs: 1, NumSampledSeqs: 1}
-			roof := space.Roofline(&in)
-			if ttftUs/1e6 < floorShare*math.Max(roof.LinearS, roof.WeightS) { // even of a prompt that was cached
-				early++
-			}
-		}
-		if computed > 0 && ttftUs > 0 {
-			in := features.StepInput{ScheduledTokens: computed, PrefillTokens: computed, NumPrefillReqs: 1, NumSampledSeqs: 1}
-			roof := space.Roofline(&in)
-			ttft = append(ttft, ttftUs/1e6/math.Max(roof.LinearS, roof.WeightS))
+// floorRatios are ratios of measured times to those of one request alone at the datasheet's peak, of requests or of the
+// means of load levels.
+type floorRatios struct {
+	itl, ttft []float64
+	below     int // times between tokens below the floor of one token alone
+	early     int // first tokens below the floor of a step of one token
+}
+
+// add adds the times of a request or of the mean of a level. computed are the tokens of the prompt that
+// were not cached; 0: not known.
+func (r *floorRatios) add(space *features.Space, prompt, computed, output, itlUs, ttftUs float64) {
+	if output > 1 && itlUs > 0 {
+		context := prompt + output/2
+		in := features.StepInput{ScheduledTokens: 1, DecodeTokens: 1, NumDecodeReqs: 1, NumSampledSeqs: 1, DecodeContextTokens: context, KVReadTokens: context}
+		roof := space.Roofline(&in)
+		ratio := itlUs / 1e6 / math.Max(roof.LinearS, roof.WeightS+roof.KVS)
+		r.itl = append(r.itl, ratio)
+		if ratio < floorShare && output >= leastStreamed { // a late first chunk shortens the time of few tokens
+			r.below++
 		}
 	}
-	dep := *f.dep
-	space, err := features.New(features.DefaultVersion(&dep), &dep)
-	if err != nil {
-		return notChecked("the floor of this model is not known")
+	if !(ttftUs > 0) {
+		return
 	}
+	in := features.StepInput{ScheduledTokens: 1, PrefillTokens: 1, NumPrefillReqs: 1, NumSampledSeqs: 1}
+	roof := space.Roofline(&in)
+	if ttftUs/1e6 < floorShare*math.Max(roof.LinearS, roof.WeightS) { // even of a prompt that was cached
+		r.early++
+	}
+	if computed > 0 {
+		in := features.StepInput{ScheduledTokens: computed, PrefillTokens: computed, NumPrefillReqs: 1, NumSampledSeqs: 1}
+		roof := space.Roofline(&in)
+		r.ttft = append(r.ttft, ttftUs/1e6/math.Max(roof.LinearS, roof.WeightS))
+	}
+}
+
+// addRequests adds the requests of clients or stock spans.
+func (r *floorRatios) addRequests(f *facts, space *features.Space) {
 	for i := range f.loads {
 		l := &f.loads[i]
 		computed := 0.0 // not known: all may have been cached
 		if l.knowsCached {
 			computed = l.prompt - l.cached
 		}
-		add(space, l.prompt, computed, l.output, l.itlUs, l.ttftUs)
+		r.add(space, l.prompt, computed, l.output, l.itlUs, l.ttftUs)
 	}
-	fewest := fewestPriced
+}
+
+// addLevels adds the load levels, and returns how many there are. space is that of the deployment; levels of other
+// tensor-parallel sizes have one of their own.
+func (r *floorRatios) addLevels(f *facts, space *features.Space) (n int, err error) {
+	dep := *f.dep
 	for i := range f.run.Points {
 		p := &f.run.Points[i]
 		if p.EP.Or(1) > 1 || p.DP.Or(1) > 1 {
 			continue
 		}
-		fewest = fewestLevels
+		n++
 		if tp := p.TP.Or(dep.TP); tp != dep.TP {
 			dep.TP = tp
 			if space, err = features.New(features.DefaultVersion(&dep), &dep); err != nil {
-				return notChecked("the floor of this model is not known")
+				return n, err
 			}
 		}
 		computed := 0.0
 		if p.CachedTokens.OK || !f.dep.Engine.PrefixCaching {
 			computed = p.PromptTokens - p.CachedTokens.V
 		}
-		add(space, p.PromptTokens, computed, p.OutputTokens, p.TPOTMs*1e3, p.TTFTMs.V*1e3)
+		r.add(space, p.PromptTokens, computed, p.OutputTokens, p.TPOTMs*1e3, p.TTFTMs.V*1e3)
 	}
-	r := reading{checked: len(itl) + len(ttft)}
-	if len(itl) < fewest {
+	return n, nil
+}
+
+// requestFloor compares the times between tokens and to the first token with those of one request alone at the
+// datasheet's peak. largest is the median ratio to them.
+func requestFloor(f *facts) reading {
+	if f.speculates() {
+		return notChecked("steps verify drafted tokens")
+	}
+	dep := *f.dep
+	space, err := features.New(features.DefaultVersion(&dep), &dep)
+	if err != nil {
+		return notChecked("the floor of this model is not known")
+	}
+	var ratios floorRatios
+	ratios.addRequests(f, space)
+	levels, err := ratios.addLevels(f, space)
+	if err != nil {
+		return notChecked("the floor of this model is not known")
+	}
+	fewest := fewestPriced
+	if levels > 0 {
+		fewest = fewestLevels
+	}
+	if len(ratios.itl) < fewest {
 		return notChecked("fewer than %d requests or load levels with a TPOT", fewest)
 	}
+	r := reading{checked: len(ratios.itl) + len(ratios.ttft)}
 	what := "tokens after the first"
-	r.largest = stat.Median(itl)
-	if len(ttft) >= fewest && stat.Median(ttft) < r.largest {
+	r.largest = stat.Median(ratios.itl)
+	if len(ratios.ttft) >= fewest && stat.Median(ratios.ttft) < r.largest {
 		what = "first tokens"
-		r.largest = stat.Median(ttft)
+		r.largest = stat.Median(ratios.ttft)
 	}
-	r.broken = r.largest < floorShare
-	if r.broken {
+	r.sentence = fmt.Sprintf("%s take %.3g times what one request alone takes at the peak of %s with tp %d (median): hardware, tensor_parallel_size, model or "+
+		"dtype in run.yaml is wrong, lengths are not in tokens, or the times have another unit", what, r.largest, f.dep.Hardware.Name, f.dep.TP)
+	if r.largest < floorShare {
+		r.broken = true
 		r.violated = r.checked
+		return r
 	}
-	if part := max(early, below); !r.broken && isPart(part, single) {
+	single := len(f.loads) // requests, as opposed to means of load levels
+	if part := max(ratios.early, ratios.below); isPart(part, single) {
 		r.broken = true
 		r.violated = part
 		what = "first tokens"
-		if below > early {
+		if ratios.below > ratios.early {
 			what = "times between tokens"
 		}
 		r.sentence = fmt.Sprintf("%d of %d %s are shorter than %s takes with tp %d to read the weights once: a part of the times has another unit, was cut off or "+
 			"filled in, or a part of the outputs is not in tokens", part, single, what, f.dep.Hardware.Name, f.dep.TP)
-		return r
 	}
-	r.sentence = fmt.Sprintf("%s take %.3g times what one request alone takes at the peak of %s with tp %d (median): hardware, tensor_parallel_size, model or "+
-		"dtype in run.yaml is wrong, lengths are not in tokens, or the times have another unit", what, r.largest, f.dep.Hardware.Name, f.dep.TP)
 	return r
 }

@@ -45,8 +45,9 @@ func (f *facts) counts() (out []countShares) {
 // noCounts is why the server's counts are not compared.
 const noCounts = "the log has no lines of statistics that go with requests of known wall-clock times, or too few"
 
-// serverTokens compares the lengths of requests with the server's counts, and returns the reading: requests cannot have more tokens,
-// and where some are missing, they lack of prompts and outputs.
+// serverTokens compares the lengths of requests with the server's counts: requests cannot have more tokens, and where
+// some are missing, they lack of prompts and outputs. Lines of the log are counted, and largest is a ratio (foldChange)
+// of tokens.
 func serverTokens(f *facts) reading {
 	r := reading{why: noCounts}
 	for _, c := range f.counts() {
@@ -54,10 +55,10 @@ func serverTokens(f *facts) reading {
 		r.checked += c.Lines
 		note := func(kind string, requests, server float64) {
 			off := requests / server
-			if away(off) <= r.largest {
+			if foldChange(off) <= r.largest {
 				return
 			}
-			r.largest = away(off)
+			r.largest = foldChange(off)
 			r.broken = true
 			r.effect = ""
 			r.sentence = fmt.Sprintf("the %s have %.0f %s tokens in %d lines of the log in which the server counted %.0f, which is %.3g times as many: their lengths were "+
@@ -74,7 +75,7 @@ func serverTokens(f *facts) reading {
 		}
 		if c.mostPrompts < 1-mostOneSided && c.mostOutputs > 1-countTolerance {
 			note("prompt", c.Prompts.Most, c.Prompts.Server)
-			if c.Of == result.CountClients && r.largest == away(c.mostPrompts) {
+			if c.Of == result.CountClients && r.largest == foldChange(c.mostPrompts) {
 				r.effect = result.IdentityNamed // clients count without the template
 			}
 		}
@@ -85,7 +86,8 @@ func serverTokens(f *facts) reading {
 	return r
 }
 
-// serverRequests estimates by the server's counts how many tokens are of requests that were not recorded, and returns the reading.
+// serverRequests estimates by the server's counts how many tokens are of requests that were not recorded. Lines of the
+// log are counted, and largest is the share of the tokens.
 func serverRequests(f *facts) reading {
 	r := reading{why: noCounts}
 	for _, c := range f.counts() {

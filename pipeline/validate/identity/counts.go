@@ -39,119 +39,162 @@ type lastSeen struct {
 	step, computed, scheduled, preemptions int64
 }
 
+// stepSums are sums over the snapshots of one step.
+type stepSums struct {
+	rows      int64 // snapshots
+	scheduled int64 // tokens
+	allocated int64 // blocks of all requests; those that requests share count for each
+	largest   int64 // blocks of the request that has most
+}
+
+// snapshotWalk reads the snapshots of a run once, in the order of steps, and counts them.
+type snapshotWalk struct {
+	*facts
+	counts   *snapshotCounts
+	journeys map[string]*trace.Request // by core id
+	seen     map[string]*lastSeen      // by core id
+	isPlain  bool                      // see hasPlainBlocks
+
+	at     int      // index in run.Steps of the step whose snapshots are read; -1: none yet
+	sums   stepSums // of the snapshots of that step so far
+	next   int      // index in run.Steps of the first step that can have the next snapshot
+	orphan int64    // id of the last step with snapshots and no summary
+}
+
 // countSnapshots walks the snapshots once.
 func (f *facts) countSnapshots() error {
-	counts := &f.snapshot
-	seen := map[string]*lastSeen{}          // by core id
-	journeys := map[string]*trace.Request{} // by core id
+	w := snapshotWalk{
+		facts:    f,
+		counts:   &f.snapshot,
+		journeys: map[string]*trace.Request{},
+		seen:     map[string]*lastSeen{},
+		isPlain:  f.hasPlainBlocks(),
+		at:       -1,
+	}
 	for i := range f.run.Requests {
 		if request := &f.run.Requests[i]; request.CoreID.OK {
-			journeys[request.CoreID.V] = request
+			w.journeys[request.CoreID.V] = request
 		}
 	}
-	at := -1 // index in run.Steps of the current step
-	// Of the snapshots of that step: their number, sums of scheduled tokens and of blocks, most blocks.
-	var rows, scheduled, allocated, largest int64
-	steps := f.run.Steps
-	// finish compares the step whose snapshots were just read. Only a step with a snapshot of every
-	// running request can be compared with its sums.
-	finish := func() {
-		if at < 0 {
-			return
-		}
-		step := &steps[at]
-		counts.steps++
-		counts.rows += rows
-		counts.depth += int64(step.RunningDepth)
-		if rows != int64(step.RunningDepth) {
-			return
-		}
-		counts.complete++
-		if scheduled != int64(step.ScheduledTokens) {
-			counts.tokens++
-		}
-		used := step.BlocksTotal - step.BlocksFree
-		counts.usedSteps++
-		off := 0.0
-		switch {
-		case used < largest: // shared blocks are counted once; each request has its own at least
-			off = float64(largest - used)
-		case !f.dep.Engine.CPUOffloading && used > allocated+blockSlack*rows+blockSlack:
-			off = float64(used - allocated)
-		case !f.dep.Engine.PrefixCaching && used < allocated-blockSlack*rows-blockSlack:
-			off = float64(allocated - used)
-		}
-		if off > 0 {
-			counts.usedOff++
-			counts.worstUsed = math.Max(counts.worstUsed, off)
-		}
-	}
-	size := f.dep.Engine.BlockSize
-	simple := f.hasPlainBlocks()
-	next := 0
-	orphan := int64(0) // the last step with snapshots and no summary
-	err := f.run.EachSnapshot(func(snapshot *trace.Snapshot) {
-		if snapshot.Orphan {
-			if counts.orphanSteps == 0 || snapshot.StepID != orphan {
-				counts.orphanSteps++
-				orphan = snapshot.StepID
-			}
-			return
-		}
-		// Snapshots come in the order of steps: advance to the step of this one.
-		for next < len(steps) && steps[next].ID < snapshot.StepID {
-			next++
-		}
-		if next == len(steps) || steps[next].ID != snapshot.StepID {
-			return
-		}
-		if next != at {
-			finish()
-			at = next
-			rows, scheduled, allocated, largest = 0, 0, 0, 0
-		}
-		rows++
-		scheduled += snapshot.ScheduledTokens
-		allocated += snapshot.BlocksAllocated
-		largest = max(largest, snapshot.BlocksAllocated)
-		if simple && size > 0 && snapshot.ScheduledTokens > 0 {
-			// The blocks of one request are those of its tokens and a few that the engine reserves ahead.
-			counts.blocks++
-			want := (snapshot.ComputedTokens + snapshot.ScheduledTokens + size - 1) / size
-			if over := snapshot.BlocksAllocated - want; over < 0 || over > f.lookaheadBlocks() {
-				counts.blocksOff++
-				counts.worstOff = math.Max(counts.worstOff, math.Abs(float64(over)))
-			}
-		}
-		if journey := journeys[snapshot.CoreID]; journey != nil && journey.PromptTokens.OK {
-			counts.compared++
-			most := journey.PromptTokens.V + journey.OutputTokens.Or(math.MaxInt32) + f.lookaheadTokens() + 1
-			if snapshot.PromptTokens != journey.PromptTokens.V || snapshot.ComputedTokens < 0 || snapshot.ComputedTokens > most {
-				counts.unlike++
-			}
-		}
-		before := seen[snapshot.CoreID]
-		switch {
-		case before == nil:
-			before = &lastSeen{}
-			seen[strings.Clone(snapshot.CoreID)] = before // CoreID shares the memory of a whole page of rows
-		case before.preemptions != snapshot.Preemptions: // its tokens are computed again
-		case snapshot.StepID == before.step: // recorded twice
-			counts.progress++
-			counts.jumps++
-		case snapshot.StepID > before.step:
-			counts.progress++
-			counts.jumps += f.jumped(before, snapshot)
-		}
-		*before = lastSeen{
-			step:        snapshot.StepID,
-			computed:    snapshot.ComputedTokens,
-			scheduled:   snapshot.ScheduledTokens,
-			preemptions: snapshot.Preemptions,
-		}
-	})
-	finish()
+	err := f.run.EachSnapshot(w.count)
+	w.finishStep()
 	return err
+}
+
+// count counts a snapshot.
+func (w *snapshotWalk) count(snapshot *trace.Snapshot) {
+	if snapshot.Orphan {
+		if w.counts.orphanSteps == 0 || snapshot.StepID != w.orphan {
+			w.counts.orphanSteps++
+			w.orphan = snapshot.StepID
+		}
+		return
+	}
+	steps := w.run.Steps
+	for w.next < len(steps) && steps[w.next].ID < snapshot.StepID {
+		w.next++
+	}
+	if w.next == len(steps) || steps[w.next].ID != snapshot.StepID {
+		return
+	}
+	if w.next != w.at {
+		w.finishStep()
+		w.at = w.next
+		w.sums = stepSums{}
+	}
+	w.sums.rows++
+	w.sums.scheduled += snapshot.ScheduledTokens
+	w.sums.allocated += snapshot.BlocksAllocated
+	w.sums.largest = max(w.sums.largest, snapshot.BlocksAllocated)
+	w.compareBlocks(snapshot)
+	w.compareJourney(snapshot)
+	w.compareBefore(snapshot)
+}
+
+// finishStep compares the step whose snapshots were just read with their sums. It can be compared only if every running
+// request has a snapshot.
+func (w *snapshotWalk) finishStep() {
+	if w.at < 0 {
+		return
+	}
+	step := &w.run.Steps[w.at]
+	sums := &w.sums
+	w.counts.steps++
+	w.counts.rows += sums.rows
+	w.counts.depth += int64(step.RunningDepth)
+	if sums.rows != int64(step.RunningDepth) {
+		return
+	}
+	w.counts.complete++
+	if sums.scheduled != int64(step.ScheduledTokens) {
+		w.counts.tokens++
+	}
+	used := step.BlocksTotal - step.BlocksFree
+	w.counts.usedSteps++
+	off := 0.0
+	switch {
+	case used < sums.largest: // shared blocks are counted once; each request has its own at least
+		off = float64(sums.largest - used)
+	case !w.dep.Engine.CPUOffloading && used > sums.allocated+blockSlack*sums.rows+blockSlack:
+		off = float64(used - sums.allocated)
+	case !w.dep.Engine.PrefixCaching && used < sums.allocated-blockSlack*sums.rows-blockSlack:
+		off = float64(sums.allocated - used)
+	}
+	if off > 0 {
+		w.counts.usedOff++
+		w.counts.worstUsed = math.Max(w.counts.worstUsed, off)
+	}
+}
+
+// compareBlocks compares the blocks of a request with its tokens: it has those of its tokens and a few that the engine
+// reserves ahead.
+func (w *snapshotWalk) compareBlocks(snapshot *trace.Snapshot) {
+	size := w.dep.Engine.BlockSize
+	if !w.isPlain || size <= 0 || snapshot.ScheduledTokens <= 0 {
+		return
+	}
+	w.counts.blocks++
+	want := (snapshot.ComputedTokens + snapshot.ScheduledTokens + size - 1) / size
+	if over := snapshot.BlocksAllocated - want; over < 0 || over > w.lookaheadBlocks() {
+		w.counts.blocksOff++
+		w.counts.worstOff = math.Max(w.counts.worstOff, math.Abs(float64(over)))
+	}
+}
+
+// compareJourney compares the prompt and the computed tokens of a snapshot with those of the request's journey.
+func (w *snapshotWalk) compareJourney(snapshot *trace.Snapshot) {
+	journey := w.journeys[snapshot.CoreID]
+	if journey == nil || !journey.PromptTokens.OK {
+		return
+	}
+	w.counts.compared++
+	most := journey.PromptTokens.V + journey.OutputTokens.Or(math.MaxInt32) + w.lookaheadTokens() + 1
+	if snapshot.PromptTokens != journey.PromptTokens.V || snapshot.ComputedTokens < 0 || snapshot.ComputedTokens > most {
+		w.counts.unlike++
+	}
+}
+
+// compareBefore compares a snapshot with the one before it of the same request.
+func (w *snapshotWalk) compareBefore(snapshot *trace.Snapshot) {
+	before := w.seen[snapshot.CoreID]
+	switch {
+	case before == nil:
+		before = &lastSeen{}
+		w.seen[strings.Clone(snapshot.CoreID)] = before // CoreID shares the memory of a whole page of rows
+	case before.preemptions != snapshot.Preemptions: // its tokens are computed again
+	case snapshot.StepID == before.step: // recorded twice
+		w.counts.progress++
+		w.counts.jumps++
+	case snapshot.StepID > before.step:
+		w.counts.progress++
+		w.counts.jumps += w.jumped(before, snapshot)
+	}
+	*before = lastSeen{
+		step:        snapshot.StepID,
+		computed:    snapshot.ComputedTokens,
+		scheduled:   snapshot.ScheduledTokens,
+		preemptions: snapshot.Preemptions,
+	}
 }
 
 // jumped returns 1 if a snapshot has other computed tokens than follow from the snapshot before and
@@ -188,9 +231,9 @@ func (f *facts) lookaheadTokens() int64 {
 
 // Tolerances of counts.
 const (
-	mostOffSteps  = 0.02 // share of steps, snapshots or requests that may contradict
-	mostOffTokens = 0.01 // share of all tokens
-	mostSeveral   = 0.01 // share of steps whose decodes may have several tokens
+	mostOffSteps   = 0.02 // share of steps, snapshots or requests that may contradict
+	mostSeveral    = 0.01 // share of steps whose decodes may have several tokens
+	mostMiscounted = 3    // finished requests, or preemptions, by which the counts of steps and journeys may differ
 )
 
 // share returns the part of a whole, 0 without one.
@@ -201,7 +244,7 @@ func share(part, whole int) float64 {
 	return float64(part) / float64(whole)
 }
 
-// stepTokens compares the token counts within each step summary, and returns the reading.
+// stepTokens compares the token counts within each step summary. largest is in tokens of a step.
 func stepTokens(f *facts) reading {
 	if f.run.Aggregate != nil {
 		return f.passTokens()
@@ -241,7 +284,7 @@ func stepTokens(f *facts) reading {
 // as those of a decode.
 const mostResumed = 0.1
 
-// passTokens compares the decodes of each logged pass with their tokens, and returns the reading.
+// passTokens compares the decodes of each logged pass with their tokens. largest is in tokens of a pass.
 func (f *facts) passTokens() reading {
 	if f.speculates() || f.run.Aggregate.Drafts {
 		return notChecked("passes verify drafted tokens")
@@ -274,9 +317,8 @@ func (f *facts) passTokens() reading {
 	return r
 }
 
-// journeyTokens compares the tokens of each step with those by which the journeys in it advanced,
-// if as many journeys run as the step counts (others are lost, which another identity counts), and
-// returns the reading.
+// journeyTokens compares the tokens of each step with those by which the journeys in it advanced, if as many journeys
+// run as the step counts (others are lost, which another identity counts). largest is in tokens of a step.
 func journeyTokens(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 {
 		return notChecked("no journeys beside step summaries")
@@ -359,9 +401,8 @@ func (f *facts) isSampled() bool {
 	return rate.OK && rate.V < 1
 }
 
-// runningDepth compares the running requests that steps count with the journeys that run in them,
-// and returns the reading. Fewer journeys than requests are a loss, which journeysComplete counts;
-// more contradict the steps.
+// runningDepth compares the running requests that steps count with the journeys that run in them. Fewer journeys than
+// requests are a loss, which journeysComplete counts; more contradict the steps. largest is in requests.
 func runningDepth(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no journeys beside step summaries")
@@ -386,8 +427,8 @@ func runningDepth(f *facts) reading {
 	return r
 }
 
-// waitingDepth compares the waiting requests that steps count with the journeys that are queued and
-// not yet scheduled, and returns the reading.
+// waitingDepth compares the waiting requests that steps count with the journeys that are queued and not yet scheduled.
+// largest is in requests.
 func waitingDepth(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no journeys beside step summaries")
@@ -417,8 +458,8 @@ func waitingDepth(f *facts) reading {
 	return r
 }
 
-// finishedCounts compares the requests that steps count as finished and as preempted with the journeys that
-// finished and with their preemptions, and returns the reading.
+// finishedCounts compares the requests that steps count as finished and as preempted with the journeys that finished
+// and with their preemptions. violated and largest are by how many the two differ.
 func finishedCounts(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no journeys beside step summaries")
@@ -454,7 +495,7 @@ func finishedCounts(f *facts) reading {
 // compareCounts adds to the reading a comparison of what steps count with what journeys have.
 func (r *reading) compareCounts(what string, counted, known int64) {
 	over := counted - known
-	if float64(max(over, -over)) <= math.Max(3, mostOffSteps*float64(known)) {
+	if float64(max(over, -over)) <= math.Max(mostMiscounted, mostOffSteps*float64(known)) {
 		return
 	}
 	r.violated = int(max(over, -over))
@@ -463,8 +504,8 @@ func (r *reading) compareCounts(what string, counted, known int64) {
 	r.sentence = fmt.Sprintf("steps count %d "+what+": one of the two is wrong", counted, known)
 }
 
-// snapshotTokens compares complete snapshots with the summary of their step, and returns the
-// reading.
+// snapshotTokens compares complete snapshots with the summary of their step. largest is the share of such steps that
+// differ.
 func snapshotTokens(f *facts) reading {
 	c := &f.snapshot
 	if c.complete == 0 {
@@ -478,8 +519,8 @@ func snapshotTokens(f *facts) reading {
 	return r
 }
 
-// snapshotProgress compares the computed tokens of a snapshot with those of the one before plus
-// what ran, and returns the reading.
+// snapshotProgress compares the computed tokens of a snapshot with those of the one before plus what ran. largest is
+// the share of the pairs that differ.
 func snapshotProgress(f *facts) reading {
 	c := &f.snapshot
 	if c.progress == 0 {
@@ -493,8 +534,8 @@ func snapshotProgress(f *facts) reading {
 	return r
 }
 
-// snapshotRequests compares the snapshots of a request with its journey: the prompt, and computed
-// tokens within the tokens of the request. It returns the reading.
+// snapshotRequests compares the snapshots of a request with its journey: the prompt, and computed tokens within the
+// tokens of the request. largest is the share of the snapshots that differ.
 func snapshotRequests(f *facts) reading {
 	c := &f.snapshot
 	if c.compared == 0 {
@@ -508,8 +549,8 @@ func snapshotRequests(f *facts) reading {
 	return r
 }
 
-// cachedTokens compares the cached tokens of a request with its prompt, and with the prefix cache,
-// and returns the reading.
+// cachedTokens compares the cached tokens of a request with its prompt, and with the prefix cache. largest is by how
+// many tokens the cached ones are more.
 func cachedTokens(f *facts) reading {
 	var r reading
 	without := 0
@@ -547,7 +588,7 @@ func cachedTokens(f *facts) reading {
 	return r
 }
 
-// limits compares what ran in a step with the limits of the scheduler, and returns the reading.
+// limits compares what ran in a step with the limits of the scheduler. largest is how many times the limit a step has.
 func limits(f *facts) reading {
 	e := &f.dep.Engine
 	var r reading

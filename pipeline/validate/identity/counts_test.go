@@ -273,7 +273,7 @@ func TestRoundingReadings(t *testing.T) {
 		return r
 	}
 	wanted{50, 0, 0.2, false, ""}.compare(t, "a fifth", compareRounding([]roundedTimes{of(50, 20_000)}))
-	wanted{50, 50, 0.21, true, "the stamps are all multiples of 21 ms and measure times of 100 ms on the mean"}.compare(t, "more", compareRounding([]roundedTimes{of(50, 21_000)}))
+	wanted{50, 50, 0.21, true, "the stamps are all multiples of 21 ms and measure times of 100 ms on average"}.compare(t, "more", compareRounding([]roundedTimes{of(50, 21_000)}))
 	wanted{100, 50, 0.3, true, "multiples of 30 ms"}.compare(t, "the worst of two", compareRounding([]roundedTimes{of(50, 30_000), of(50, 21_000)}))
 	wanted{text: "fewer than 50 stamps of one kind"}.compare(t, "49", compareRounding([]roundedTimes{of(49, 30_000)}))
 	none := of(50, 30_000)

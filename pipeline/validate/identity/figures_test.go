@@ -403,7 +403,7 @@ func TestOvertaken(t *testing.T) {
 	for i := range logs {
 		logs[i] = float64(i)
 	}
-	ratios, scatter := besideRatios(logs)
+	ratios, scatter := ratiosToNeighbours(logs)
 	if ratios[20] != 0 || ratios[0] != -7.5 || ratios[1] != -7 || ratios[39] != 7.5 || scatter != 2.75 {
 		t.Errorf("beside each other: got %v and a scatter of %g", ratios, scatter)
 	}
@@ -580,7 +580,7 @@ func TestTimesOfBusySteps(t *testing.T) {
 		}
 		f.run.Steps = append(f.run.Steps, s)
 	}
-	// Of the 99 gaps 20 are beside a step that runs nothing. The others take 11 ms on the mean.
+	// Of the 99 gaps 20 are next to a step that runs nothing. The others take 11 ms on average.
 	r := stepRounding(f)
 	if math.Abs(r.largest-1.0/11) > 0.003 || r.checked != 100 {
 		t.Errorf("got %+v, want a grid of 1 ms in 11 ms", r)

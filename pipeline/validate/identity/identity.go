@@ -18,7 +18,6 @@ package identity
 import (
 	"cmp"
 	"fmt"
-	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
@@ -36,16 +35,18 @@ type Identity struct {
 	Tolerance string   // what is not a violation
 	Effect    string   // of a violation: result.IdentityFails, IdentityUndecided or IdentityNamed
 	Harms     []string // purposes that a violation harms
-	Causes    string   // names of identities whose violation is the cause of one of this
+	Causes    []string // names of identities whose violation is the cause of one of this
+	repeats   bool     // it repeats what the extraction found
 	compare   func(*facts) reading
 }
 
-// reading is what one identity found in a run.
+// reading is what one identity found in a run. The compare function of each returns one; its comment says what violated
+// and largest are where that is not plain.
 type reading struct {
 	checked  int     // number of comparisons (of requests, steps, ...)
 	violated int     // of these, beyond the tolerance
 	largest  float64 // departure from the statement, in the unit of the tolerance
-	broken   bool    // the identity is violated: more comparisons are than may be
+	broken   bool    // the identity is violated: violated is more than the tolerance allows
 	effect   string  // in place of the identity's own, where the size of the departure decides
 	sentence string  // of a violation; set whether or not broken is
 	why      string  // it could not be checked; empty: it could
@@ -82,7 +83,7 @@ func Check(e Evidence) ([]result.Identity, error) {
 		return nil, err
 	}
 	out := make([]result.Identity, len(identities))
-	weights := map[string]int{} // of the violated ones, by their effect
+	weights := map[string]int{} // by the name of the identity, see weightOf
 	for i := range identities {
 		out[i] = identities[i].apply(f)
 		weights[out[i].Name] = weightOf(&out[i])
@@ -91,7 +92,7 @@ func Check(e Evidence) ([]result.Identity, error) {
 	// not checked. One that fails nothing (weight 1) hides none that does (2).
 	for i := range identities {
 		weight := weights[identities[i].Name]
-		for _, cause := range strings.Fields(identities[i].Causes) {
+		for _, cause := range identities[i].Causes {
 			if weight > 0 && weights[cause] >= weight {
 				out[i] = identities[i].notChecked(cause + " is violated, which changes this too")
 			}

@@ -25,18 +25,18 @@ const (
 	slackShare      = 0.05 // of them
 	mostOtherSums   = 0.1  // by which clients may count more tokens than all passes
 	fewestLengths   = 50   // requests or passes whose times are compared with their lengths
-	rankMargin      = 0.3  // by which another column may go better with a time
+	rankMargin      = 0.3  // by which a time may correlate better with another column
 	rankDeviations  = 4    // standard deviations of the difference, if that is more
 	leastStreamed   = 8    // tokens of an answer that takes time after its first
 	mostUnstreamed  = 0.1  // share of such answers that may come at once
 	fewestDrafted   = 500  // steps in which drafts would have been verified
 	leastAccepted   = 0.01 // drafts accepted in a step of a request
-	leastTokenRatio = 8    // of tokens of passes, from which elapsed times must go with them
-	leastSpread     = 0.3  // standard deviation of the logarithm of lengths, from which times must go with them
+	leastTokenRatio = 8    // of tokens of passes (P95 over P5), from which elapsed times must correlate with them
+	leastSpread     = 0.3  // standard deviation of the logarithm of lengths, from which times must correlate with them
 )
 
-// outputSteps compares the output tokens of each journey with the steps between its first and its last token, and
-// returns the reading: a running request gets a token in every step.
+// outputSteps compares the output tokens of each journey with the steps between its first and its last token: a running
+// request gets a token in every step. largest is in tokens, with drafts the output tokens a step.
 func outputSteps(f *facts) reading {
 	var r reading
 	tokens, steps := 0.0, 0.0 // after the first of each request
@@ -80,8 +80,8 @@ const (
 	mostOfPrompts = 0.15 // share of the prompt tokens that these may have, and templates of few tokens
 )
 
-// clientTokens compares the lengths that clients state with those of the joined journeys or spans, or their sums with those
-// of all logged passes, and returns the reading.
+// clientTokens compares the lengths that clients state with those of the joined journeys or spans, or their sums with
+// those of all logged passes. largest is in tokens of a request, or a ratio of sums.
 func clientTokens(f *facts) reading {
 	servers := f.servers()
 	var r reading
@@ -117,8 +117,9 @@ func clientTokens(f *facts) reading {
 	return r
 }
 
-// tokensOfPasses compares sums of clients' tokens with those of all logged passes: computed ones of prompts and those after the
-// first of outputs. stated: it is known what prompts found in the cache.
+// tokensOfPasses compares sums of clients' tokens with those of all logged passes: computed ones of prompts and those
+// after the first of outputs. stated: it is known what prompts found in the cache. largest is the ratio of the client's
+// sum to that of the passes.
 func (f *facts) tokensOfPasses(prompts, outputs float64, stated bool) reading {
 	var context, generated float64 // tokens of prompts and of outputs in all passes
 	for i := range f.run.Iterations {
@@ -154,8 +155,9 @@ func (f *facts) tokensOfPasses(prompts, outputs float64, stated bool) reading {
 	return r
 }
 
-// nameTemplate lets a reading of broken lengths fail nothing where the prompts of all stock spans have as many tokens more than the
-// client counts: it counts without the chat template. Prompts must differ by more than that, as a factor gives equal ones a constant too.
+// nameTemplate downgrades broken lengths to "named" if every server count of a prompt exceeds the client's by about the
+// same number: the client does not count the chat template. The prompts must differ by more than that number, because
+// with equal prompts a wrong factor gives the same number too.
 func (f *facts) nameTemplate(r *reading, servers []*trace.Request) {
 	var prompts, more []float64
 	for i, q := range servers {
@@ -177,8 +179,8 @@ func (f *facts) nameTemplate(r *reading, servers []*trace.Request) {
 	r.sentence = fmt.Sprintf("the client counts %.0f tokens fewer in each of %d prompts than the server: it counts them without their template", slices.Max(more), len(more))
 }
 
-// passPrompts compares the prompt tokens of each logged pass with the only prompt that ends in it and is the only one that runs in it,
-// and returns the reading: a pass computes no more of a prompt than there is.
+// passPrompts compares the prompt tokens of each logged pass with the only prompt that ends in it and is the only one
+// that runs in it: a pass computes no more of a prompt than there is. largest is in tokens.
 func passPrompts(f *facts) reading {
 	at := map[int64]int{} // by number: positions of passes with one prompt
 	for i := range f.run.Iterations {
@@ -221,8 +223,8 @@ func lengthsApart(a, b trace.Opt[int64]) float64 {
 	return off
 }
 
-// clientStreams counts the answers of several tokens whose first token comes with the last, and returns the
-// reading.
+// clientStreams counts the answers of several tokens whose first token comes with the last. largest is the share of
+// such answers.
 func clientStreams(f *facts) reading {
 	var r reading
 	untimed := 0
@@ -255,8 +257,8 @@ func clientStreams(f *facts) reading {
 	return r
 }
 
-// clientLengths compares how well the times of requests go with their own lengths and with other columns, by rank,
-// and returns the reading.
+// clientLengths compares how well the times of requests correlate with their own lengths and with other columns, by rank.
+// largest is the difference of two rank correlations.
 func clientLengths(f *facts) reading {
 	n := len(f.loads)
 	if n < fewestLengths {
@@ -280,7 +282,7 @@ func clientLengths(f *facts) reading {
 	return r
 }
 
-// goesAtAll adds to the reading whether times go with lengths that differ much. If a time is its length times a factor of
+// goesAtAll adds to the reading whether times correlate with lengths that differ much. If a time is its length times a factor of
 // its own, their correlation is the spread of the lengths over that of the times; half of it is required.
 func (r *reading) goesAtAll(times, lengths []float64, what string) {
 	var logTimes, logLengths []float64
@@ -309,8 +311,8 @@ func (r *reading) goesAtAll(times, lengths []float64, what string) {
 	}
 }
 
-// passOrder compares how well the elapsed times of logged passes go with their own tokens and with those of the passes
-// beside them, and returns the reading.
+// passOrder compares how well the elapsed times of logged passes correlate with their own tokens and with those of the
+// passes before and after them. largest is the difference of the two rank correlations.
 func passOrder(f *facts) reading {
 	var tokens, elapsed []float64
 	most := 0.0
@@ -354,7 +356,7 @@ func (r *reading) goesWithOwn(times, values []float64, what string) {
 	r.goesWith(times[:n-1], values[:n-1], values[1:], fmt.Sprintf(what, "after"))
 }
 
-// goesWith adds to the reading whether times go with the values of their own column (own), as they
+// goesWith adds to the reading whether times correlate with the values of their own column (own), as they
 // must, or rather with those of another (other): the difference of the two rank correlations. The
 // largest difference of all calls decides whether columns are mixed up.
 func (r *reading) goesWith(times, own, other []float64, what string) {

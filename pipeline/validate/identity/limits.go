@@ -28,8 +28,8 @@ var otherReasonsToWait = []string{
 	"enable_lora", "lora_modules", "kv_transfer_config", "scheduler_cls", "scheduling_policy",
 }
 
-// modelLen compares the tokens of each request with max_model_len, and returns the reading
-// (vllm/v1/engine/input_processor.py refuses longer prompts, and vllm/v1/core/sched/utils.py: check_stop() ends outputs there).
+// modelLen compares the tokens of each request with max_model_len (vllm/v1/engine/input_processor.py refuses longer
+// prompts, and vllm/v1/core/sched/utils.py: check_stop() ends outputs there). largest is the ratio of the two.
 func modelLen(f *facts) reading {
 	most := f.dep.MaxModelLen()
 	if !most.OK {
@@ -71,7 +71,8 @@ const (
 
 // budgetReached looks for a number of tokens below max_num_batched_tokens that no step exceeds and that steps with
 // prompts reach beside different numbers of decodes. Only a limit of the server cuts prompts so
-// (vllm/v1/core/sched/scheduler.py: schedule(), token_budget).
+// (vllm/v1/core/sched/scheduler.py: schedule(), token_budget). violated counts the steps that reach it, and largest is
+// the ratio of the stated limit to it.
 func budgetReached(f *facts) reading {
 	var r reading
 	most := int64(0)
@@ -115,7 +116,8 @@ func budgetReached(f *facts) reading {
 
 // waitingReason looks for steps that leave requests waiting although every limit of the scheduler leaves room
 // (vllm/v1/core/sched/scheduler.py: schedule(), the loop over waiting requests): the server's max_num_seqs,
-// max_num_batched_tokens or number of blocks is smaller than that of run.yaml.
+// max_num_batched_tokens or number of blocks is smaller than that of run.yaml. largest is the most requests that such a
+// step leaves waiting.
 func waitingReason(f *facts) reading {
 	if len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no step summaries")
@@ -181,7 +183,8 @@ const (
 
 // chunkReason looks for prompts that were computed in several steps although the step that began them had tokens left
 // (vllm/v1/core/sched/scheduler.py: schedule(), num_new_tokens): max_num_batched_tokens of run.yaml is larger than the
-// server's, or the server chunks prompts and run.yaml says it does not.
+// server's, or the server chunks prompts and run.yaml says it does not. largest is the share of the tokens that were
+// left.
 func chunkReason(f *facts) reading {
 	steps := f.run.Steps
 	e := &f.dep.Engine
@@ -224,7 +227,7 @@ func chunkReason(f *facts) reading {
 }
 
 // clientLimits compares the requests that are between their first and last token by the clients' clocks with
-// max_num_seqs.
+// max_num_seqs. violated is the most such requests at once, and largest their ratio to it.
 func clientLimits(f *facts) reading {
 	e := &f.dep.Engine
 	if len(f.loads) == 0 || e.MaxNumSeqs <= 0 {

@@ -29,7 +29,7 @@ const (
 	fewestLevels    = 3    // load levels, for a reading
 	mostChunks      = 64   // of a prompt whose time the library computes
 	queuedTimes     = 5    // times of its prompt that a request waits for the first token if it was queued
-	mostEarly       = 0.1  // share of load levels whose first token may come earlier than the prompt's kernels take
+	mostEarly       = 0.1  // share of requests or load levels whose first token may come earlier than the prompt's kernels take
 )
 
 // clientRequest is one request as a client or a stock span has it.
@@ -113,7 +113,7 @@ func findAlone(loads []clientRequest) {
 	}
 }
 
-// countDecoding finds how many requests are between first and last token while each is, on the mean.
+// countDecoding finds how many requests are between first and last token while each is, on average.
 func countDecoding(loads []clientRequest) {
 	type edge struct {
 		at   float64 // us
@@ -149,8 +149,8 @@ func countDecoding(loads []clientRequest) {
 	}
 }
 
-// priorOfRequests returns the result (a reading) of comparing the recorded ITL and TTFT with those
-// that the kernel library predicts for as many requests in flight.
+// priorOfRequests compares the recorded ITL and TTFT with those that the kernel library predicts for as many requests
+// in flight. largest is the median ratio of measured to predicted times that is farthest from 1.
 func priorOfRequests(f *facts) reading {
 	if f.price == nil {
 		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
@@ -167,9 +167,9 @@ func priorOfRequests(f *facts) reading {
 	meanPerUs := beside.tokensUpTo(math.Inf(1)) / f.loadSpanUs()
 	for i := range f.loads {
 		load := &f.loads[i]
-		if load.itlUs > 0 && load.output >= 8 {
-			// Other requests' prompts delay the decodes: those that were computed meanwhile, or as many as in the
-			// mean, whose chunks may end later.
+		if load.itlUs > 0 && load.output >= leastStreamed {
+			// Other requests' prompts delay the decodes: those that were computed meanwhile, or as many as on
+			// average, whose chunks may end later.
 			context := load.prompt + load.output/2
 			prompt := f.promptBeside(load.prompt-load.cached, load.decoding, context)
 			leastPerUs, mostPerUs := 0.0, 0.0 // such prompts in a us
@@ -192,7 +192,7 @@ func priorOfRequests(f *facts) reading {
 			ttftRatios = append(ttftRatios, ratio)
 			if load.knowsCached {
 				known++
-				if ratio < 1/PriorNamed {
+				if ratio < 1/priorNamed {
 					early++
 				}
 			}
@@ -232,8 +232,8 @@ func (f *facts) requestReading(what string, fewest int, itl, ttft []float64) rea
 		{name: "tokens after the first", ratios: itl},
 		{name: "first tokens", ratios: ttft},
 	})
-	isEarly := len(ttft) >= fewest && 1/stat.Median(ttft) > PriorNamed
-	if r.broken && isEarly && (len(itl) < fewest || away(stat.Median(itl)) <= PriorNamed) {
+	isEarly := len(ttft) >= fewest && 1/stat.Median(ttft) > priorNamed
+	if r.broken && isEarly && (len(itl) < fewest || foldChange(stat.Median(itl)) <= priorNamed) {
 		r.sentence = fmt.Sprintf("first tokens come in %.3g times what the prompts' kernels take on %s (median of %d %ss): prompts are not counted "+
 			"in tokens, or most of them came from the prefix cache", stat.Median(ttft), f.dep.Hardware.Name, len(ttft), what)
 	}
@@ -351,8 +351,8 @@ func (f *facts) mixedTime(prompt, n, context float64) priorTime {
 	})
 }
 
-// levelSums compares E2E of each load level with TTFT plus the time of the other tokens, and
-// returns the reading.
+// levelSums compares E2E of each load level with TTFT plus the time of the other tokens. largest is the logarithm of
+// the ratio of the two.
 func levelSums(f *facts) reading {
 	var r reading
 	whole := 0 // levels whose time per token includes the first one's
@@ -387,8 +387,8 @@ func levelSums(f *facts) reading {
 	return r
 }
 
-// levelLoad compares the clients of each closed level with rate times latency (Little's law), and
-// returns the reading.
+// levelLoad compares the clients of each closed level with rate times latency (Little's law). largest is the logarithm
+// of the ratio of the two.
 func levelLoad(f *facts) reading {
 	var r reading
 	for i := range f.run.Points {
@@ -454,7 +454,8 @@ func levelsDiffer(f *facts) reading {
 	return r
 }
 
-// priorOfLevels compares the times of load levels with the library's, and returns the reading.
+// priorOfLevels compares the times of load levels with the library's. largest is the median ratio that is farthest from
+// 1.
 func priorOfLevels(f *facts) reading {
 	if len(f.run.Points) == 0 {
 		return notChecked("no load levels")
@@ -490,7 +491,7 @@ func priorOfLevels(f *facts) reading {
 	}
 	early := 0
 	for _, ratio := range ttft {
-		if ratio < 1/PriorNamed {
+		if ratio < 1/priorNamed {
 			early++
 		}
 	}
@@ -516,7 +517,7 @@ func inFlight(p *trace.LoadPoint) float64 {
 	return math.Max(1, levelRate(p)*(p.OutputTokens-1)*p.TPOTMs/1e3)
 }
 
-// modelNames compares the model that spans name with that of run.yaml, and returns the reading.
+// modelNames compares the model that spans name with that of run.yaml. largest is the share of such spans.
 func modelNames(f *facts) reading {
 	want := model.NameKey(f.dep.Model.ID)
 	var r reading

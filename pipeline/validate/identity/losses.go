@@ -14,8 +14,8 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// LossTolerance is the share of a stream that may be missing without breaking its identity.
-const LossTolerance = 0.02
+// lossTolerance is the share of a stream that may be missing without breaking its identity.
+const lossTolerance = 0.02
 
 // stepLossTolerance is the tolerance for step summaries. It is larger, because each summary is exact even
 // where others are missing.
@@ -26,7 +26,7 @@ const stepLossTolerance = 0.05
 func lossReading(recorded, lost int, format string, args ...any) reading {
 	all := recorded + lost
 	r := reading{checked: all, violated: lost, largest: share(lost, all)}
-	r.broken = r.largest > LossTolerance
+	r.broken = r.largest > lossTolerance
 	r.sentence = fmt.Sprintf(format, args...)
 	return r
 }
@@ -133,7 +133,7 @@ func samplingRates(f *facts) reading {
 		r.checked++
 		deviation := math.Sqrt(rate.V * (1 - rate.V) / math.Max(1, independent))
 		share := recorded / all
-		if share > rate.V+LossTolerance+rateDeviations*deviation {
+		if share > rate.V+lossTolerance+rateDeviations*deviation {
 			r.violated++
 			r.largest = math.Max(r.largest, share/rate.V)
 			r.broken = true
@@ -245,9 +245,10 @@ func eventsComplete(f *facts) reading {
 	return lossReading(core-lost, lost, "%d of %d journeys lost events", lost, core)
 }
 
-// snapshotsComplete takes the larger of two lost shares: of running requests without a snapshot in the
-// steps that have snapshots, and of steps that should have snapshots by the sample rate and have
-// none. The share is applied to the running requests of the steps that have snapshots.
+// snapshotsComplete takes the larger of two lost shares: of running requests without a snapshot in the steps that have
+// snapshots, and of steps that should have snapshots by the sample rate and have none. The share is applied to the
+// running requests of the steps that have snapshots, so that checked and violated count request-steps: one for each
+// running request of a step.
 func snapshotsComplete(f *facts) reading {
 	c := &f.snapshot
 	rate := f.dep.Tracing.RichSubsampleRate
@@ -327,7 +328,7 @@ func clientsComplete(f *facts) reading {
 		lost = max(lost, int(a.Others/(1-a.Others)*float64(n)))
 	}
 	// Tokens of a load at another time are only named, and only if no loss is found.
-	if r := f.decodesOfOthers(); float64(lost) <= LossTolerance*float64(n+lost) && r.broken {
+	if r := f.decodesOfOthers(); float64(lost) <= lossTolerance*float64(n+lost) && r.broken {
 		return r
 	}
 	return lossReading(n, lost, "about %d requests of the server, or of the numbered requests, are not among the %d of the client: they were lost, or "+

@@ -22,7 +22,7 @@ const (
 	mostClientFactor = 1.15 // by which a client's times may grow faster than the server's
 )
 
-// engineOrder compares the stamps of a request up to its last token, and returns the reading.
+// engineOrder compares the stamps of a request up to its last token.
 func engineOrder(f *facts) reading {
 	return f.inOrder("a later event has the earlier stamp",
 		func(q *trace.Request) []trace.Opt[int64] {
@@ -30,8 +30,7 @@ func engineOrder(f *facts) reading {
 		})
 }
 
-// departures compares the end of a request in the engine with its departure from the API server,
-// and returns the reading.
+// departures compares the end of a request in the engine with its departure from the API server.
 func departures(f *facts) reading {
 	return f.inOrder("the response departs before the engine finished",
 		func(q *trace.Request) []trace.Opt[int64] {
@@ -42,7 +41,8 @@ func departures(f *facts) reading {
 		})
 }
 
-// inOrder returns a reading with the number of requests whose known stamps are not ascending.
+// inOrder returns a reading with the number of requests whose known stamps are not ascending. largest is by how many ms
+// one of them is too early.
 func (f *facts) inOrder(what string, stamps func(*trace.Request) []trace.Opt[int64]) reading {
 	var r reading
 	var worstNs int64
@@ -83,10 +83,10 @@ func (f *facts) inOrder(what string, stamps func(*trace.Request) []trace.Opt[int
 // stepSlackNs is how far an event of a journey may be outside of the time that stepOrder allows.
 const stepSlackNs = 20_000_000
 
-// stepOrder compares the stamps of scheduling, of the first token and of the end of each request with
-// those of the step that the event names, and returns the reading. A step's stamps are those of
-// schedule(). Its tokens come back later, with asynchronous scheduling only after the next step was
-// scheduled. So an event may be from the start of the step before to the end of the second step after.
+// stepOrder compares the stamps of scheduling, of the first token and of the end of each request with those of the step
+// that the event names. A step's stamps are those of schedule(). Its tokens come back later, with asynchronous
+// scheduling only after the next step was scheduled. So an event may be from the start of the step before to the end of
+// the second step after. violated counts events, and largest is by how many ms one is outside of that time.
 func stepOrder(f *facts) reading {
 	steps := f.run.Steps
 	if len(steps) < 4 || f.run.Aggregate != nil {
@@ -122,9 +122,9 @@ func stepOrder(f *facts) reading {
 	return r
 }
 
-// scheduledOutside counts the requests whose stamp of scheduling is outside of the step that they name,
-// and returns the reading. The engine stamps the event in schedule()
-// (vllm/v1/core/sched/scheduler.py), whose start and end are the step's stamps.
+// scheduledOutside counts the requests whose stamp of scheduling is outside of the step that they name. The engine
+// stamps the event in schedule() (vllm/v1/core/sched/scheduler.py), whose start and end are the step's stamps. largest
+// is in ms.
 func (f *facts) scheduledOutside() reading {
 	steps := f.run.Steps
 	var r reading
@@ -152,7 +152,8 @@ const (
 	restartNs = 1_000_000_000 // by which no step begins before the one before, not even once
 )
 
-// stepStamps compares the stamps of each step with each other and with those of the step before, and returns the reading.
+// stepStamps compares the stamps of each step with each other and with those of the step before. largest is by how many
+// ms a stamp is wrong.
 func stepStamps(f *facts) reading {
 	steps := f.run.Steps
 	if f.run.Aggregate != nil || len(steps) == 0 {
@@ -195,8 +196,8 @@ func isOtherBatch(a, b *trace.Step) bool {
 		a.RunningDepth != b.RunningDepth || a.BlocksFree != b.BlocksFree
 }
 
-// clientOrder compares the stamps and times within each request of a client, and returns the
-// reading.
+// clientOrder compares the stamps and times within each request of a client. largest is by how many ms one is too
+// early.
 func clientOrder(f *facts) reading {
 	var r reading
 	var worstUs float64
@@ -243,7 +244,7 @@ const (
 )
 
 // apiDelays compares the shortest time from arrival to the queue, and from the last token to the departure, with what a
-// front end takes for one request, and returns the reading.
+// front end takes for one request. largest is the longer of the two shortest, in s.
 func apiDelays(f *facts) reading {
 	var r reading
 	for _, delay := range []struct {
@@ -320,9 +321,9 @@ func serverTimesUs(q *trace.Request) (ttftUs, e2eUs trace.Opt[float64]) {
 	return between(q.FirstTokenNs), between(q.FinishedNs)
 }
 
-// clientEncloses compares the times of a client with those of the server for the same requests, and
-// returns the reading: the time that the client waited includes that of the server. Only durations
-// are compared, so that the two may have different clocks.
+// clientEncloses compares the times of a client with those of the server for the same requests: the time that the
+// client waited includes that of the server. Only durations are compared, so that the two may have different clocks.
+// largest is by how many ms a client's time is too short, or how many times as fast its times grow.
 func clientEncloses(f *facts) reading {
 	servers := f.servers()
 	var r reading

@@ -26,8 +26,9 @@ const (
 	nearPairs   = 40  // answers after one that may run beside it
 )
 
-// clientPace compares the times between tokens of answers that are made at the same time, and returns the reading. Every step of an
-// engine makes one token of each of its running requests, so that these have one pace.
+// clientPace compares the times between tokens of answers that are made at the same time. Every step of an engine makes
+// one token of each of its running requests, so that these have one pace. violated counts pairs, and largest is a ratio
+// (foldChange) of their TPOTs.
 func clientPace(f *facts) reading {
 	if f.speculates() {
 		return notChecked("steps verify drafted tokens: a step makes more than one of each request")
@@ -65,7 +66,7 @@ func clientPace(f *facts) reading {
 			continue
 		}
 		r.checked++
-		off := away(l.itlUs / beside.itlUs)
+		off := foldChange(l.itlUs / beside.itlUs)
 		r.largest = math.Max(r.largest, off)
 		if off > mostPaces {
 			r.violated++
@@ -84,7 +85,7 @@ func clientPace(f *facts) reading {
 // Tolerances of phases.
 const (
 	leastPlateau = 0.3 // share of the sends of a closed loop at which nearly all clients wait for an answer
-	fewestLoop   = 3   // clients of a loop that is told from open arrivals
+	fewestLoop   = 3   // clients of a loop; fewer cannot be distinguished from open arrivals
 )
 
 // phaseCalls are the requests of a phase, by the time they were sent.
@@ -97,8 +98,9 @@ func (c *phaseCalls) Swap(i, k int) {
 	c.endNs[i], c.endNs[k] = c.endNs[k], c.endNs[i]
 }
 
-// phaseLoads compares the phases that run.yaml states with the requests in them, and returns the reading: each phase with a load has
-// requests, and those of a closed loop keep about as many in flight.
+// phaseLoads compares the phases that run.yaml states with the requests in them: each phase with a load has requests,
+// and those of a closed loop keep about as many in flight. violated counts phases, and largest is the share of the
+// sends at which fewer clients wait.
 func phaseLoads(f *facts) reading {
 	requests := 0
 	phases := make([]*phaseCalls, len(f.dep.Phases))

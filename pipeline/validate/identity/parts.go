@@ -22,9 +22,9 @@ const (
 	mostApart     = 0.03          // share of the values that may be unlike the rest
 	fewestApart   = 5             // values that are a part and no accident
 	fewestOfPart  = 50            // values of which a part is looked for
-	besides       = 15            // values before and behind a value that it is compared with
-	leastFactor   = 2.5           // from the values beside it
-	mostScatters  = 16            // times the median deviation of the values from those beside them
+	neighbours    = 15            // values before a value, and as many behind it, that it is compared with
+	leastFactor   = 2.5           // from the median of its neighbours
+	mostScatters  = 16            // times the median deviation of the values from those of their neighbours
 	overtakers    = 3             // later requests that get their first token earlier
 	overtakeUs    = 20_000        // by which they get it earlier, at least
 	laterUs       = 100_000       // from which a request was sent later: a front end may hand over requests of one moment in another order
@@ -32,22 +32,25 @@ const (
 	mostSingle    = 8             // times between tokens that an answer of one token may take after it
 	chunkShare    = 0.3           // of the tokens that an answer has in chunks, where most have as many
 	gapShare      = 0.02          // between the sum of the gaps and the time after the first token
+	mostChunksOff = 0.02          // from one chunk a token, for the median of answers that have a chunk for each token
 	passFactor    = 1.5           // between the time of an answer over its passes and the median of all
+	passSlackUs   = 20_000        // by which such an answer departs, at least
 	leastOfPasses = 0.9           // of the elapsed times of its passes that an answer takes
 	mostOfPasses  = 5             // times them, with what lies between two passes of a small model
 	pairSlackNs   = 3_000_000_000 // between a first token and its pass, beyond the offset of most
-	idleFactor    = 3             // between the elapsed time of a decode pass and those beside it
+	mostPassRatio = 3             // between the elapsed time of a decode pass and those just before and after it
 	fewestPlaced  = 200           // decode passes between others
 	clockBackNs   = 1_000_000_000 // beyond the longest request, by which a clock was set back
-	fewestJumps   = 0.02          // share of the requests at whose places a clock may have been set
+	mostJumpShare = 0.02          // share of the requests at whose places a clock may have been set
 	alikeJumps    = 0.9           // between the sizes of jumps that are of two clocks
 )
 
 // isPart reports whether so many of all values are a part that differs from the rest.
 func isPart(n, all int) bool { return n >= fewestApart && float64(n) > mostApart*float64(all) }
 
-// clientTurns counts the requests that several later ones overtake on the way to the first token, and returns the reading. vLLM
-// starts prompts in the order in which they came (vllm/v1/core/sched/request_queue.py: FCFSRequestQueue).
+// clientTurns counts the requests that several later ones overtake on the way to the first token. vLLM starts prompts
+// in the order in which they came (vllm/v1/core/sched/request_queue.py: FCFSRequestQueue). largest is by how many s a
+// request is overtaken.
 func clientTurns(f *facts) reading {
 	for _, key := range otherReasonsToWait {
 		if f.dep.Engine.Extra[key] != nil {
@@ -109,12 +112,13 @@ func (f *facts) medianGapUs() float64 {
 	return stat.Median(gaps)
 }
 
-// besideRatios returns the logarithms of values over the median of those beside them, and their median deviation from 0.
-func besideRatios(logs []float64) (ratios []float64, scatter float64) {
+// ratiosToNeighbours takes the logarithms of values in some order. It returns the logarithms of their ratios to the
+// median of their neighbours, and the median deviation of these from 0.
+func ratiosToNeighbours(logs []float64) (ratios []float64, scatter float64) {
 	ratios = make([]float64, len(logs))
 	deviations := make([]float64, len(logs))
 	for i := range logs {
-		from, to := max(0, i-besides), min(len(logs), i+besides+1)
+		from, to := max(0, i-neighbours), min(len(logs), i+neighbours+1)
 		ratios[i] = logs[i] - stat.Median(slices.Clone(logs[from:to]))
 		deviations[i] = math.Abs(ratios[i])
 	}
@@ -147,7 +151,7 @@ func (f *facts) partOfUnits(r *reading) {
 	for i, l := range list {
 		logs[i] = math.Log(l.itlUs)
 	}
-	ratios, scatter := besideRatios(logs)
+	ratios, scatter := ratiosToNeighbours(logs)
 	most := math.Max(math.Log(leastFactor), mostScatters*scatter)
 	n := 0
 	largest := 0.0
@@ -178,8 +182,9 @@ func (f *facts) partOfUnits(r *reading) {
 	}
 }
 
-// clientChunks compares the chunks of answers with their tokens, where nearly all answers have as many, and the sum of the gaps
-// between chunks with the time after the first, and returns the reading.
+// clientChunks compares the chunks of answers with their tokens, where nearly all answers have as many, and the sum of
+// the gaps between chunks with the time after the first. largest is in ms for the gaps, and a ratio (foldChange) for
+// the chunks.
 func clientChunks(f *facts) reading {
 	var r reading
 	var ratios []float64 // chunks over tokens
@@ -218,11 +223,11 @@ func clientChunks(f *facts) reading {
 		return r
 	}
 	r.violated = 0
-	if len(ratios) < fewestOfPart || f.speculates() || math.Abs(stat.Median(slices.Clone(ratios))-1) > gapShare {
+	if len(ratios) < fewestOfPart || f.speculates() || math.Abs(stat.Median(slices.Clone(ratios))-1) > mostChunksOff {
 		return r
 	}
 	for _, ratio := range ratios {
-		r.largest = math.Max(r.largest, away(ratio))
+		r.largest = math.Max(r.largest, foldChange(ratio))
 		if ratio < chunkShare || ratio > 1/chunkShare {
 			unlike++
 		}
@@ -271,8 +276,8 @@ func (f *facts) passSpans() []passSpan {
 	return out
 }
 
-// answerPasses compares the times of requests with the elapsed times of the passes that made their tokens, and returns the
-// reading.
+// answerPasses compares the times of requests with the elapsed times of the passes that made their tokens. largest is a
+// ratio (foldChange).
 func answerPasses(f *facts) reading {
 	if f.speculates() {
 		return notChecked("steps verify drafted tokens")
@@ -298,7 +303,7 @@ func answerPasses(f *facts) reading {
 		return notChecked("fewer than %d answers of several tokens whose passes are known", fewestOfPart)
 	}
 	median := stat.Median(slices.Clone(ratios))
-	r.largest = away(median)
+	r.largest = foldChange(median)
 	if median < leastOfPasses || median > mostOfPasses {
 		r.violated = len(ratios)
 		r.broken = true
@@ -317,8 +322,8 @@ func answerPasses(f *facts) reading {
 			early++
 		}
 		if s.passUs > 0 && s.afterUs/s.passUs/median != 1 {
-			ratio := away(math.Max(0, s.afterUs/s.passUs/median))
-			if math.Abs(s.afterUs-median*s.passUs) > overtakeUs && ratio > passFactor {
+			ratio := foldChange(math.Max(0, s.afterUs/s.passUs/median))
+			if math.Abs(s.afterUs-median*s.passUs) > passSlackUs && ratio > passFactor {
 				off++
 				r.largest = math.Max(r.largest, ratio)
 			}
@@ -352,9 +357,9 @@ const (
 	leastFirsts    = 1.5  // ratio of the long passes to the short ones (P90, P10)
 )
 
-// firstPasses compares how fast the time to the first token grows with the elapsed time of the pass that computed the whole prompt,
-// with no other prompt and the fewest decodes, and returns the reading. What lies between the two, the way to the client and the rest
-// of a step before, is the same for short and long passes; a factor is not.
+// firstPasses compares how fast the time to the first token grows with the elapsed time of the pass that computed the
+// whole prompt, with no other prompt and the fewest decodes. What lies between the two, the way to the client and the
+// rest of a step before, is the same for short and long passes; a factor is not. largest is the slope.
 func firstPasses(f *facts) reading {
 	if f.async {
 		return notChecked("an asynchronous engine may log a pass with the time of another")
@@ -394,8 +399,8 @@ func firstPasses(f *facts) reading {
 	return r
 }
 
-// passUnits compares the elapsed time of each decode pass with those of the two before and the two behind it, and returns the
-// reading.
+// passUnits compares the elapsed time of each decode pass with those of the two before and the two behind it. largest
+// is a ratio (foldChange).
 func passUnits(f *facts) reading {
 	its := f.run.Iterations
 	isDecode := func(it *trace.Iteration) bool {
@@ -414,9 +419,9 @@ func passUnits(f *facts) reading {
 			continue
 		}
 		r.checked++
-		off := away(its[i].ElapsedUs / stat.Median(us))
+		off := foldChange(its[i].ElapsedUs / stat.Median(us))
 		r.largest = math.Max(r.largest, off)
-		if off > idleFactor {
+		if off > mostPassRatio {
 			r.violated++
 		}
 	}
@@ -425,13 +430,13 @@ func passUnits(f *facts) reading {
 	}
 	r.broken = isPart(r.violated, r.checked)
 	r.sentence = fmt.Sprintf("%d of %d passes that decode take over %d times as long or as short as those beside them, by up to %.3g times: a part of the elapsed "+
-		"times has another unit", r.violated, r.checked, idleFactor, r.largest)
+		"times has another unit", r.violated, r.checked, mostPassRatio, r.largest)
 	return r
 }
 
-// clientClock looks for a few places at which the stamps of requests, in the order of their numbers or of the lines of their file, go
-// back by more than any request takes, and returns the reading. A file that is written as requests end is out of order by less; one
-// in no order at all goes back often.
+// clientClock looks for a few places at which the stamps of requests, in the order of their numbers or of the lines of
+// their file, go back by more than any request takes. A file that is written as requests end is out of order by less;
+// one in no order at all goes back often. violated counts such places, and largest is by how many s one goes back.
 func clientClock(f *facts) reading {
 	type row struct {
 		number int // of its id, or its line
@@ -476,7 +481,7 @@ func clientClock(f *facts) reading {
 		}
 		sorted := stat.Sorted(jumpsNs)
 		isAlike := stat.Quantile(sorted, 0.1) > alikeJumps*stat.Quantile(sorted, 0.9) // by about one time: two clocks
-		if isAlike || float64(len(jumpsNs)) <= fewestJumps*float64(len(rows)) {
+		if isAlike || float64(len(jumpsNs)) <= mostJumpShare*float64(len(rows)) {
 			r.violated += len(jumpsNs)
 			r.largest = math.Max(r.largest, sorted[len(sorted)-1]/1e9)
 		}
@@ -490,8 +495,9 @@ func clientClock(f *facts) reading {
 	return r
 }
 
-// clientSums compares, by their scatter, three readings of a client's times: E2E as it is stated, E2E that lacks the time to the
-// first token, and E2E that has it twice. Requests with as many others beside them have about one TPOT.
+// clientSums compares, by their scatter, three readings of a client's times: E2E as it is stated, E2E that lacks the
+// time to the first token, and E2E that has it twice. Requests with as many others beside them have about one TPOT.
+// largest is the ratio of the stated scatter to that of the likelier reading.
 func clientSums(f *facts) reading {
 	list := f.byDecoding()
 	if len(list) < 2*fewestOfPart {
@@ -518,7 +524,7 @@ func clientSums(f *facts) reading {
 		if len(logs) < len(list)*9/10 {
 			return math.Inf(1)
 		}
-		_, scatter := besideRatios(logs)
+		_, scatter := ratiosToNeighbours(logs)
 		return scatter
 	}
 	stated := scatterOf(0)

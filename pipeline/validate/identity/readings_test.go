@@ -129,7 +129,7 @@ func TestPriorTimes(t *testing.T) {
 		{"sum, least", p.plus(priorTime{1, 2}).leastUs, 101}, {"sum, most", p.plus(priorTime{1, 2}).mostUs, 202},
 		{"4 decodes", f.decodeTime(4, 100).leastUs, 44}, {"less than one decode", f.decodeTime(0.5, 100).leastUs, 11}, {"more than max_num_seqs", f.decodeTime(9, 100).mostUs, 176},
 		{"a prompt", f.prefillTime(100).leastUs, 110}, {"an empty prompt", f.prefillTime(0).leastUs, 11}, {"a prompt and 4 decodes", f.mixedTime(100, 4, 50).leastUs, 154},
-		{"what a prompt adds", f.promptBeside(100, 4, 50).leastUs, 110}, {"away", away(0.25), 4}, {"away above", away(3), 3}, {"away at 0", away(0), math.Inf(1)},
+		{"what a prompt adds", f.promptBeside(100, 4, 50).leastUs, 110}, {"fold change", foldChange(0.25), 4}, {"fold change above", foldChange(3), 3}, {"fold change at 0", foldChange(0), math.Inf(1)},
 		// 10 us of prompts in 100 us, at most 20: the 300 us between tokens are 240 to 270 of decodes, predicted as 100 to 200.
 		{"decode beside prompts", (&priorTime{10, 20}).decodeRatio(300, 0.01, 0.01, p), 1.2},
 		{"prompts take at most 80 %", (&priorTime{10, 20}).decodeRatio(300, 1, 1, p), 0.6},

@@ -120,7 +120,8 @@ func (t *roundedTimes) nearlyRoundedUs() float64 {
 	return 0
 }
 
-// compareRounding returns the reading of the stream that is rounded most for its purpose.
+// compareRounding returns the reading of the stream that is rounded most for its purpose. largest is the ratio of the
+// rounding to the time that it measures.
 func compareRounding(streams []roundedTimes) reading {
 	var r reading
 	for i := range streams {
@@ -135,7 +136,7 @@ func compareRounding(streams []roundedTimes) reading {
 		}
 		r.largest = roundedUs / t.unitUs
 		r.broken = r.largest > mostRounded
-		r.sentence = fmt.Sprintf("%s are all multiples of %.4g ms and measure times of %.4g ms on the mean: they were rounded, or have another unit", t.what,
+		r.sentence = fmt.Sprintf("%s are all multiples of %.4g ms and measure times of %.4g ms on average: they were rounded, or have another unit", t.what,
 			roundedUs/1e3, t.unitUs/1e3)
 		if r.broken {
 			r.violated = len(t.us)
@@ -147,7 +148,7 @@ func compareRounding(streams []roundedTimes) reading {
 	return r
 }
 
-// stepRounding compares the rounding of the stamps of steps with the time that steps take, and returns the reading.
+// stepRounding compares the rounding of the stamps of steps with the time that steps take.
 func stepRounding(f *facts) reading {
 	steps := f.run.Steps
 	if f.run.Aggregate != nil || len(steps) == 0 {
@@ -170,8 +171,7 @@ func stepRounding(f *facts) reading {
 	return compareRounding([]roundedTimes{stamps})
 }
 
-// requestRounding compares the rounding of the stamps and times of requests with their time to the first token, and
-// returns the reading.
+// requestRounding compares the rounding of the stamps and times of requests with their time to the first token.
 func requestRounding(f *facts) reading {
 	const (
 		apiStamps = iota

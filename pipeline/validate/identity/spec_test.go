@@ -20,7 +20,7 @@ func TestSpecIdentities(t *testing.T) {
 	table := "| identity | kind | streams | what holds | tolerance | effect | harms | causes |\n|---|---|---|---|---|---|---|---|\n"
 	for _, id := range All() {
 		table += fmt.Sprintf("| `%s` | %s | %s | %s | %s | %s | %s | %s |\n", id.Name, id.Kind, id.Streams, id.Holds, id.Tolerance, id.Effect,
-			strings.Join(id.Harms, ", "), strings.Join(strings.Fields(id.Causes), ", "))
+			strings.Join(id.Harms, ", "), strings.Join(id.Causes, ", "))
 	}
 	before, rest, hasBegin := strings.Cut(text, specBegin)
 	_, after, hasEnd := strings.Cut(rest, specEnd)
@@ -31,5 +31,25 @@ func TestSpecIdentities(t *testing.T) {
 		repo.Write(t, want, file)
 	case want != text:
 		t.Errorf("%s is stale: go test ./pipeline/validate/identity -run TestSpecIdentities -update-spec", file)
+	}
+}
+
+// TestCauses: the causes of an identity are other identities of the table, each named once.
+func TestCauses(t *testing.T) {
+	names := map[string]bool{}
+	for _, id := range All() {
+		if names[id.Name] {
+			t.Errorf("%s is in the table twice", id.Name)
+		}
+		names[id.Name] = true
+	}
+	for _, id := range All() {
+		seen := map[string]bool{}
+		for _, cause := range id.Causes {
+			if !names[cause] || cause == id.Name || seen[cause] {
+				t.Errorf("%s: cause %s: want another identity, once", id.Name, cause)
+			}
+			seen[cause] = true
+		}
 	}
 }

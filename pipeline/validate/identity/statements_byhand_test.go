@@ -97,7 +97,7 @@ func TestClocksOfStreams(t *testing.T) {
 		return f
 	}
 	wanted{60, 0, 0.2, false, ""}.compare(t, "arrivals of a fifth", requestRounding(rounded(10e6, 50e6, "api")))
-	wanted{60, 60, 10. / 49, true, "the stamps of API spans are all multiples of 10 ms and measure times of 49 ms on the mean"}.compare(t, "arrivals of more", requestRounding(rounded(10e6, 49e6, "api")))
+	wanted{60, 60, 10. / 49, true, "the stamps of API spans are all multiples of 10 ms and measure times of 49 ms on average"}.compare(t, "arrivals of more", requestRounding(rounded(10e6, 49e6, "api")))
 	wanted{60, 60, 10. / 49, true, "the stamps of journeys are all multiples of 10 ms"}.compare(t, "first tokens of more", requestRounding(rounded(10e6, 49e6, "engine")))
 	wanted{120, 0, 0, false, ""}.compare(t, "exact", requestRounding(rounded(10e6, 1e6, "")))
 	few := rounded(10e6, 49e6, "api")
@@ -107,7 +107,7 @@ func TestClocksOfStreams(t *testing.T) {
 	for i := range int64(60) {
 		steps.run.Steps = append(steps.run.Steps, trace.Step{ID: i, TsStartNs: i*40e6 + 10e6*(i%2), RunningDepth: 1})
 	}
-	// Steps of 50 and 30 ms: 40.17 on the mean, of which 10 ms are a quarter.
+	// Steps of 50 and 30 ms: 40.17 on average, of which 10 ms are a quarter.
 	wanted{60, 60, 10 / (float64(59*40+10) / 59), true, "the stamps of 60 steps are all multiples of 10 ms"}.compare(t, "steps", stepRounding(steps))
 	for i := range steps.run.Steps {
 		steps.run.Steps[i].TsStartNs += int64(i) * 1001

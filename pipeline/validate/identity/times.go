@@ -20,8 +20,8 @@ const (
 	leastSpanS     = 5    // of a run whose clocks are compared
 	floorShare     = 0.8  // of the physical floor, which datasheets round
 	mostBelowFloor = 0.05 // share of steps that may be shorter
-	PriorNamed     = 1.5  // ratio of measured and predicted step times that is named
-	PriorUnusable  = 5.0  // ratio at which the data are not usable as described
+	priorNamed     = 1.5  // ratio of measured and predicted times, or its inverse, that is named
+	priorUnusable  = 5.0  // ratio, or its inverse, at which the data are not usable as described
 	leastOfBusy    = 0.5  // of the busy time that the elapsed times of passes take
 	leastOfUnit    = 0.1  // of the busy time: with less the elapsed times have another unit
 	fewestPriced   = 20   // steps of a regime, or requests, that a median is taken of
@@ -33,8 +33,7 @@ func (f *facts) isGPU() bool {
 	return known
 }
 
-// clockRates compares the length of the run on the monotonic and on the wall clock, and returns the
-// reading.
+// clockRates compares the length of the run on the monotonic and on the wall clock. largest is the ratio of the two.
 func clockRates(f *facts) reading {
 	monoNs, wallNs := noExtent, noExtent
 	n := 0 // pairs of stamps
@@ -90,8 +89,8 @@ func (e *extent) include(ns int64) {
 // clocksApartS is by how many seconds the wall clocks of two streams may differ.
 const clocksApartS = 60
 
-// wallClocks compares the time between wall clock and monotonic clock in API spans with that in step summaries, and
-// returns the reading.
+// wallClocks compares the time between wall clock and monotonic clock in API spans with that in step summaries. largest
+// is the difference in s.
 func wallClocks(f *facts) reading {
 	steps := make([]float64, 0, len(f.run.Steps))
 	requests := make([]float64, 0, len(f.run.Requests))
@@ -118,8 +117,8 @@ func wallClocks(f *facts) reading {
 	return r
 }
 
-// stepFloor compares the time of a step with the time of its bytes and operations at the
-// datasheet's peak, and returns the reading.
+// stepFloor compares the time of a step with the time of its bytes and operations at the datasheet's peak. largest is
+// the median ratio of the two.
 func stepFloor(f *facts) reading {
 	if len(f.batches) == 0 {
 		return notChecked("no step with a known batch and a recorded successor")
@@ -165,10 +164,12 @@ func stepFloor(f *facts) reading {
 		"tp %d (median %.3g times that): hardware, tensor_parallel_size, model or dtype in run.yaml is wrong, or the stamps have another unit",
 		r.violated, r.checked, f.dep.Hardware.Name, f.dep.TP, r.largest)
 	isPart := float64(shortPrompts) > math.Max(fewestApart, mostBelowFloor*float64(prompts))
-	isOther := func() bool { // another contradiction makes such steps too
+	// Other contradictions make single steps too short as well. They are not among the causes in the table, because those
+	// hide an identity altogether, and most steps below the floor are stated beside any of these.
+	hasOtherCause := func() bool {
 		return stepOrder(f).broken || clockRates(f).broken || stepTokens(f).broken || passOrder(f).broken || stepWork(f).broken
 	}
-	if !r.broken && isPart && !isOther() {
+	if !r.broken && isPart && !hasOtherCause() {
 		r.broken = true
 		r.checked = prompts
 		r.violated = shortPrompts
@@ -185,8 +186,8 @@ const (
 	leastWorkRank = 0.15 // rank correlation of time and floor
 )
 
-// stepWork compares the times of steps with their floors by rank, and returns the reading. An asynchronous engine starts
-// a step one or two before the device ends it, so that the nearest steps are compared too.
+// stepWork compares the times of steps with their floors by rank. An asynchronous engine starts a step one or two
+// before the device ends it, so that the nearest steps are compared too. largest is 1 less the best rank correlation.
 func stepWork(f *facts) reading {
 	best := -1.0 // the largest rank correlation
 	n := 0       // of steps, at any lag
@@ -251,7 +252,10 @@ const stepsAhead = 2
 // regime: pure decodes among similar ones, and stretches of steps whose predicted time is mostly
 // that of prompts.
 func (f *facts) priorRatios() (decode, prompt []float64) {
-	const stretch = 6
+	const (
+		stretch       = 6   // steps
+		mostlyPrompts = 0.6 // share of the predicted time of a stretch that its steps with prompts take, from which it counts
+	)
 	batches := f.batches
 	for i := range batches {
 		if !(batches[i].prior.leastUs > 0) {
@@ -281,15 +285,15 @@ func (f *facts) priorRatios() (decode, prompt []float64) {
 				ofPrompts += batches[k].prior.mostUs
 			}
 		}
-		if ofPrompts > 0.6*predicted.mostUs {
+		if ofPrompts > mostlyPrompts*predicted.mostUs {
 			prompt = append(prompt, predicted.ratio(measured))
 		}
 	}
 	return decode, prompt
 }
 
-// priorOfSteps compares measured step times with the library's for the same batches, and returns
-// the reading.
+// priorOfSteps compares measured step times with the library's for the same batches. largest is the median ratio that
+// is farthest from 1, of the regimes.
 func priorOfSteps(f *facts) reading {
 	if len(f.batches) == 0 {
 		return notChecked("no step with a known batch and a recorded successor")
@@ -325,10 +329,10 @@ func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) re
 		}
 		median := stat.Median(regime.ratios)
 		r.checked += len(regime.ratios)
-		if away(median) > away(worst) {
+		if foldChange(median) > foldChange(worst) {
 			worst = median
 		}
-		if away(median) > PriorNamed {
+		if foldChange(median) > priorNamed {
 			r.violated += len(regime.ratios)
 			if text != "" {
 				text += " and "
@@ -342,7 +346,7 @@ func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) re
 	r.largest = worst
 	r.broken = r.violated > 0
 	r.effect = result.IdentityNamed
-	if away(worst) > PriorUnusable {
+	if foldChange(worst) > priorUnusable {
 		r.effect = result.IdentityFails
 	}
 	r.sentence = fmt.Sprintf("%s what the kernels measured on %s take with tp %d (medians of %d %ss): hardware, tensor_parallel_size, model or dtype in "+
@@ -351,8 +355,8 @@ func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) re
 	return r
 }
 
-// away returns how far a ratio is from 1, either way.
-func away(ratio float64) float64 {
+// foldChange returns max(ratio, 1/ratio): 2 for a ratio of 2 or of 0.5.
+func foldChange(ratio float64) float64 {
 	if !(ratio > 0) {
 		return math.Inf(1)
 	}
@@ -382,8 +386,8 @@ func (f *facts) elapsedOverSpan() reading {
 	return reading{}
 }
 
-// passTimes compares the elapsed times of logged passes with the time between them, and returns the
-// reading.
+// passTimes compares the elapsed times of logged passes with the time between them. largest is the ratio of their sum
+// to that time.
 func passTimes(f *facts) reading {
 	a := f.run.Aggregate
 	if a == nil {
