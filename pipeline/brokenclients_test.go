@@ -238,7 +238,7 @@ func TestPythonPackage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := CoefficientFile(f, nil)
+	data, err := coefficientFile(f, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

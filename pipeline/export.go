@@ -319,13 +319,13 @@ func exportAs(src export.Source, w export.Writer, opt export.Options) (*export.O
 	if w.Format != export.FormatNative {
 		return export.Export(src, w, opt)
 	}
-	data, err := CoefficientFile(src.Fit, src.Validation)
+	data, err := coefficientFile(src.Fit, src.Validation)
 	return &export.Output{Files: []export.File{{Data: data}}, Warnings: src.Warnings}, err
 }
 
-// CoefficientFile returns the native coefficient file of a fit, with the gates of a
+// coefficientFile returns the native coefficient file of a fit, with the gates of a
 // validation unless that is nil.
-func CoefficientFile(f *result.Fit, v *result.Validation) ([]byte, error) {
+func coefficientFile(f *result.Fit, v *result.Validation) ([]byte, error) {
 	set, err := fit.Native(f, v)
 	if err != nil {
 		return nil, err

@@ -430,7 +430,8 @@ func layeredVersion(ext *result.Extract, without []string) features.Version {
 }
 
 // libraryKnows reports whether the library has kernel tables for all runs of a fit and all their
-// models are dense (spec#prior-default).
+// models are dense (spec#prior-default). It does not end early when the program is interrupted: binding
+// the tables of a run takes milliseconds.
 func libraryKnows(workers int, ext *result.Extract, without []string) bool {
 	var used []*result.ExtractRun
 	for i := range ext.Runs {
@@ -450,11 +451,11 @@ func libraryKnows(workers int, ext *result.Extract, without []string) bool {
 
 // WriteFit writes fit.json, coefficients.yaml without gates, and the requested form to o.Out.
 func WriteFit(ctx context.Context, doc *result.Fit, o FitOptions) error {
-	both := []func() error{
+	err := par.Do(ctx, o.Workers,
 		func() error { return folder.WriteDocument(filepath.Join(o.Out, folder.FitFile), doc) },
 		func() error { return writeCoefficients(o.Out, doc, nil) },
-	}
-	if err := par.Try(ctx, o.Workers, len(both), func(i int) error { return both[i]() }, nil); err != nil {
+	)
+	if err != nil {
 		return err
 	}
 	return o.writeForm(ctx)
@@ -463,7 +464,7 @@ func WriteFit(ctx context.Context, doc *result.Fit, o FitOptions) error {
 // writeCoefficients writes coefficients.yaml of a fit, with the gates of a validation unless it is
 // nil.
 func writeCoefficients(out string, doc *result.Fit, v *result.Validation) error {
-	b, err := CoefficientFile(doc, v)
+	b, err := coefficientFile(doc, v)
 	if err != nil {
 		return err
 	}

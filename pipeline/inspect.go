@@ -136,7 +136,7 @@ func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string)
 // the runs determine.
 func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
 	t := Tables{Extract: ext, Dir: dir}
-	doc, err := inspectTables(ctx, ext, folder.Header("inspect", o.Extract.Config), o.Extract.Progress, t.judged(f, nil).Inspect)
+	doc, err := inspectTables(ctx, ext, folder.Header("inspect", o.Extract.Config), o.Extract.Progress, t.validationInput(f, nil).Inspect)
 	if err != nil || !o.Identify && o.Points == 0 {
 		return doc, err
 	}

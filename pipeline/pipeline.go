@@ -1,6 +1,6 @@
 // Package pipeline has the stages of the program, in order. Each stage reads what
 // the one before wrote to the output folder, so that every stage can run alone, and
-// Run writes the same bytes as the stages one by one. FitDocument and Judge are the
+// Run writes the same bytes as the stages one by one. FitDocument and ValidateAndWrite are the
 // stages fit and validate for callers that have already read their input.
 //
 //	Extract   recordings      -> OUT/tables, OUT/extract.json
@@ -134,7 +134,7 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 		return got, err
 	}
 	o.Tell(got.Fit)
-	if got.Validation, err = Judge(ctx, t.judged(got.Fit, old), o.Validate); err != nil {
+	if got.Validation, err = ValidateAndWrite(ctx, t.validationInput(got.Fit, old), o.Validate); err != nil {
 		return got, err
 	}
 	o.Tell(got.Validation)

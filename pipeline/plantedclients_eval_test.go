@@ -74,7 +74,7 @@ func learnFrom(t *testing.T, dir string, dep *deploy.Deployment) (l learnedFrom)
 	if l.err != nil {
 		return l
 	}
-	b, err := CoefficientFile(l.run.Fit, nil)
+	b, err := coefficientFile(l.run.Fit, nil)
 	if err != nil {
 		l.err = err
 		return l

@@ -369,7 +369,7 @@ func TestStepsFromChunks(t *testing.T) {
 	if doc.Requests != nil {
 		t.Fatal("the fit is from requests, want steps")
 	}
-	b, err := CoefficientFile(doc, nil)
+	b, err := coefficientFile(doc, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

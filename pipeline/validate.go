@@ -96,12 +96,12 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 		return nil, nil, err
 	}
 	t.Warnings = append(t.Warnings, changed...)
-	val, err := Judge(ctx, t.judged(f, old), o)
+	val, err := ValidateAndWrite(ctx, t.validationInput(f, old), o)
 	return val, f, err
 }
 
-// Judged is the input of a validation: the tables, the fit, and results that are already known.
-type Judged struct {
+// ValidationInput is the input of a validation: the tables, the fit, and results that are already known.
+type ValidationInput struct {
 	Tables
 	Fit     *result.Fit                                         // nil: there are coefficients alone
 	Sources []validate.Source                                   // the runs; rows or replays of some may have been made elsewhere
@@ -109,9 +109,9 @@ type Judged struct {
 	Old     *export.Old                                         // what ValidateOptions.Baseline names; nil: nothing
 }
 
-// judged returns the input of a validation with nothing known yet.
-func (t Tables) judged(f *result.Fit, old *export.Old) Judged {
-	return Judged{Tables: t, Fit: f, Sources: t.ValidateSources(f), Old: old,
+// validationInput returns the input of a validation with nothing known yet.
+func (t Tables) validationInput(f *result.Fit, old *export.Old) ValidationInput {
+	return ValidationInput{Tables: t, Fit: f, Sources: t.ValidateSources(f), Old: old,
 		Inspect: func(r *result.ExtractRun) (result.InspectRun, error) { return InspectRun(t.runDir(r.ID), r, f) }}
 }
 
@@ -156,25 +156,25 @@ func (o *ValidateOptions) ResolveFor(f *result.Fit, ext *result.Extract) ([]trac
 	return o.skipReplay(f, ext)
 }
 
-// Judge validates a fit, writes what Validate writes to o.Out, which the caller has locked
+// ValidateAndWrite validates a fit, writes what Validate writes to o.Out, which the caller has locked
 // (folder.Claim), and returns the validation.
-func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validation, error) {
+func ValidateAndWrite(ctx context.Context, in ValidationInput, o ValidateOptions) (*result.Validation, error) {
 	skipped, err := o.ResolveFor(in.Fit, in.Extract)
 	if err != nil {
 		return nil, err
 	}
 	// The runs are inspected for the report: those with recorded steps while they are validated, because both need the
-	// run and its batches, the others beside the validation.
+	// run and its batches, the others at the same time as the validation.
 	inspections := in.inspectWithRows()
 	var val *result.Validation
-	both := []func() error{
+	err = par.Do(ctx, o.Workers,
 		func() (err error) {
-			val, err = o.judge(ctx, in)
+			val, err = o.validateFitOrFile(ctx, in)
 			return err
 		},
 		func() error { return inspections.makeOthers(ctx, in.Inspect) },
-	}
-	if err := par.Try(ctx, o.Workers, len(both), func(i int) error { return both[i]() }, nil); err != nil {
+	)
+	if err != nil {
 		return nil, err
 	}
 	inspection, err := inspectTables(ctx, in.Extract, folder.Header("inspect", o.Config), nil, inspections.of(in.Inspect))
@@ -198,10 +198,10 @@ func Judge(ctx context.Context, in Judged, o ValidateOptions) (*result.Validatio
 	if o.ownFit(in.Dir) { // coefficients.yaml of the folder gets the gates
 		writes = append(writes, func() error { return writeCoefficients(o.Out, in.Fit, val) })
 	}
-	return val, par.Try(ctx, o.Workers, len(writes), func(i int) error { return writes[i]() }, nil)
+	return val, par.Do(ctx, o.Workers, writes...)
 }
 
-// inspections are the inspections of the runs for the report, made by the validation or beside it.
+// inspections are the inspections of the runs for the report, made by the validation or at the same time.
 type inspections []inspection
 
 // inspection is the inspection of one run.
@@ -213,7 +213,7 @@ type inspection struct {
 
 // inspectWithRows asks the validation for the inspections of runs with recorded steps. They need the lag that the fit
 // has found.
-func (in *Judged) inspectWithRows() inspections {
+func (in *ValidationInput) inspectWithRows() inspections {
 	in.Sources = slices.Clone(in.Sources)
 	list := make(inspections, len(in.Runs))
 	for i := range in.Runs {
@@ -278,8 +278,7 @@ func (o *ValidateOptions) Use(in string) string {
 		files.Word(filepath.Join(out, folder.ValidationFile)))
 }
 
-// ownFit reports whether the validated fit is that of the output folder, beside its
-// coefficients.yaml.
+// ownFit reports whether the validated fit is that of the output folder, which has its coefficients.yaml too.
 func (o *ValidateOptions) ownFit(in string) bool {
 	return o.Coefficients == "" && files.Same(o.fitPath(in), filepath.Join(cmp.Or(o.Out, in), folder.FitFile))
 }
@@ -289,8 +288,8 @@ func (o *ValidateOptions) fitPath(in string) string {
 	return cmp.Or(o.Fit, filepath.Join(in, folder.FitFile))
 }
 
-// judge returns the validation of the fit's coefficients, or of those of a file.
-func (o *ValidateOptions) judge(ctx context.Context, in Judged) (*result.Validation, error) {
+// validateFitOrFile returns the validation of the fit's coefficients, or of those of a file.
+func (o *ValidateOptions) validateFitOrFile(ctx context.Context, in ValidationInput) (*result.Validation, error) {
 	h := folder.Header(o.Command(), o.Config)
 	if o.Coefficients == "" {
 		set, err := fit.Native(in.Fit, nil)
@@ -347,7 +346,8 @@ func (o *ValidateOptions) skipReplay(f *result.Fit, ext *result.Extract) ([]trac
 			"no overhead was fitted, because logs do not show it: every request is replayed with the overhead of those that found the server idle")}, nil
 	}
 	o.StepsOnly = true
-	if n := journeysOfFit(f, ext); n > 0 && o.Coefficients == "" && f.Options.Recipe != fit.Frozen { // whose overhead is no part of a replay
+	// The frozen recipe has no overhead that a replay could use.
+	if n := journeysOfFit(f, ext); n > 0 && o.Coefficients == "" && f.Options.Recipe != fit.Frozen {
 		// The recording was made for replays: that none is possible says something about it, and steps alone would pass it.
 		o.For = cmp.Or(o.For, coeff.PurposeReplay)
 		o.Unreplayed = fmt.Sprintf("nothing is replayed: no overhead could be fitted to the %d requests of the recording; --for steps judges its steps alone", n)
@@ -367,20 +367,20 @@ func journeysOfFit(f *result.Fit, ext *result.Extract) (n int64) {
 	return n
 }
 
-// ValidateTables returns the validation of a fit on the runs of an output folder. It writes
-// nothing.
+// ValidateTables returns the validation of a fit on the runs of an output folder. It writes nothing. Tests of several
+// packages use it.
 func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *result.Fit, o validate.Options,
 	h result.Header) (*result.Validation, error) {
 	set, err := fit.Native(f, nil)
 	if err != nil {
 		return nil, err
 	}
-	return Tables{Extract: ext, Dir: in}.judged(f, nil).validate(ctx, set, o, h)
+	return Tables{Extract: ext, Dir: in}.validationInput(f, nil).validate(ctx, set, o, h)
 }
 
 // validate returns the validation of a coefficient set. Without the fit that made it, every run
 // counts as a test run, and gates that need the fit are not evaluated.
-func (in Judged) validate(ctx context.Context, set *coeff.Set, o validate.Options, h result.Header) (*result.Validation, error) {
+func (in ValidationInput) validate(ctx context.Context, set *coeff.Set, o validate.Options, h result.Header) (*result.Validation, error) {
 	doc, err := validate.Run(ctx, set, in.Fit, in.Sources, o)
 	if err != nil {
 		return nil, err
@@ -476,7 +476,7 @@ func addOldValidation(old *export.Old, path string, warn func([]trace.Finding)) 
 }
 
 // changes returns the changes of the validation against the baseline; nil without one.
-func (o *ValidateOptions) changes(in Judged, val *result.Validation) (*result.Changes, error) {
+func (o *ValidateOptions) changes(in ValidationInput, val *result.Validation) (*result.Changes, error) {
 	if in.Old == nil {
 		return nil, nil
 	}

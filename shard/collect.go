@@ -107,7 +107,7 @@ func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error)
 	if got.Fit, err = readFit(c.job.Folder(made)); err != nil {
 		return got, err
 	}
-	in := pipeline.Judged{Tables: pipeline.Tables{Extract: got.Extract, Dir: c.o.Extract.Out}, Fit: got.Fit, Old: old}
+	in := pipeline.ValidationInput{Tables: pipeline.Tables{Extract: got.Extract, Dir: c.o.Extract.Out}, Fit: got.Fit, Old: old}
 	if err := c.judge(&in, made); err != nil {
 		return got, err
 	}
@@ -119,7 +119,7 @@ func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error)
 		return got, err
 	}
 	c.o.Tell(got.Fit)
-	if got.Validation, err = pipeline.Judge(ctx, in, c.o.Validate); err != nil {
+	if got.Validation, err = pipeline.ValidateAndWrite(ctx, in, c.o.Validate); err != nil {
 		return got, err
 	}
 	c.o.Tell(got.Validation)
@@ -300,8 +300,8 @@ func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 
 // judge offers the passes that validate the fit in the folder made, and stores in `in` the folders
 // of their results.
-func (c *collection) judge(in *pipeline.Judged, made string) error {
-	o := c.o.Validate // a copy, because pipeline.Judge resolves the options again, with warnings
+func (c *collection) judge(in *pipeline.ValidationInput, made string) error {
+	o := c.o.Validate // a copy, because pipeline.ValidateAndWrite resolves the options again, with warnings
 	if _, err := o.ResolveFor(in.Fit, in.Extract); err != nil {
 		return err
 	}

@@ -49,6 +49,11 @@ func Try(ctx context.Context, workers, n int, task func(i int) error, done func(
 	return err
 }
 
+// Do calls each of some functions, as [Try] calls its tasks.
+func Do(ctx context.Context, workers int, tasks ...func() error) error {
+	return Try(ctx, workers, len(tasks), func(i int) error { return tasks[i]() }, nil)
+}
+
 // each is Each for tasks that may fail: it returns the error of the smallest i that has one. Tasks start in order, so
 // every task before it has ended too. After an error no further task starts.
 func each(workers, n int, task func(worker, i int) error) error {

@@ -31,6 +31,40 @@ func TestEachVisitsEveryTaskOnce(t *testing.T) {
 	Each(4, 0, func(_, i int) { t.Errorf("task %d of none", i) })
 }
 
+// TestDo: every function runs, an error of one is returned, of several that of the first, and without functions nothing
+// fails.
+func TestDo(t *testing.T) {
+	for _, workers := range []int{1, 4} {
+		var ran [3]atomic.Bool
+		task := func(i int, err error) func() error {
+			return func() error {
+				ran[i].Store(true)
+				return err
+			}
+		}
+		if err := Do(context.Background(), workers, task(0, nil), task(1, nil), task(2, nil)); err != nil {
+			t.Errorf("%d workers: got %v", workers, err)
+		}
+		for i := range ran {
+			if !ran[i].Load() {
+				t.Errorf("%d workers: function %d did not run", workers, i)
+			}
+		}
+		one, two := errors.New("one"), errors.New("two")
+		if err := Do(context.Background(), workers, task(0, nil), task(1, one), task(2, two)); err != one {
+			t.Errorf("%d workers: got %v, want one", workers, err)
+		}
+	}
+	if err := Do(context.Background(), 4); err != nil {
+		t.Errorf("no functions: got %v", err)
+	}
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	if err := Do(stopped, 1, func() error { t.Error("a function ran"); return nil }); err != context.Canceled {
+		t.Errorf("stopped: got %v", err)
+	}
+}
+
 // TestTryReturnsTheErrorOfTheSmallestTask, whatever finishes first, and starts no
 // further task after it.
 func TestTryReturnsTheErrorOfTheSmallestTask(t *testing.T) {
