@@ -498,7 +498,7 @@ func TestLoadsByHand(t *testing.T) {
 // TestCapacityByHand: two clients whose answers take 90 and 110 ms, with pauses of 10, recorded; 50 ms simulated.
 func TestCapacityByHand(t *testing.T) {
 	p := &replayedPhase{clients: 2, requests: []sim.Request{{}, {Queued: true, ThinkUs: 10_000}, {Queued: true, ThinkUs: 10_000}, {Queued: true, ThinkUs: 10_000}, {Queued: true, ThinkUs: 10_000}}}
-	s := &sample{request: map[string][]int{"e2e": {0, 1, 2, 3, 4}}, real: map[string][]float64{"e2e": {999, 90, 110, 999, 999}}, sim: map[string][]float64{"e2e": {999, 50, 50, 999, 999}}}
+	s := &sample{request: byKind[[]int]{kindE2E: {0, 1, 2, 3, 4}}, real: byKind[[]float64]{kindE2E: {999, 90, 110, 999, 999}}, sim: byKind[[]float64]{kindE2E: {999, 50, 50, 999, 999}}}
 	c := p.capacity(s)
 	if c == nil || c.Clients != 2 || !near(c.RecordedRPS, 2000./110) || !near(c.SimulatedRPS, 2000./60) || !near(c.Err.Value, 110./60-1) {
 		t.Fatalf("got %+v", c)
@@ -506,17 +506,17 @@ func TestCapacityByHand(t *testing.T) {
 	// A request of 90 ms recorded and 40 ms simulated moves the ratio of 110/60 by 110/60 * (100/110 - 50/60) = 5/36, one of 110 and 60 ms by
 	// as much downwards.
 	long := &replayedPhase{clients: 1}
-	of := &sample{request: map[string][]int{}, real: map[string][]float64{}, sim: map[string][]float64{}}
+	of := &sample{}
 	var moves []float64
 	for i := range 80 {
 		long.requests = append(long.requests, sim.Request{Queued: true, ThinkUs: 10_000})
-		of.request["e2e"] = append(of.request["e2e"], i)
+		of.request[kindE2E] = append(of.request[kindE2E], i)
 		off := 10.0
 		if i/8%2 == 0 {
 			off = -10
 		}
-		of.real["e2e"] = append(of.real["e2e"], 100+off)
-		of.sim["e2e"] = append(of.sim["e2e"], 50+off)
+		of.real[kindE2E] = append(of.real[kindE2E], 100+off)
+		of.sim[kindE2E] = append(of.sim[kindE2E], 50+off)
 		moves = append(moves, -off/10*5/36)
 	}
 	long.requests = append(long.requests, sim.Request{Queued: true, ThinkUs: 10_000})

@@ -188,22 +188,22 @@ func (m *noisyModel) StepUs(b *sim.Batch) (float64, error) {
 	return us * row.ratio, nil
 }
 
-// noisyTimes are simulated times of the compared requests on a server with noise, ms: by metric one list a
+// noisyTimes are simulated times of the compared requests on a server with noise, ms: of each kind one list a
 // replay.
-type noisyTimes map[string][][]float64
+type noisyTimes byKind[[][]float64]
 
 // withStepNoise replays the phase with noise in the step times, noisyReplays times, and returns the times
-// of the compared requests that arrive from splitNs on, times a factor of each; nil: 1. Replays that follow
-// each other use the same engine.
+// of the compared requests that arrive from splitNs on, times a factor of each request of the phase; a kind without
+// factors has 1. Replays that follow each other use the same engine.
 func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, noise *stepNoise, splitNs int64,
-	factor map[string][]float64) (noisyTimes, error) {
-	draws := make([]*sample, noisyReplays(len(p.requests)))
+	factor byKind[[]float64]) (noisy noisyTimes, err error) {
+	draws := make([]byKind[[]float64], noisyReplays(len(p.requests)))
 	type replayer struct {
 		engine
 		requests []simulatedRequest // of its last replay
 	}
 	var idle sync.Pool // of *replayer
-	err := par.Try(ctx, workers, len(draws), func(k int) error {
+	err = par.Try(ctx, workers, len(draws), func(k int) error {
 		e, ok := idle.Get().(*replayer)
 		if !ok {
 			made, err := p.newEngines[0]()
@@ -220,23 +220,23 @@ func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, noise *s
 			return err
 		}
 		draw := p.sampleOf([]*simulatedRun{{requests: e.requests}}, splitNs)
-		for metric, of := range factor {
-			for n, i := range draw.request[metric] { // the n-th time is that of request i
-				draw.sim[metric][n] *= of[i]
+		for kind, of := range factor {
+			if of == nil {
+				continue
+			}
+			for n, i := range draw.request[kind] { // the n-th time is that of request i
+				draw.sim[kind][n] *= of[i]
 			}
 		}
-		// Of a long recording these are most of the memory, and they are no longer needed.
-		draw.real, draw.request = nil, nil
-		draws[k] = draw
+		draws[k] = draw.sim // of a long recording the other lists are most of the memory
 		return nil
 	}, nil)
 	if err != nil {
-		return nil, err
+		return noisy, err
 	}
-	noisy := noisyTimes{}
-	for _, metric := range metricNames {
-		for _, draw := range draws {
-			noisy[metric] = append(noisy[metric], draw.sim[metric])
+	for kind := range noisy {
+		for _, times := range draws {
+			noisy[kind] = append(noisy[kind], times[kind])
 		}
 	}
 	return noisy, nil
@@ -245,14 +245,13 @@ func (p *replayedPhase) withStepNoise(ctx context.Context, workers int, noise *s
 // withRequestNoise does what withStepNoise does if no steps were recorded: it returns the plain
 // replay's times, each multiplied by the noise of a recorded request, drawn in blocks of neighbours
 // too.
-func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
+func (p *replayedPhase) withRequestNoise(seed, splitNs int64) (noisy noisyTimes) {
 	all := p.sample(result.VariantPlain, p.originNs)
 	judged := p.sample(result.VariantPlain, splitNs)
 	alike := p.alikeRequests()
-	noisy := noisyTimes{}
-	for _, metric := range metricNames {
-		noise := &stepNoise{ratio: requestNoise(all, metric, alike)}
-		plain := judged.sim[metric]
+	for kind := range numKinds {
+		noise := &stepNoise{ratio: requestNoise(all, kind, alike)}
+		plain := judged.sim[kind]
 		if len(noise.ratio) < fewestResiduals || len(plain) == 0 {
 			continue
 		}
@@ -269,22 +268,22 @@ func (p *replayedPhase) withRequestNoise(seed, splitNs int64) noisyTimes {
 				}
 				times[i] = plain[i] * noise.ratio[position%len(noise.ratio)]
 			}
-			noisy[metric] = append(noisy[metric], times)
+			noisy[kind] = append(noisy[kind], times)
 		}
 	}
 	return noisy
 }
 
-// requestNoise returns the noise of a metric in the recorded requests, in order of arrival: ratios
+// requestNoise returns the noise of a kind of time in the recorded requests, in order of arrival: ratios
 // of mean 1. The ratio of recorded to replayed time of a request scatters around the ratios of the
 // requests most alike. From that scatter the part is taken off that replayed times show as well,
 // because both depend on the moment within a step at which a request arrives.
-func requestNoise(all *sample, metric string, alike map[int][]float64) []float64 {
+func requestNoise(all *sample, kind timeKind, alike map[int][]float64) []float64 {
 	var points []float64                 // of all requests one after another, dim coordinates each
 	var ratio, real, simulated []float64 // logs, by request
 	dim := 0
-	for k, i := range all.request[metric] {
-		recordedMs, simulatedMs := all.real[metric][k], all.sim[metric][k]
+	for k, i := range all.request[kind] {
+		recordedMs, simulatedMs := all.real[kind][k], all.sim[kind][k]
 		if !(recordedMs > 0 && simulatedMs > 0) {
 			continue
 		}
@@ -425,13 +424,12 @@ func loadsOf(recorded []Request) []metLoad {
 }
 
 // fill adds to the metrics of an entry the comparison with its noisy replays (compareShapes). real has the
-// recorded times by metric.
-func (n noisyTimes) fill(workers int, m *result.Metrics, real map[string][]float64) {
-	of := map[string]*result.Metric{"ttft": m.TTFT, "itl": m.ITL, "e2e": m.E2E}
-	par.Each(workers, len(metricNames), func(_, i int) {
-		name := metricNames[i]
-		if of[name] != nil {
-			compareShapes(of[name], real[name], n[name])
+// recorded times.
+func (n noisyTimes) fill(workers int, m *result.Metrics, real byKind[[]float64]) {
+	of := byKind[*result.Metric]{kindTTFT: m.TTFT, kindITL: m.ITL, kindE2E: m.E2E}
+	par.Each(workers, len(of), func(_, kind int) {
+		if of[kind] != nil {
+			compareShapes(of[kind], real[kind], n[kind])
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"reflect"
 	"testing"
 
 	"github.com/blis-train/blis-train/result"
@@ -13,8 +14,8 @@ import (
 func TestFailedNoiseIsAnError(t *testing.T) {
 	broken := errors.New("no engine")
 	p := &replayedPhase{newEngines: []func() (engine, error){func() (engine, error) { return engine{}, broken }}}
-	q, err := p.withStepNoise(context.Background(), 1, nil, 0, nil)
-	if q != nil || !errors.Is(err, broken) {
+	q, err := p.withStepNoise(context.Background(), 1, nil, 0, byKind[[]float64]{})
+	if !reflect.DeepEqual(q, noisyTimes{}) || !errors.Is(err, broken) {
 		t.Errorf("got %v, %v", q, err)
 	}
 }
@@ -31,7 +32,7 @@ func TestFewerReplaysOfLongRecordings(t *testing.T) {
 	}
 }
 
-// TestChanceOfFewerReplays: the chance of seven replays is that of 99 in the mean of forty trials,
+// TestChanceOfFewerReplays: the chance of seven replays is that of 99 on average over forty trials,
 // within 5 %, and its factor is needed.
 func TestChanceOfFewerReplays(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))

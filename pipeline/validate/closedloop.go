@@ -53,11 +53,11 @@ func (p *replayedPhase) capacity(s *sample) *result.Capacity {
 		}
 	}
 	var real, simulated []float64
-	for k, i := range s.request["e2e"] {
+	for k, i := range s.request[kindE2E] {
 		allBusy := p.requests[i].Queued && i < len(p.requests)-p.clients
-		if allBusy && k < len(s.sim["e2e"]) {
-			real = append(real, s.real["e2e"][k])
-			simulated = append(simulated, s.sim["e2e"][k])
+		if allBusy && k < len(s.sim[kindE2E]) {
+			real = append(real, s.real[kindE2E][k])
+			simulated = append(simulated, s.sim[kindE2E][k])
 		}
 	}
 	if p.clients == 0 || len(real) == 0 {

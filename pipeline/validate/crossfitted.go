@@ -131,31 +131,30 @@ func (p *replayedPhase) runBlock(block int, c sim.Config, requests []simulatedRe
 	})
 }
 
-// timesOver returns, by metric, the ratio of each request's time in this replay to its time in another replay
-// of the phase, both without noise; nil for the same replay. Where one of them has no time, the ratio is 1.
-// withNoise multiplies the noisy times of the other replay by it, to get those of this one without more replays.
-func (p *replayedPhase) timesOver(other *replayedPhase) map[string][]float64 {
+// timesOver returns the ratio of each request's time in this replay to its time in another replay of the phase, both
+// without noise; empty for the same replay. Where one of them has no time, the ratio is 1. withNoise multiplies the
+// noisy times of the other replay by it, to get those of this one without more replays.
+func (p *replayedPhase) timesOver(other *replayedPhase) (ratios byKind[[]float64]) {
 	if p == other {
-		return nil
+		return ratios
 	}
 	own := p.sample(result.VariantPlain, p.originNs)
 	base := other.sample(result.VariantPlain, p.originNs)
 	if own == nil || base == nil {
-		return nil
+		return ratios
 	}
-	out := map[string][]float64{}
-	for _, metric := range metricNames {
+	for kind := range numKinds {
 		ratio := slices.Repeat([]float64{1}, len(p.recorded))
 		baseMs := make([]float64, len(p.recorded))
-		for k, i := range base.request[metric] {
-			baseMs[i] = base.sim[metric][k]
+		for k, i := range base.request[kind] {
+			baseMs[i] = base.sim[kind][k]
 		}
-		for k, i := range own.request[metric] {
-			if baseMs[i] > 0 && own.sim[metric][k] > 0 {
-				ratio[i] = own.sim[metric][k] / baseMs[i]
+		for k, i := range own.request[kind] {
+			if baseMs[i] > 0 && own.sim[kind][k] > 0 {
+				ratio[i] = own.sim[kind][k] / baseMs[i]
 			}
 		}
-		out[metric] = ratio
+		ratios[kind] = ratio
 	}
-	return out
+	return ratios
 }

@@ -112,7 +112,7 @@ func setSteps(t *rows.Table, n int, steps float64) {
 // TestRequestNoise: what recorded times scatter beyond replayed ones is noise, of mean 1.
 func TestRequestNoise(t *testing.T) {
 	sampleOf := func(n int, real, simulated float64) (*sample, map[int][]float64) {
-		s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, request: map[string][]int{}}
+		s := &sample{}
 		alike := map[int][]float64{}
 		for i := range n {
 			up, other := 1.0, 1.0
@@ -122,16 +122,16 @@ func TestRequestNoise(t *testing.T) {
 			if i%4 > 1 {
 				other = -1
 			}
-			s.real["ttft"] = append(s.real["ttft"], 50*math.Exp(real*up))
-			s.sim["ttft"] = append(s.sim["ttft"], 40*math.Exp(simulated*other))
-			s.request["ttft"] = append(s.request["ttft"], i)
+			s.real[kindTTFT] = append(s.real[kindTTFT], 50*math.Exp(real*up))
+			s.sim[kindTTFT] = append(s.sim[kindTTFT], 40*math.Exp(simulated*other))
+			s.request[kindTTFT] = append(s.request[kindTTFT], i)
 			alike[i] = []float64{float64(i % 7)}
 		}
 		return s, alike
 	}
 	spread := func(ratio []float64) float64 { return math.Log(slices.Max(ratio) / slices.Min(ratio)) }
 	full, alike := sampleOf(80, 0.1, 0)
-	whole := requestNoise(full, "ttft", alike)
+	whole := requestNoise(full, kindTTFT, alike)
 	mean := 0.0
 	for _, r := range whole {
 		mean += r / float64(len(whole))
@@ -140,21 +140,21 @@ func TestRequestNoise(t *testing.T) {
 		t.Errorf("got %d ratios of mean %g, spread over %g", len(whole), mean, spread(whole))
 	}
 	same, alike := sampleOf(80, 0.1, 0.1)
-	if got := requestNoise(same, "ttft", alike); !(spread(got) < 0.5*spread(whole)) {
+	if got := requestNoise(same, kindTTFT, alike); !(spread(got) < 0.5*spread(whole)) {
 		t.Errorf("replays that scatter as much: got a spread of %g", spread(got))
 	}
 	calmer, alike := sampleOf(80, 0, 0.1)
-	for _, r := range requestNoise(calmer, "ttft", alike) {
+	for _, r := range requestNoise(calmer, kindTTFT, alike) {
 		if !near(r, 1) {
 			t.Fatalf("replays that scatter more: got %g", r)
 		}
 	}
 	few, alike := sampleOf(10, 0.1, 0)
-	if got := requestNoise(few, "ttft", alike); len(got) != 10 {
+	if got := requestNoise(few, kindTTFT, alike); len(got) != 10 {
 		t.Errorf("ten requests: got %v", got)
 	}
-	few.real["ttft"][4] = 0
-	if got := requestNoise(few, "ttft", alike); got != nil {
+	few.real[kindTTFT][4] = 0
+	if got := requestNoise(few, kindTTFT, alike); got != nil {
 		t.Errorf("nine requests: got %v", got)
 	}
 	if got := scatterOfLogs([]float64{1, -2, 3}); !near(got, 14.0/3) {

@@ -159,7 +159,7 @@ func runAll(ctx context.Context, workers int, replays []*replay) error {
 // run makes the part, and stores its result or its error.
 func (t *replayPart) run() {
 	p := t.replay.phase
-	e, err := p.newEngines[max(0, t.block)]()
+	e, err := t.newEngine()
 	if err != nil {
 		t.err = err
 		return
@@ -180,6 +180,15 @@ func (t *replayPart) run() {
 	log := newMarkLog(p.originNs, p.recordedSteps)
 	t.got, t.err = p.simulate(c, log, t.replay.requests)
 	p.simulateGaps(log.marks)
+}
+
+// newEngine returns a new engine for the part.
+func (t *replayPart) newEngine() (engine, error) {
+	engines := t.replay.phase.newEngines
+	if t.block == wholePhase {
+		return engines[0]()
+	}
+	return engines[t.block]()
 }
 
 // simulate replays all requests of the phase on an engine and sets what it gave of each. obs may be nil.
@@ -221,7 +230,8 @@ func (r *replay) result() (*simulatedRun, error) {
 // keep adds the result of a replay. A variant ends with its first replay that failed, which becomes a
 // finding.
 func (p *replayedPhase) keep(r replication, got *simulatedRun, err error) {
-	if isEnded := len(p.results[r.variant]) < r.number; isEnded { // the one before it was not kept
+	kept := len(p.results[r.variant])
+	if kept < r.number { // an earlier one failed and ended the variant
 		return
 	}
 	if err != nil {
@@ -342,16 +352,29 @@ func (p *replayedPhase) quality() *result.ReplayQuality {
 	return q
 }
 
+// timeKind is one of the times of a request that a replay is compared by, in the order of the report.
+type timeKind int
+
+const (
+	kindTTFT timeKind = iota
+	kindITL
+	kindE2E
+	numKinds
+)
+
+// String returns the name of the kind in documents.
+func (k timeKind) String() string { return byKind[string]{"ttft", "itl", "e2e"}[k] }
+
+// byKind has a value for each kind of time.
+type byKind[T any] [numKinds]T
+
 // sample is the recorded and the simulated times of the compared requests.
 type sample struct {
-	real, sim map[string][]float64 // ms by metric, in order of arrival; sim has those of all replications
-	request   map[string][]int     // by metric: positions in replayedPhase.recorded of the values of real
-	compared  int                  // number of requests
-	excluded  map[string]int       // requests that are not compared, by reason
+	real, sim byKind[[]float64] // ms, in order of arrival; sim has those of all replications
+	request   byKind[[]int]     // positions in replayedPhase.recorded of the values of real
+	compared  int               // number of requests
+	excluded  map[string]int    // requests that are not compared, by reason
 }
-
-// metricNames are the compared times, in the order of the report.
-var metricNames = []string{"ttft", "itl", "e2e"}
 
 // sample returns the pairs of recorded and simulated requests that arrive at or after splitNs: the
 // recorded values are listed once, the simulated ones of all replications follow each other; nil if
@@ -365,80 +388,85 @@ func (p *replayedPhase) sampleOf(replications []*simulatedRun, splitNs int64) *s
 	if len(replications) == 0 {
 		return nil
 	}
-	s := &sample{real: map[string][]float64{}, sim: map[string][]float64{}, request: map[string][]int{}, excluded: map[string]int{}}
+	s := &sample{excluded: map[string]int{}}
 	most := 0 // of requests to compare
 	for i := range p.recorded {
 		if p.recorded[i].ArrivalNs >= splitNs && p.recorded[i].Excluded == "" {
 			most++
 		}
 	}
-	var of sampleTimes
-	for m := range of {
-		of[m].real = make([]float64, 0, most)
-		of[m].request = make([]int, 0, most)
-		of[m].sim = make([]float64, 0, most*len(replications))
+	for kind := range numKinds {
+		s.real[kind] = make([]float64, 0, most)
+		s.request[kind] = make([]int, 0, most)
+		s.sim[kind] = make([]float64, 0, most*len(replications))
 	}
-	for k, res := range replications {
-		departedUs := lastDepartureUs(p.recorded, res.requests)
-		for i := range p.recorded {
-			s.pair(&of, i, &p.recorded[i], &res.requests[i], splitNs, departedUs, k == 0)
-		}
-	}
-	for m, metric := range metricNames {
-		if len(of[m].sim) > 0 {
-			s.sim[metric] = of[m].sim
-		}
-		if len(of[m].real) > 0 {
-			s.real[metric] = of[m].real
-			s.request[metric] = of[m].request
-		}
+	s.addRecorded(p.recorded, replications[0].requests, splitNs)
+	for _, run := range replications {
+		s.addSimulated(p.recorded, run.requests, splitNs)
 	}
 	return s
 }
 
-// sampleTimes are the times of a sample by the place of the metric in metricNames.
-type sampleTimes [3]struct {
-	real, sim []float64
-	request   []int
+// addRecorded adds the recorded times of the requests that are compared, by the first replication, and counts why the
+// others are not.
+func (s *sample) addRecorded(recorded []Request, simulated []simulatedRequest, splitNs int64) {
+	departedUs := lastDepartureUs(recorded, simulated)
+	for i := range recorded {
+		if why := whyNotCompared(&recorded[i], &simulated[i], splitNs); why != "" {
+			s.excluded[why]++
+			continue
+		}
+		s.compared++
+		for kind, both := range pairedTimes(&recorded[i], &simulated[i], departedUs) {
+			if both.isKnown() {
+				s.real[kind] = append(s.real[kind], both.realMs.V)
+				s.request[kind] = append(s.request[kind], i)
+			}
+		}
+	}
 }
 
-// pair adds the i-th request, or counts why it is not compared. The recorded side is added with the first
-// replication (first) alone. departedUs are the departures of API requests with several samples.
-func (s *sample) pair(of *sampleTimes, i int, recorded *Request, simulated *simulatedRequest, splitNs int64, departedUs map[string]int64, first bool) {
-	reason := ""
+// addSimulated adds the times of a replication.
+func (s *sample) addSimulated(recorded []Request, simulated []simulatedRequest, splitNs int64) {
+	departedUs := lastDepartureUs(recorded, simulated)
+	for i := range recorded {
+		if whyNotCompared(&recorded[i], &simulated[i], splitNs) != "" {
+			continue
+		}
+		for kind, both := range pairedTimes(&recorded[i], &simulated[i], departedUs) {
+			if both.isKnown() {
+				s.sim[kind] = append(s.sim[kind], both.simUs.V/1e3)
+			}
+		}
+	}
+}
+
+// whyNotCompared returns the reason why a request is not compared; "" if it is.
+func whyNotCompared(recorded *Request, simulated *simulatedRequest, splitNs int64) string {
 	switch {
 	case recorded.ArrivalNs < splitNs:
-		reason = excludedTraining
+		return excludedTraining
 	case recorded.Excluded != "":
-		reason = recorded.Excluded
+		return recorded.Excluded
 	case !simulated.isFinished:
-		reason = excludedRejected
+		return excludedRejected
 	}
-	if reason != "" {
-		if first {
-			s.excluded[reason]++
-		}
-		return
-	}
-	if first {
-		s.compared++
-	}
-	of.add(0, i, recorded.TTFTMs, simulated.ttftUs, first)
-	of.add(1, i, recorded.ITLMs, simulated.itlUs, first)
-	of.add(2, i, recorded.E2EMs, simulatedE2EUs(recorded, simulated, departedUs), first)
+	return ""
 }
 
-// add adds the times of a request that both sides know.
-func (t *sampleTimes) add(metric, i int, realMs, simUs trace.Opt[float64], first bool) {
-	if !realMs.OK || !simUs.OK {
-		return
+// pairedTime is one time of a request as it was recorded and as it was simulated.
+type pairedTime struct{ realMs, simUs trace.Opt[float64] }
+
+// isKnown reports whether both sides know the time.
+func (t *pairedTime) isKnown() bool { return t.realMs.OK && t.simUs.OK }
+
+// pairedTimes returns the times of a request. departedUs are the departures of API requests with several samples.
+func pairedTimes(recorded *Request, simulated *simulatedRequest, departedUs map[string]int64) byKind[pairedTime] {
+	return byKind[pairedTime]{
+		kindTTFT: {realMs: recorded.TTFTMs, simUs: simulated.ttftUs},
+		kindITL:  {realMs: recorded.ITLMs, simUs: simulated.itlUs},
+		kindE2E:  {realMs: recorded.E2EMs, simUs: simulatedE2EUs(recorded, simulated, departedUs)},
 	}
-	of := &t[metric]
-	if first {
-		of.real = append(of.real, realMs.V)
-		of.request = append(of.request, i)
-	}
-	of.sim = append(of.sim, simUs.V/1e3)
 }
 
 // lastDepartureUs returns when the last sample of each API request leaves the simulator, us by group.
@@ -466,29 +494,30 @@ func (s *sample) metrics(paired bool) *result.Metrics {
 		return nil
 	}
 	return &result.Metrics{
-		TTFT: Compare(s.real["ttft"], s.sim["ttft"], paired),
-		ITL:  Compare(s.real["itl"], s.sim["itl"], paired),
-		E2E:  Compare(s.real["e2e"], s.sim["e2e"], paired),
+		TTFT: Compare(s.real[kindTTFT], s.sim[kindTTFT], paired),
+		ITL:  Compare(s.real[kindITL], s.sim[kindITL], paired),
+		E2E:  Compare(s.real[kindE2E], s.sim[kindE2E], paired),
 	}
 }
 
 // replayFigures returns the curves of the recording and of the replays.
 func replayFigures(samples map[string]*sample) *result.RunFigures {
 	figures := &result.RunFigures{ECDF: []result.Curve{}, QQ: []result.Curve{}}
-	for _, metric := range metricNames {
+	for kind := range numKinds {
+		name := kind.String()
 		drawn := false
 		for _, variant := range []string{result.VariantPlain, result.VariantNoise, result.VariantDrift} {
 			ofVariant := samples[variant]
-			if ofVariant == nil || len(ofVariant.real[metric]) == 0 {
+			if ofVariant == nil || len(ofVariant.real[kind]) == 0 {
 				continue
 			}
-			real, simulated := ofVariant.real[metric], ofVariant.sim[metric]
+			real, simulated := ofVariant.real[kind], ofVariant.sim[kind]
 			if !drawn {
-				figures.ECDF = append(figures.ECDF, result.Curve{Metric: metric, Variant: result.VariantReal, Points: ecdf(real)})
+				figures.ECDF = append(figures.ECDF, result.Curve{Metric: name, Variant: result.VariantReal, Points: ecdf(real)})
 				drawn = true
 			}
-			figures.ECDF = append(figures.ECDF, result.Curve{Metric: metric, Variant: variant, Points: ecdf(simulated)})
-			figures.QQ = append(figures.QQ, result.Curve{Metric: metric, Variant: variant, Points: quantilePairs(real, simulated)})
+			figures.ECDF = append(figures.ECDF, result.Curve{Metric: name, Variant: variant, Points: ecdf(simulated)})
+			figures.QQ = append(figures.QQ, result.Curve{Metric: name, Variant: variant, Points: quantilePairs(real, simulated)})
 		}
 	}
 	return figures

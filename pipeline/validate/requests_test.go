@@ -233,9 +233,9 @@ func TestPairsOfRequests(t *testing.T) {
 		sim.RequestResult{Outcome: sim.OutcomeRejected})
 	p := &replayedPhase{recorded: recorded, results: map[string][]*simulatedRun{result.VariantPlain: {res, res}}}
 	s := p.sample(result.VariantPlain, 5)
-	wantReal := map[string][]float64{"ttft": {10, 11, 12}, "itl": {2}, "e2e": {50, 60}}
-	wantSim := map[string][]float64{"ttft": {20, 21, 22, 20, 21, 22}, "itl": {5, 5}, "e2e": {41, 81, 41, 81}}
-	wantRequest := map[string][]int{"ttft": {1, 2, 3}, "itl": {1}, "e2e": {1, 3}}
+	wantReal := byKind[[]float64]{kindTTFT: {10, 11, 12}, kindITL: {2}, kindE2E: {50, 60}}
+	wantSim := byKind[[]float64]{kindTTFT: {20, 21, 22, 20, 21, 22}, kindITL: {5, 5}, kindE2E: {41, 81, 41, 81}}
+	wantRequest := byKind[[]int]{kindTTFT: {1, 2, 3}, kindITL: {1}, kindE2E: {1, 3}}
 	wantExcluded := map[string]int{"before_split": 1, "failed": 1, "rejected_by_model": 1}
 	if !reflect.DeepEqual(s.real, wantReal) || !reflect.DeepEqual(s.sim, wantSim) || !reflect.DeepEqual(s.request, wantRequest) ||
 		!reflect.DeepEqual(s.excluded, wantExcluded) || s.compared != 3 {
@@ -301,9 +301,9 @@ func TestCapacityOfALoop(t *testing.T) {
 		p.requests[i] = sim.Request{Queued: true, ThinkUs: 20_000}
 	}
 	s := &sample{
-		real:    map[string][]float64{"e2e": {7, 80, 120, 500}},
-		sim:     map[string][]float64{"e2e": {7, 50, 100, 500}},
-		request: map[string][]int{"e2e": {1, 2, 3, 4}}, // the first began the loop, the last ended it
+		real:    byKind[[]float64]{kindE2E: {7, 80, 120, 500}},
+		sim:     byKind[[]float64]{kindE2E: {7, 50, 100, 500}},
+		request: byKind[[]int]{kindE2E: {1, 2, 3, 4}}, // the first began the loop, the last ended it
 	}
 	got := p.capacity(s)
 	if got == nil || got.Clients != 2 || math.Abs(got.RecordedRPS-2000.0/120) > 1e-9 || math.Abs(got.SimulatedRPS-2000.0/95) > 1e-9 ||
@@ -535,11 +535,15 @@ func TestTimesOverAnotherReplay(t *testing.T) {
 		return p
 	}
 	p := phase(30, 20, 10)
-	if got := p.timesOver(phase(10, 40, 0))["ttft"]; !slices.Equal(got, []float64{3, 0.5, 1}) {
+	if got := p.timesOver(phase(10, 40, 0))[kindTTFT]; !slices.Equal(got, []float64{3, 0.5, 1}) {
 		t.Errorf("got %v, want 3, 0.5 and 1", got)
 	}
-	if p.timesOver(p) != nil || p.timesOver(&replayedPhase{}) != nil {
-		t.Error("over itself, or over none: got ratios")
+	for _, other := range []*replayedPhase{p, {}} {
+		for kind, ratios := range p.timesOver(other) {
+			if ratios != nil {
+				t.Errorf("over itself, or over none: got ratios %v of %v", ratios, timeKind(kind))
+			}
+		}
 	}
 }
 
