@@ -65,9 +65,8 @@ func medianPairedError(real, sim []float64) float64 {
 // single requests that queued on one side alone.
 const pairedTrim = 0.1
 
-// pairedError returns how far off the simulated times of the same requests are, in the mean of
-// log(sim/real) without its tails (spec#paired-error); nil without pairs. The requests are in order
-// of arrival.
+// pairedError returns how far off the simulated times of the same requests are: the mean of log(sim/real) without its
+// tails (spec#paired-error); nil without pairs. The requests are in order of arrival.
 func pairedError(real, sim []float64) *result.Estimate {
 	var logs []float64
 	for i, r := range real {

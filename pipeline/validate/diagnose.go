@@ -20,20 +20,20 @@ import (
 
 // Limits of the diagnosis (spec#diagnosis). Shares are of the mean relative error.
 const (
-	fewestRows       = 20   // fewer rows do not support a cause
-	swingThatMatters = 1.20 // largest over smallest drift factor of a run
-	unseenShare      = 0.50 // in rows outside the training range, from which on that is the cause
-	rangeSlack       = 1.5  // a feature is outside the training range beyond so many times its maximum
-	largestDevice    = 1000 // times as long as another: a CPU core and a GPU
-	causeShare       = 0.25 // a change that removes less of the judged rows' error is no cause
-	causeShareAll    = 0.10 // nor is one that removes less of the error of all rows, the training rows too
-	extraFactor      = 0.05 // what a change with a second factor must remove beyond one with a single factor
+	fewestRows      = 20   // fewer rows do not support a cause
+	leastDriftSwing = 1.20 // largest over smallest drift factor of a run, from which drift can be a cause
+	unseenShare     = 0.50 // in rows outside the training range, from which on that is the cause
+	rangeSlack      = 1.5  // a feature is outside the training range beyond so many times its maximum
+	largestDevice   = 1000 // times as long as another: a CPU core and a GPU
+	causeShare      = 0.25 // a change that removes less of the judged rows' error is no cause
+	causeShareAll   = 0.10 // nor is one that removes less of the error of all rows, the training rows too
+	extraFactor     = 0.05 // what a change with a second factor must remove beyond one with a single factor
 
-	// A term of the physics that removes nearPhysics of what the best term removes is named in its place:
-	// a ratio or a constant can stand in for anything.
-	nearPhysics = 0.75
-	// No term is named where another of the physics removes asGood of what that term removes.
-	asGood = 0.9
+	// A physical term is preferred if it removes this share of what the best term removes: a ratio or a constant can stand
+	// in for anything.
+	physicsPreference = 0.75
+	// No term is named where another physical one removes this share of what that term removes.
+	equalShare = 0.9
 )
 
 // diagnoses returns an explanation for every scope with failed gates, from its steps or its replay.
@@ -223,7 +223,7 @@ func describeTried(tried []*candidate, constantLoss float64) string {
 func (s *scope) driftCandidate(r *residuals, total float64) *candidate {
 	farthest, swing := s.largestDrift()
 	composed := slices.ContainsFunc(s.runs, func(t *judgedRun) bool { return t.Deployment.IsComposed() })
-	if swing <= swingThatMatters || composed {
+	if swing <= leastDriftSwing || composed {
 		return nil
 	}
 	followed := s.residuals(driftPrediction)
@@ -373,16 +373,16 @@ func (s *scope) termCandidate(set *coeff.Set, r *residuals, total float64) *cand
 		}
 	}
 	// A constant or a ratio is taken only where it removes clearly more than any time-like term.
-	if bestPhysics != nil && bestPhysics.share >= nearPhysics*best.share {
+	if bestPhysics != nil && bestPhysics.share >= physicsPreference*best.share {
 		best = bestPhysics
 	}
 	// Where another term would remove as much, neither can be blamed.
 	for _, c := range physics {
-		enough := asGood
+		enough := equalShare
 		if c.excluded != "" {
 			// A fit can leave a term where physics does not allow it, and another one takes over its work. Which of
 			// the two is wrong cannot be told then.
-			enough = nearPhysics
+			enough = physicsPreference
 		}
 		if c != best && c.share >= enough*best.share {
 			best.excluded = cmp.Or(best.excluded, c.change+" would do as well")

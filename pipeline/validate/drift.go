@@ -23,7 +23,7 @@ const (
 	// they were not made of.
 	shorterBlocksGain = 0.01
 
-	// thinBlockRows is how many rows the shortest blocks of thinned rows have in the mean.
+	// thinBlockRows is how many rows the shortest blocks of thinned rows have on average.
 	thinBlockRows = 20
 )
 

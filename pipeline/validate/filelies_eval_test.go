@@ -135,7 +135,7 @@ func (f *runFolder) rows(name string, change func(i int, row map[string]any) map
 	})
 }
 
-// fileLie is a lie told in the files of a run folder.
+// fileLie is a corruption of the files of a run folder.
 type fileLie struct {
 	what   string
 	runs   string // names of the folders it is told in
@@ -274,7 +274,7 @@ func eachElapsed(change func(i int, ms float64) float64) func(i int, line string
 	}
 }
 
-// Names of run folders in which file lies are told.
+// Names of run folders whose files are corrupted.
 const (
 	ofBench   = "planted" // one result of vllm bench, and a log with its start
 	ofPhases  = "stock"   // several results, and a log with its start

@@ -193,8 +193,8 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 		add(incomplete, "%d span events were dropped while recording, %d snapshots lost their step", n, r.Losses.OrphanSnapshots)
 	}
 	// A step's time is that to the next step, so a step without a recorded successor has none.
-	if s := r.Losses.AdjacentShare; s != nil && *s < 0.5 {
-		add(incomplete, "%.0f %% of the recorded steps have a recorded successor, want >= 50 %%", 100**s)
+	if s := r.Losses.AdjacentShare; s != nil && *s < leastAdjacent {
+		add(incomplete, "%.0f %% of the recorded steps have a recorded successor, want >= %.0f %%", 100**s, 100*leastAdjacent)
 	}
 	if r.Clocks.NegativeIntervals > 0 {
 		add(clockJump, "%d requests have stamps that run backwards", r.Clocks.NegativeIntervals)
@@ -202,7 +202,7 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 	if s := r.Clocks.OffsetSpreadMs; s != nil && *s > clockJumpMs {
 		add(clockJump, "wall minus monotonic clock spreads over %.0f ms, want <= %d ms", *s, clockJumpMs)
 	}
-	if q := r.Requests; q.Engine > 0 && float64(q.APIUnlinked) > 0.05*float64(q.Engine) {
+	if q := r.Requests; q.Engine > 0 && float64(q.APIUnlinked) > mostUnlinked*float64(q.Engine) {
 		add(incomplete, "%d of %d core spans have no API span", q.APIUnlinked, q.Engine)
 	}
 	if n := r.Requests.StopStringEnds; n > 0 {
@@ -211,10 +211,15 @@ func inspectFindings(r *result.InspectRun) []trace.Finding {
 	return out
 }
 
+// Limits of the figures that are findings.
 const (
-	clockJumpMs = 100 // spread of wall - monotonic clock, above which it is a finding
-	seriesBins  = 200 // of the figures of load over time
+	clockJumpMs   = 100  // spread of wall - monotonic clock, above which it is a finding
+	leastAdjacent = 0.5  // share of the recorded steps with a recorded successor: with fewer most steps have no time
+	mostUnlinked  = 0.05 // share of the core spans that may lack an API span
 )
+
+// seriesBins is the number of bins of the figures of load over time.
+const seriesBins = 200
 
 // countClientRequests counts the requests in client files, if nothing else was recorded.
 func countClientRequests(seen []trace.ObservedRequest, q *result.InspectRequests) {
@@ -489,14 +494,14 @@ func passesFinding(run *trace.Run) []trace.Finding {
 	if a == nil {
 		return nil
 	}
-	times, contexts := timeSources(a)
-	what := "passes of an unmodified engine give"
+	n := len(run.Iterations)
+	var text string
 	if run.Iterations[0].Form == trace.IterationChunks {
-		what = "steps recovered from chunks give"
-		times = "step times from the chunks' stamps"
-		contexts = "the KV-read term by counting"
+		text = fmt.Sprintf("%s: %d steps recovered from chunks give step times from the chunks' stamps and the KV-read term by counting", run.ID, n)
+	} else {
+		times, contexts := timeSources(a)
+		text = fmt.Sprintf("%s: %d passes of an unmodified engine give %s and %s", run.ID, n, times, contexts)
 	}
-	text := fmt.Sprintf("%s: %d %s %s and %s", run.ID, len(run.Iterations), what, times, contexts)
 	hasElapsed := slices.ContainsFunc(run.Iterations, func(it trace.Iteration) bool { return it.ElapsedUs > 0 })
 	if c := a.Audit.ConstantUs; c.OK && hasElapsed {
 		text += fmt.Sprintf("; %.2f ms lie between elapsed times", c.V/1000)

@@ -22,7 +22,7 @@ import (
 	"github.com/blis-train/blis-train/trace/table"
 )
 
-// Kinds of recordings that lies are told about.
+// Kinds of recordings that are corrupted.
 const (
 	traced = "traced" // journeys, steps and snapshots
 	stock  = "stock"  // logged passes and clients
@@ -59,7 +59,8 @@ func (h *honest) inspect(t *testing.T, l *lie) result.InspectRun {
 	return got
 }
 
-// lie is one thing said of a recording, or in it, that is not so.
+// lie is a corruption of a recording: one thing in it, or in its description, that is not so. To tell a lie about a
+// recording is to make the corruption in a copy.
 type lie struct {
 	what   string
 	kinds  string // of recordings it can be told about

@@ -11,7 +11,7 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// Further kinds of recordings that lies are told about.
+// Further kinds of recordings that are corrupted.
 const (
 	summaries = "summaries" // step summaries alone
 	spans     = "spans"     // stock spans
@@ -146,7 +146,7 @@ func extra(key string, value any) func(*deploy.Deployment) {
 	}
 }
 
-// otherLies are lies about keys, stamps, columns and records that lies and furtherLies do not tell.
+// otherLies are corruptions of keys, stamps, columns and records that are not among lies and furtherLies.
 func otherLies() []lie {
 	every := traced + stock + client
 	device := "pool_of_memory memory step_prior request_prior step_floor request_floor"

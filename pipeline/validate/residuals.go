@@ -84,7 +84,7 @@ func plainPrediction(t *judgedRun, i int) float64 { return t.pred[i] }
 // over the run's median one, which leaves a bias of the model as it is. A curve that hardly swings
 // changes nothing.
 func driftPrediction(t *judgedRun, i int) float64 {
-	if t.drift.swing() <= swingThatMatters {
+	if t.drift.swing() <= leastDriftSwing {
 		return t.pred[i]
 	}
 	return t.drift.follow(t.pred[i], t.beta.TimeNs[i])
