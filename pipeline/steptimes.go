@@ -36,18 +36,3 @@ func (p *StepTimes) StepUs(batch []trace.Chunk) (float64, error) {
 
 // Features returns the features of the batch that StepUs was last called with.
 func (p *StepTimes) Features() []float64 { return p.x }
-
-// TermUs is the contribution of one term to a step time, us.
-type TermUs struct {
-	Name string
-	Us   float64
-}
-
-// Terms returns the contributions to the time that StepUs last returned, in the order of the set.
-func (p *StepTimes) Terms() []TermUs {
-	terms := make([]TermUs, len(p.set.Beta))
-	for i := range terms {
-		terms[i] = TermUs{Name: p.set.Beta[i].Name, Us: p.set.Beta[i].Value * p.x[i]}
-	}
-	return terms
-}

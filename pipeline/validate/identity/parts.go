@@ -34,7 +34,7 @@ const (
 	gapShare      = 0.02          // between the sum of the gaps and the time after the first token
 	mostChunksOff = 0.02          // from one chunk a token, for the median of answers that have a chunk for each token
 	passFactor    = 1.5           // between the time of an answer over its passes and the median of all
-	passSlackUs   = 20_000        // by which such an answer departs, at least
+	passSlackUs   = 20_000        // by which such an answer is off the median, at least
 	leastOfPasses = 0.9           // of the elapsed times of its passes that an answer takes
 	mostOfPasses  = 5             // times them, with what lies between two passes of a small model
 	pairSlackNs   = 3_000_000_000 // between a first token and its pass, beyond the offset of most

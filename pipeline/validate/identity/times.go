@@ -355,7 +355,7 @@ func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) re
 	return r
 }
 
-// foldChange returns max(ratio, 1/ratio): 2 for a ratio of 2 or of 0.5.
+// foldChange returns max(ratio, 1/ratio): 2 for a ratio of 2 or of 0.5; +Inf for one that is not above 0.
 func foldChange(ratio float64) float64 {
 	if !(ratio > 0) {
 		return math.Inf(1)
