@@ -91,15 +91,16 @@ func TestLongestSequenceAndSeats(t *testing.T) {
 func TestTokenTimes(t *testing.T) {
 	d := settings(t, "tensor_parallel_size=2")
 	readUs := d.Model.WeightBytes() / (2 * d.Hardware.BwPeakTBs * 1e6)
-	least, most, ok := d.TokenTimesUs()
-	if !ok || math.Abs(readUs-2400) > 100 || least != readUs/2 || most != 1000*readUs {
-		t.Errorf("got %g to %g us, %t, want %g to %g", least, most, ok, readUs/2, 1000*readUs)
+	got, ok := d.TokenTimes()
+	want := TokenTimes{ReadUs: readUs, LeastUs: readUs / 2, MostUs: 1000 * readUs}
+	if !ok || math.Abs(readUs-2400) > 100 || got != want {
+		t.Errorf("got %+v, %t, want %+v", got, ok, want)
 	}
-	if _, _, ok := settings(t, "model.id=Qwen/Qwen3-30B-A3B").TokenTimesUs(); ok {
+	if _, ok := settings(t, "model.id=Qwen/Qwen3-30B-A3B").TokenTimes(); ok {
 		t.Error("the weights that experts read depend on the batch")
 	}
 	d.Hardware.BwPeakTBs = 0
-	if _, _, ok := d.TokenTimesUs(); ok {
+	if _, ok := d.TokenTimes(); ok {
 		t.Error("no bandwidth: got a range")
 	}
 }

@@ -66,14 +66,20 @@ func (d *Deployment) GraphSizes() vllm.GraphSizes {
 // points to a wrong unit.
 const mostReads = 1000
 
-// TokenTimesUs returns the range in us that the time of an output token must lie in: from reading
-// half the weights (precisions are not always stated) to a thousand times reading them all. ok is
-// false where the weights read depend on the batch, or the bandwidth is not known.
-func (d *Deployment) TokenTimesUs() (least, most float64, ok bool) {
+// TokenTimes is what the hardware says of the time of an output token, in us.
+type TokenTimes struct {
+	ReadUs  float64 // to read all weights once
+	LeastUs float64 // below it no token can take: half of ReadUs, because precisions are not always stated
+	MostUs  float64 // above it the time is of another unit: mostReads times ReadUs
+}
+
+// TokenTimes returns the range that the time of an output token must lie in. ok is false where the
+// weights read depend on the batch, or the bandwidth is not known.
+func (d *Deployment) TokenTimes() (t TokenTimes, ok bool) {
 	bandwidth := d.Hardware.BwPeakTBs * 1e6 * float64(d.TP) // B/us
 	if !(bandwidth > 0) || d.Model.IsMoE() {
-		return 0, 0, false
+		return TokenTimes{}, false
 	}
 	readUs := d.Model.WeightBytes() / bandwidth
-	return readUs / 2, mostReads * readUs, true
+	return TokenTimes{ReadUs: readUs, LeastUs: readUs / 2, MostUs: mostReads * readUs}, true
 }

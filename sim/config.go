@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -62,7 +63,6 @@ type Config struct {
 
 // Defaults of Config.
 const (
-	defaultGammaEMA    = 0.3
 	defaultEmptyStepUs = 200
 	defaultIdleSleepUs = 1000
 	defaultScheduleUs  = 100
@@ -72,7 +72,7 @@ const (
 // delays outside the engine.
 func DefaultConfig(d *deploy.Deployment, step Model) Config {
 	return Config{
-		Deployment: d, Latency: step, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: defaultGammaEMA,
+		Deployment: d, Latency: step, Async: d.Engine.IsAsync(), Seed: 1, GammaEMA: features.DefaultGamma,
 		EmptyStepUs: defaultEmptyStepUs, IdleSleepUs: defaultIdleSleepUs, ScheduleUs: defaultScheduleUs,
 	}
 }

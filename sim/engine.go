@@ -86,7 +86,7 @@ type Engine struct {
 	decoding  int64 // of an asynchronous engine: for how many steps every running request goes on decoding; 0: not known
 
 	reuse memory
-	check func(when string) // set by tests, called after every change
+	check func(when string) // set by tests, called in every iteration of RunTo and after every schedule()
 }
 
 // clock is simulated time, in us.
@@ -195,7 +195,7 @@ func NewEngine(cfg Config, obs Observer, hooks Hooks) (*Engine, error) {
 	e.pool = newPool(blocks, d.PrefixCaching)
 	e.pool.UnhashedFirst = e.rules.UnhashedBlocksFirst
 	e.watermark = int64(e.rules.Watermark * float64(blocks+1)) // vLLM counts the null block too
-	if watcher, ok := obs.(KVObserver); ok && obs != nil {
+	if watcher, ok := obs.(KVObserver); ok {
 		e.kvLog = &kvLog{obs: watcher}
 		e.pool.Removed = e.kvLog.removed
 	}

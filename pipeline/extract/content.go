@@ -43,9 +43,8 @@ var vllmWords = [][]byte{
 	[]byte(": Avg prompt throughput: "),
 }
 
-// The bytes of a file that are examined.
+// The bytes of a file that are examined beyond source.HeadBytes.
 const (
-	headBytes  = 1 << 15 // for the form of a document
 	logBytes   = 8 << 20 // for the first iteration of a log, which may come late
 	startBytes = 1 << 20 // for the engine arguments in a log
 )
@@ -67,13 +66,13 @@ func contentOf(in *source.Input) (kind, string) {
 	if e := source.AsSyntax(err); err != nil && (e == nil || e.Code != source.CodeNotOTLP) {
 		return kindBroken, fmt.Sprint(err)
 	}
-	head, err := src.R.Peek(headBytes)
+	head, err := src.R.Peek(source.HeadBytes)
 	head = bytes.Clone(head) // kindOfLog will overwrite the buffer
 	body := bytes.TrimLeft(head, " \t\r\n\ufeff\x00")
 	switch {
 	case len(body) == 0 && err != nil && err != io.EOF:
 		return kindBroken, fmt.Sprint(err)
-	case len(body) == 0 && len(head) < headBytes:
+	case len(body) == 0 && len(head) < source.HeadBytes:
 		return kindEmpty, "it is empty, want a recording"
 	case len(body) == 0:
 		return kindOther, "it begins with blanks alone, want a form of docs/formats.md"
@@ -167,7 +166,7 @@ func beginning(in *source.Input) []byte {
 		return nil
 	}
 	defer src.Close()
-	head, _ := src.R.Peek(headBytes)
+	head, _ := src.R.Peek(source.HeadBytes)
 	return bytes.Clone(head)
 }
 

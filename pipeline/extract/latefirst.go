@@ -14,8 +14,6 @@ import (
 const (
 	leastLate      = 5   // answers must be late before any is changed: few may be late by chance
 	leastLateShare = 0.2 // of the answers with fewer chunks than tokens must be late
-	lateSteps      = 2   // steps by which the first chunk may come late without being found late
-	lateUs         = 5e3 // time in addition to these, for the network and the client
 )
 
 // dropLateFirst finds answers whose tokens took longer in the log than from the client's first chunk to the last: the
@@ -69,7 +67,7 @@ func (x *extraction) dropLateFirst() error {
 		}
 		compared++
 		stepUs := tookUs / float64(max(1, last-first))
-		if chunksUs := r.E2EUs.V - r.TTFTUs.V; chunksUs < tookUs-lateSteps*stepUs-lateUs {
+		if chunksUs := r.E2EUs.V - r.TTFTUs.V; chunksUs < tookUs-clients.LateSteps*stepUs-clients.LateUs {
 			late = append(late, r)
 			shownUs = append(shownUs, chunksUs)
 			madeUs = append(madeUs, tookUs)

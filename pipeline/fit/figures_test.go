@@ -15,6 +15,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -1013,7 +1014,7 @@ func TestRunsOfAGramFile(t *testing.T) {
 		{"the same", two, given(2), result.RunLag{Lag: 2, Measured: true}, "", ""},
 		{"another", two, given(0), result.RunLag{Lag: 0}, "", ""},
 		{"without rows", two, given(1), result.RunLag{Lag: 1}, "no beta rows", ""},
-		{"too large", two, given(MaxLags), result.RunLag{}, "", fmt.Sprintf("gram: run r: lag %d, want 0 to %d", MaxLags, MaxLags-1)},
+		{"too large", two, given(reconstruct.Lags), result.RunLag{}, "", fmt.Sprintf("gram: run r: lag %d, want 0 to %d", reconstruct.Lags, reconstruct.Lags-1)},
 		{"negative", `{"lag": {"lag": -1}}`, nil, result.RunLag{}, "", "gram: run r: lag -1, want"},
 		{"with a reason", `{"reason": "odd", "lag": {"lag": 1}}`, nil, result.RunLag{Lag: 1}, "odd", ""},
 		{"no JSON", `{`, nil, result.RunLag{}, "", "gram: run r:"},
@@ -1042,7 +1043,7 @@ func TestRunsOfAGramFile(t *testing.T) {
 	g := &gramFit{gammas: []float64{0, 1}, runs: make([]gramRun, 3)}
 	g.runs[0].Lag.Lag, g.runs[2].Lag.Lag = 1, 1
 	g.runs[2].Reason = "odd"
-	for k := range 2 * MaxLags * len(g.gammas) {
+	for k := range 2 * reconstruct.Lags * len(g.gammas) {
 		g.file.Sets = append(g.file.Sets, &ridge.Cells{List: []ridge.Cell{cell(1, 0, int64(100*k)), cell(0, 1, int64(100*k+1)), cell(0, 2, int64(100*k+2))}})
 	}
 	for _, c := range []struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/trace/table"
@@ -38,7 +39,7 @@ var commonMeta = []string{metaSpec, metaFeatures, metaRecipe, metaTarget, metaSp
 // but cannot compute from sums.
 type gramRun struct {
 	runFacts
-	Lags [MaxLags]gramLagFigures `json:"lags"` // by lag, because a fit may ask for another than the measured one
+	Lags [reconstruct.Lags]gramLagFigures `json:"lags"` // by lag, because a fit may ask for another than the measured one
 }
 
 // gramLagFigures are the figures of one run's rows at one lag.
@@ -114,7 +115,7 @@ func gramsOf(src Source, o Options) (ridge.File, error) {
 		return f, err
 	}
 	info := gramRun{runFacts: p.runFacts}
-	for lag := range MaxLags {
+	for lag := range reconstruct.Lags {
 		tables, err := lagTables(p, steps, space, lag, o)
 		if err != nil {
 			return f, err

@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
@@ -97,8 +98,8 @@ func (g *gramFit) describeRuns() error {
 		if g.o.Lag != nil {
 			r.Lag = result.RunLag{Lag: *g.o.Lag, Measured: r.Lag.Measured && r.Lag.Lag == *g.o.Lag}
 		}
-		if r.Lag.Lag < 0 || r.Lag.Lag >= MaxLags {
-			return gramRefusal("run %s: lag %d, want 0 to %d", id, r.Lag.Lag, MaxLags-1)
+		if r.Lag.Lag < 0 || r.Lag.Lag >= reconstruct.Lags {
+			return gramRefusal("run %s: lag %d, want 0 to %d", id, r.Lag.Lag, reconstruct.Lags-1)
 		}
 		if r.Reason == "" && r.Lags[r.Lag.Lag].Kept == 0 {
 			r.Reason = "no beta rows"
@@ -124,7 +125,7 @@ func (g *gramFit) cellsAt(gamma int, hold bool) *ridge.Cells {
 	}
 	out := *setAt(0)
 	out.List = nil
-	for lag := range MaxLags {
+	for lag := range reconstruct.Lags {
 		for _, c := range setAt(lag).List {
 			r := &g.runs[c.Run]
 			if r.Reason == "" && r.Lag.Lag == lag {
@@ -143,7 +144,7 @@ func (g *gramFit) cellsAt(gamma int, hold bool) *ridge.Cells {
 
 // fitStepTime selects gamma and lambda, solves, and describes the answer.
 func (g *gramFit) fitStepTime() error {
-	if want := 2 * MaxLags * len(g.gammas); len(g.file.Sets) != want {
+	if want := 2 * reconstruct.Lags * len(g.gammas); len(g.file.Sets) != want {
 		return gramRefusal("got %d sets of sums, want %d", len(g.file.Sets), want)
 	}
 	g.configs = g.cellsAt(0, false).Configs()

@@ -15,19 +15,10 @@ import (
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
-)
-
-// MaxLags are the lags that are tried, from 0 (spec#lag).
-const MaxLags = 3
-
-// A lag counts as measured if there are at least lagMinIntervals hold-out intervals, and the best
-// error is at most lagMaxRatio times the second best (spec#lag).
-const (
-	lagMinIntervals = 20
-	lagMaxRatio     = 0.8
 )
 
 // chooseLag measures the lag between scheduling and execution of one run, or assumes it from
@@ -47,8 +38,8 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 	}
 	// Each lag assigns the intervals between steps to other batches. At the right one prompt steps are
 	// predicted best.
-	errs := make([]float64, MaxLags) // MAPE, by lag
-	workers := 1                     // of a long run one table is in memory at a time
+	errs := make([]float64, reconstruct.Lags) // MAPE, by lag
+	workers := 1                              // of a long run one table is in memory at a time
 	if e.KeepsRows() {
 		workers = o.Workers
 	}
@@ -63,7 +54,7 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 		return err
 	}
 	best, second := twoSmallest(errs)
-	measured := e.N() >= lagMinIntervals && second >= 0 && errs[best] <= lagMaxRatio*errs[second]
+	measured := e.N() >= reconstruct.LagRows && second >= 0 && errs[best] <= reconstruct.LagMargin*errs[second]
 	verdict := "not_measurable"
 	if measured {
 		verdict = "measured"
@@ -87,7 +78,7 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 // lagError returns the MAPE on the test intervals of a fit to the training rows; NaN if there are too
 // few rows.
 func lagError(train, test *rows.Table, space *features.Space, o Options) float64 {
-	if train.Kept < lagMinIntervals || test.Kept == 0 {
+	if train.Kept < reconstruct.LagRows || test.Kept == 0 {
 		return math.NaN()
 	}
 	rows.CleanOwn(train, rows.Relative)

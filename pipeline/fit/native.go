@@ -34,7 +34,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		BetaTarget:      b.Target,
 		Beta:            nativeTerms(b.Coefficients),
 		Covariance:      b.Covariance,
-		Gamma:           valueOr(b.GammaEMA, defaultGamma),
+		Gamma:           valueOr(b.GammaEMA, features.DefaultGamma),
 		GammaIdentified: b.GammaIdentified,
 		PipelineLag:     b.PipelineLag,
 		Certificate:     b.Certificate,
@@ -82,10 +82,6 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	}
 	return set, nil
 }
-
-// defaultGamma is the smoothing factor of the preemption average of fits that did not choose one
-// (spec#preemption-average).
-const defaultGamma = 0.3
 
 // valueOr returns the value that v points to, def for nil.
 func valueOr(v *float64, def float64) float64 {
@@ -150,7 +146,7 @@ func trainedOn(fit *result.Fit) coeff.TrainedOn {
 		Date:        fit.TrainingDate,
 		Samples:     int64(fit.Beta.Rows.Kept),
 		Lambda:      valueOr(fit.Beta.Lambda, 0),
-		Gamma:       valueOr(fit.Beta.GammaEMA, defaultGamma),
+		Gamma:       valueOr(fit.Beta.GammaEMA, features.DefaultGamma),
 		HoldOutRMSE: map[string]float64{}, // us, by target
 	}
 	if !fit.Options.RefitAll {

@@ -396,10 +396,10 @@ func TestQualityByHand(t *testing.T) {
 	q.KnownShare = nil
 	want := Quality{
 		StepQuality: result.StepQuality{Recorded: 5, Known: 4, FromSnapshots: 1, Reconstructed: 2, Approximate: 1, Contradictions: 1},
-		Unknown:     1, Unrecorded: 1, Rebuilt: 1, FromJourneys: 3, CrossChecked: 4, CrossWrong: 1,
+		Unknown:     1, Unrecorded: 1, Rebuilt: 1, FromJourneys: 3,
 	}
-	if q != want || !slices.Equal(s.Wrong, []int64{6}) {
-		t.Errorf("got %+v, wrong %v, want %+v", q, s.Wrong, want)
+	if q != want || s.crossChecked != 4 || !slices.Equal(s.crossWrong, []int64{6}) {
+		t.Errorf("got %+v, wrong %v of %d, want %+v", q, s.crossWrong, s.crossChecked, want)
 	}
 	texts := []string{
 		"r: 5 of 6 steps are recorded; the preemption average sees only those",

@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/reconstruct"
 )
 
 // LagEvidence has the rows on which the lag of one run is measured (spec#lag): for lags 0, 1 and 2
@@ -21,7 +22,7 @@ type LagEvidence struct {
 	cut   int64         // ns: training rows start before it, hold-out intervals at or after it
 	marks map[int64]int // by the interval's start: 1 + the number of lags that have a row there
 	table func(lag int) (*Table, error)
-	kept  [evidenceLags]*Table // tables of a short run by lag, until At returns their rows
+	kept  [reconstruct.Lags]*Table // tables of a short run by lag, until At returns their rows
 }
 
 // mostKeptSteps is the number of steps up to which the rows of all lags are in memory together: that of
@@ -46,7 +47,7 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 		}
 	}
 	// To compare: the intervals in which every lag has a row. To fit: the rows before the evidence begins.
-	test = t.Select(func(i int) bool { return e.marks[t.TimeNs[i]] == 1+evidenceLags })
+	test = t.Select(func(i int) bool { return e.marks[t.TimeNs[i]] == 1+reconstruct.Lags })
 	before, _ := slices.BinarySearch(t.TimeNs, e.cut)
 	t.Truncate(before)
 	return t, test, nil
@@ -91,13 +92,13 @@ func (s *Steps) LagEvidence(sp *features.Space, o Options, workers int) (*LagEvi
 				return nil, err
 			}
 		}
-		// A mark reaches 1+evidenceLags in the pass of the last lag, so that n counts only there.
+		// A mark reaches 1+reconstruct.Lags in the pass of the last lag, so that n counts only there.
 		e.n = 0
 		for i := range t.Kept {
 			if t.TimeNs[i] >= e.cut && t.Steps[i] == 1 && e.marks[t.TimeNs[i]] > 0 {
 				e.marks[t.TimeNs[i]]++
 			}
-			if e.marks[t.TimeNs[i]] == 1+evidenceLags {
+			if e.marks[t.TimeNs[i]] == 1+reconstruct.Lags {
 				e.n++
 			}
 		}
@@ -119,8 +120,8 @@ func (s *Steps) evidenceCut() int64 {
 func (s *Steps) evidenceMarks() map[int64]int {
 	marks := make(map[int64]int)
 	steps := s.Run.Steps
-	for k := evidenceLags - 1; k+1 < len(steps); k++ {
-		if steps[k+1].ID-steps[k-2].ID == evidenceLags && s.hasPrefill(k) {
+	for k := reconstruct.Lags - 1; k+1 < len(steps); k++ {
+		if steps[k+1].ID-steps[k-2].ID == reconstruct.Lags && s.hasPrefill(k) {
 			marks[steps[k].TsStartNs] = 1
 		}
 	}
@@ -131,7 +132,7 @@ func (s *Steps) evidenceMarks() map[int64]int {
 // prefill tokens to show the lag.
 func (s *Steps) hasPrefill(k int) bool {
 	most := 0.0
-	for j := k - evidenceLags + 1; j <= k; j++ {
+	for j := k - reconstruct.Lags + 1; j <= k; j++ {
 		id := s.Run.Steps[j].ID
 		if !s.compact(id).known() || !isBusy(&s.Run.Steps[j]) {
 			return false

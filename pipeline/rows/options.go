@@ -9,6 +9,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/pipeline/features"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -19,7 +20,6 @@ const (
 	spikeWindow    = 101 // rows
 	WarmUpSteps    = 10  // spec#warm-up
 	evidenceTokens = 64  // prefill tokens an evidence interval must exceed (spec#lag)
-	evidenceLags   = 3   // lags 0, 1, 2
 )
 
 // DefaultSplit is the training share of each phase (spec#hold-out).
@@ -75,7 +75,7 @@ func (o Options) resolve(kind, usual string, known ...string) (Options, error) {
 	switch {
 	case !slices.Contains(known, o.Target):
 		return o, trace.Errorf(BadOption, "%s target: got %q, want %s or %s", kind, o.Target, strings.Join(known[:last], ", "), known[last])
-	case o.Lag < 0 || o.Lag >= evidenceLags:
+	case o.Lag < 0 || o.Lag >= reconstruct.Lags:
 		return o, trace.Errorf(BadOption, "lag: got %d steps, want 0, 1 or 2", o.Lag)
 	case !(o.Gamma > 0 && o.Gamma <= 1):
 		return o, trace.Errorf(BadOption, "gamma: got %g, want a number in (0, 1]", o.Gamma)

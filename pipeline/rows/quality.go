@@ -48,9 +48,8 @@ func (s *Steps) countQuality(b *batchSources) {
 	}
 	q.Known = q.Recorded - q.Unknown
 	q.KnownShare = result.Share(q.Known, q.Recorded)
-	q.CrossChecked = b.checked
-	q.CrossWrong = len(b.wrong)
-	s.Wrong = b.wrong
+	s.crossChecked = b.checked
+	s.crossWrong = b.wrong
 	s.lacksLengths = approximatePrefill && !b.hasCV2
 	s.findings = slices.Clone(s.Findings)
 	s.qualityFindings()
@@ -97,6 +96,4 @@ type Quality struct {
 	Unrecorded   int // steps between the first and the last id without a summary
 	Rebuilt      int // unrecorded steps rebuilt from journeys
 	FromJourneys int // recorded steps known from journeys and summaries alone, rich or not
-	CrossChecked int // rich steps that are known from journeys too
-	CrossWrong   int // of these, steps where the two differ
 }

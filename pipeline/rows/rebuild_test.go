@@ -348,7 +348,7 @@ func TestIncompleteSnapshotsAreNotRich(t *testing.T) {
 	id := run.Snapshots[k].StepID
 	run.Snapshots = slices.Delete(slices.Clone(run.Snapshots), k, k+1)
 	s := mustRebuild(t, &run, toyDeployment(y), features.V11)
-	if s.At(id).Tag != TagJourney || s.Quality.CrossWrong != 0 {
+	if s.At(id).Tag != TagJourney || len(s.crossWrong) != 0 {
 		t.Errorf("step %d is %s, want journey; %+v", id, s.At(id).Tag, s.Quality)
 	}
 	if q := s.Quality; q.FromSnapshots == 0 || q.Recorded != q.FromSnapshots+q.Reconstructed+q.Approximate+q.Unknown {

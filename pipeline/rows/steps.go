@@ -54,7 +54,6 @@ type Steps struct {
 	First    int64  // id of the first step
 	Quality  Quality
 	Findings []trace.Finding
-	Wrong    []int64 // rich steps whose reconstruction from journeys differs from the snapshots
 
 	all     stepList             // by id - First
 	batches *reconstruct.Batches // from the journeys
@@ -63,6 +62,10 @@ type Steps struct {
 	findings     []trace.Finding // those before the findings of qualityFindings
 	lacksLengths bool            // the prompt lengths that an approximation needs are unknown
 	hasNoMembers bool            // ForgetBatches was called
+
+	// For the tests of the reconstruction.
+	crossChecked int     // rich steps that are known from journeys too
+	crossWrong   []int64 // of these, the steps whose reconstruction differs from the snapshots
 }
 
 // Len returns the number of steps, recorded or not; their ids are First and the next.

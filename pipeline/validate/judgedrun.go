@@ -13,6 +13,7 @@ import (
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -216,12 +217,8 @@ func (t *judgedRun) saturatedSpans() []rows.Span {
 	return t.Saturation.Spans()
 }
 
-// Measuring the lag of a run that the fit has not seen (spec#lag).
-const (
-	fewestPrefillRows = 20  // rows with prefill that it takes
-	lagMargin         = 0.8 // the smallest error is clear if it is at most so much of the second smallest
-	lags              = 3   // candidates: 0, 1 and 2
-)
+// lags is how many lags of a run are compared: 0, 1 and 2.
+const lags = reconstruct.Lags
 
 // findLag sets t.Lag, the number of steps by which execution lags behind scheduling, of a run of which the fit knows
 // none. The coefficients themselves measure it: the lag at which they predict rows with prefill best, if it is clearly
@@ -234,7 +231,7 @@ func (t *judgedRun) findLag(steps *rows.Steps, space *features.Space, set *coeff
 	var mapes []float64
 	err := t.eachLag(steps, space, o, func(_ int, table *rows.Table) bool {
 		mape, n := prefillMAPE(table, set)
-		if n < fewestPrefillRows { // leaves fewer than lags errors, so that none is chosen
+		if n < reconstruct.LagRows { // leaves fewer than lags errors, so that none is chosen
 			return false
 		}
 		mapes = append(mapes, mape)
@@ -245,7 +242,7 @@ func (t *judgedRun) findLag(steps *rows.Steps, space *features.Space, set *coeff
 	}
 	order := stat.Order(mapes)
 	best, second := order[0], order[1]
-	if mapes[best] <= lagMargin*mapes[second] {
+	if mapes[best] <= reconstruct.LagMargin*mapes[second] {
 		t.Lag = best
 		t.Measured = true
 	}

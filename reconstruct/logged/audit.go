@@ -27,9 +27,7 @@ const (
 	belowFloorMax = 0.1       // share of elapsed times below reading the weights once that a synchronous engine may show
 	sumOverMax    = 1.02      // most of the sum of elapsed times over the time that passed; more: passes overlap
 	overStampsMax = 3         // most of that sum over the time between the stamps; asynchronous passes may double it
-	lagMargin     = 0.8       // the error of the best lag must be at most this times that of the second
 	unlikeMax     = 0.7       // most of the error of the best lag; more: the times are those of no batch (synchronous engines: up to 0.6)
-	lagPasses     = 20        // passes near a prefill that the comparison of lags needs
 	prefillNear   = 64        // tokens of such a prefill: fewer do not show in the time of a pass
 	tickSeconds   = 300       // s of busy time that stamps in whole seconds need
 	idleFactor    = 3         // a gap between passes of this many constants and idleUs is idle time

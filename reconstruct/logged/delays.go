@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -40,7 +41,7 @@ func (f *filler) findDelayLag() clientDelays {
 			}
 		}
 	}
-	if len(afterOwn) < leastVotes || !(medianDeviation(afterNext) < lagMargin*medianDeviation(afterOwn)) {
+	if len(afterOwn) < leastVotes || !(medianDeviation(afterNext) < reconstruct.LagMargin*medianDeviation(afterOwn)) {
 		if f.dep.Engine.IsAsync() && f.run.Iterations[0].Form == trace.IterationLog {
 			return clientDelays{ahead: 1}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
+	"github.com/blis-train/blis-train/reconstruct"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -17,13 +18,12 @@ import (
 // passes, and compares the errors on the other half, for passes near prefills of more than 64
 // tokens. It is conclusive if the smallest error is clearly below the second.
 func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
-	const lags = 3
 	var rows []int // passes that follow without a gap, so that each lag names a batch
 	near := 0      // of these, passes with a prefill in one of the batches
-	for i := lags; i < len(f.passes); i++ {
+	for i := reconstruct.Lags; i < len(f.passes); i++ {
 		isChained := true
 		most := int64(0) // prefill tokens of one of the batches
-		for k := range lags {
+		for k := range reconstruct.Lags {
 			p := &f.passes[i-k]
 			isInBudget := p.prefillTokens <= f.dep.Engine.MaxNumBatchedTokens
 			isChained = isChained && isInBudget && p.follows && !p.recompute && !p.it.Dummy && !p.hasEncoder()
@@ -36,7 +36,7 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 			}
 		}
 	}
-	if near < lagPasses || len(rows) < 4*lagPasses {
+	if near < reconstruct.LagRows || len(rows) < 4*reconstruct.LagRows {
 		return 0, false
 	}
 	rows = stat.Thin(rows, 20000) // enough for five coefficients
@@ -46,14 +46,14 @@ func (f *filler) elapsedLag(out *trace.TimeAudit) (lag int, conclusive bool) {
 	}
 	// The error of each lag. Times below a tenth of the median do not get a larger weight.
 	least := 0.1 * stat.Median(y)
-	errs := make([]float64, lags)
+	errs := make([]float64, reconstruct.Lags)
 	for k := range errs {
 		errs[k] = f.lagError(rows, y, k, least)
 	}
 	out.LagErrors = errs
 	order := stat.Order(errs)
 	lag = order[0]
-	return lag, errs[lag] <= lagMargin*errs[order[1]]
+	return lag, errs[lag] <= reconstruct.LagMargin*errs[order[1]]
 }
 
 // lagError returns the mean relative error of elapsed times (y, us, of the passes rows) that are predicted

@@ -107,7 +107,7 @@ func TestPickUpsByStep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !f.ByStep || f.BaseNs != 8e6 || f.Timeline.FallbackUs != 1000 || f.Timeline.First != 1 || f.Timeline.Start != nil {
+	if f.BaseNs != 8e6 || f.Timeline.FallbackUs != 1000 || f.Timeline.First != 1 || f.Timeline.Start != nil {
 		t.Errorf("got %+v with base %d, timeline %+v", f, f.BaseNs, f.Timeline)
 	}
 	for i, step := range []int64{4, 6} {

@@ -16,11 +16,8 @@ import (
 // the schedule is simulated.
 type Forced struct {
 	*Workload
-	Timeline *sim.Recorded // the recorded starts and ends of the steps
+	Timeline *sim.Recorded // the recorded starts and ends of the steps; without them if step times are incomplete
 	Async    bool          // the recorded engine scheduled asynchronously
-	// ByStep is true if step times are incomplete. Then only the order of pick-ups is that of the
-	// recording, and simulated times have no meaning.
-	ByStep bool
 }
 
 // ForceLater prepares a run, in two calls: Under must be called before the replay with whether the
@@ -56,9 +53,9 @@ func lacksSteps(run *trace.Run) bool {
 }
 
 // forceBySteps makes requests be picked up at their recorded step number (scheduler.step of
-// QUEUED), for a run without all its step times.
+// QUEUED), for a run without all its step times. Then only the order of pick-ups is that of the recording,
+// and simulated times have no meaning.
 func (f *Forced) forceBySteps(run *trace.Run) {
-	f.ByStep = true
 	f.Timeline = &sim.Recorded{First: 1, FallbackUs: 1000} // any time of a step would do: only numbers count
 	for i, row := range f.Rows {
 		q := &f.Requests[i]

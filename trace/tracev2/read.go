@@ -27,7 +27,6 @@ const maxHeader = 1 << 20
 // Reader reads a TraceV2 file request by request.
 type Reader struct {
 	Header  Header
-	Bare    bool // the file has no header, and none was given
 	in      *bufio.Reader
 	csv     *csv.Reader     // reads from the first quote on; nil before it
 	fields  []string        // of the current line; valid until the next one
@@ -61,8 +60,6 @@ func NewReader(in io.Reader, name string, header *Header) (*Reader, error) {
 		}
 	case header != nil:
 		r.Header = *header
-	default:
-		r.Bare = true
 	}
 	if !rows {
 		return r, ErrHeaderOnly

@@ -52,7 +52,7 @@ func readAll(t *testing.T, text string, h *Header) (*Reader, []Record) {
 func TestRowsAreRead(t *testing.T) {
 	r, recs := readAll(t, header+"---\n"+file, nil)
 	if r.Header != (Header{Version: 3, TimeUnit: "microseconds", Mode: "real", WarmUpRequests: 1, Server: Server{Model: "m"}}) ||
-		r.Bare || r.Line() != 13 {
+		r.Line() != 13 {
 		t.Errorf("got %+v, line %d", r.Header, r.Line())
 	}
 	want := Record{RequestID: "1", SLOClass: "chat", Priority: trace.Some[int64](0), PrefixGroup: "sys", PrefixTokens: 512, Streaming: true,

@@ -466,10 +466,11 @@ func TestUsageByHand(t *testing.T) {
 // TestSoonerThanTheWeightsByHand: times below half of reading the weights once.
 func TestSoonerThanTheWeightsByHand(t *testing.T) {
 	dep := dense(t)
-	least, _, ok := dep.TokenTimesUs()
+	bounds, ok := dep.TokenTimes()
 	if !ok {
 		t.Fatal("the deployment has no time of a token")
 	}
+	least := bounds.LeastUs
 	plausible := trace.ObservedRequest{OutputTokens: some[int64](5), TTFTUs: some(10 * least), E2EUs: some(20 * least)}
 	for name, c := range map[string]struct {
 		change func(r *trace.ObservedRequest)
@@ -817,10 +818,10 @@ func TestRequestsOfToolsByHand(t *testing.T) {
 		count, mean float64
 		want        string
 	}{
-		"prompt_token_count":     {10, 50, "prompt_token_count states 50 prompt tokens on the mean, its requests have 40"},
-		"output_token_count":     {10, 15, "output_token_count states 15 output tokens on the mean, its requests have 11"},
-		"time_to_first_token_ms": {10, 600, "time_to_first_token_ms states 600 ms to the first token on the mean, its requests have 500"},
-		"request_latency":        {10, 4, "request_latency states 4 s of a request on the mean, its requests have 3"},
+		"prompt_token_count":     {10, 50, "prompt_token_count states 50 prompt tokens on average, its requests have 40"},
+		"output_token_count":     {10, 15, "output_token_count states 15 output tokens on average, its requests have 11"},
+		"time_to_first_token_ms": {10, 600, "time_to_first_token_ms states 600 ms to the first token on average, its requests have 500"},
+		"request_latency":        {10, 4, "request_latency states 4 s of a request on average, its requests have 3"},
 	} {
 		for n, want := range map[float64]string{c.count: c.want, c.count + 1: ""} {
 			var out statedLoad

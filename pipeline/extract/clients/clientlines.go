@@ -45,18 +45,6 @@ type clientJSON struct {
 	LastTs      trace.Opt[float64] `json:"last_token_ts"`
 }
 
-// readClientLines reads a file of request lines. It is an error if it has none.
-func (c *Reader) readClientLines(f *clientFile) error {
-	before := len(c.Requests)
-	if err := c.readLines(f.src, parseClientLine); err != nil {
-		return err
-	}
-	if len(c.Requests) == before {
-		return errNoRequest
-	}
-	return nil
-}
-
 // errNoID is the error of a line that names no request.
 var errNoID = errors.New(`got neither "id" nor "request_id"`)
 

@@ -55,14 +55,14 @@ var requestFormats = []source.Format[requestReader]{
 	{Name: "vllm bench serve", Sniff: sniffBenchResult, Read: (*Reader).readBenchResults},
 	{Name: "AIPerf", Sniff: sniffAIPerf, Read: (*Reader).readAIPerf},
 	{Name: "load levels", Sniff: sniffLevels, Read: (*Reader).readLevels},
-	{Name: "SGLang's requests", Sniff: sniffSGLang, Read: (*Reader).readClientLines},
+	{Name: "SGLang's requests", Sniff: sniffSGLang, Read: readEachLine(parseClientLine)},
 	{Name: "TraceV2", Sniff: sniffChunkFile, Read: (*Reader).readChunkFile},
 	{Name: "TraceV2", Sniff: sniffTraceV2, Read: (*Reader).readTraceV2},
 	{Name: "TraceV2", Sniff: isNoObject, IsGuess: true, Read: (*Reader).readTraceV2},
-	{Name: "usage lines", Sniff: sniffUsage, Read: (*Reader).readUsageLines},
-	{Name: "client_requests.jsonl", Sniff: sniffOwn, Read: (*Reader).readClientLines},
-	{Name: "client_requests.jsonl", Sniff: sniffServing, Read: (*Reader).readClientLines},
-	{Name: "client_requests.jsonl", Sniff: isObject, IsGuess: true, Read: (*Reader).readClientLines},
+	{Name: "usage lines", Sniff: sniffUsage, Read: readEachLine(parseUsageLine)},
+	{Name: "client_requests.jsonl", Sniff: sniffOwn, Read: readEachLine(parseClientLine)},
+	{Name: "client_requests.jsonl", Sniff: sniffServing, Read: readEachLine(parseClientLine)},
+	{Name: "client_requests.jsonl", Sniff: isObject, IsGuess: true, Read: readEachLine(parseClientLine)},
 }
 
 // isObject reports whether a file begins with a JSON object.
@@ -145,9 +145,6 @@ type clientFile struct {
 	src *source.Source
 }
 
-// headBytes is how much of a file its form is recognised by.
-const headBytes = 1 << 15
-
 // ReadFile adds the requests or load levels of one file to c. If the rest of the file cannot be read
 // it is dropped as one record, and what came before stays. Code of its errors: unknown_client_file.
 func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
@@ -167,7 +164,7 @@ func (c *Reader) ReadFile(in *source.Input, how source.Options) error {
 	if e := source.AsSyntax(err); e != nil && e.Code != source.CodeNotOTLP {
 		return c.dropRest(src, e)
 	}
-	head, _ := src.R.Peek(headBytes)
+	head, _ := src.R.Peek(source.HeadBytes)
 	if err := RefuseForeign(src.Name, head); err != nil {
 		return err
 	}

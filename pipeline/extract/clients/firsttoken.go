@@ -100,14 +100,15 @@ func (c *Reader) dropStatedHidden() {
 
 // Rules by which tokens that came before the first chunk are recognised.
 const (
-	fewerChunks   = 0.5 // of the answers must have fewer chunks than tokens
-	hiddenAnswers = 0.8 // of those must have the others before the first chunk; also the share of its steps that a time must have
-	sameNumber    = 0.9 // of those must miss the same number of tokens for it to be a habit of the server or the client
-	leastHole     = 8   // tokens of a stretch that was not shown: fewer look like a pass with a prompt
-	hiddenInGaps  = 0.5 // share of the missing tokens that may lie between chunks
-	hiddenSlope   = 0.5 // steps that a hidden token adds to TTFT, at least, where the numbers of hidden tokens differ
-	largeHidden   = 0.2 // share of the tokens above which chunks may be merged evenly, and more evidence is needed
-	leastGaps     = 4   // of an answer, for the time of a step
+	fewerChunks     = 0.5 // of the answers must have fewer chunks than tokens
+	leastAgreeing   = 0.8 // of those must have their missing tokens at the same place: before the first chunk, in one gap, or between chunks
+	leastStepsShare = 0.8 // of the time of the missing tokens' steps must be found where they are looked for: a step is known roughly
+	sameNumber      = 0.9 // of those must miss the same number of tokens for it to be a habit of the server or the client
+	leastHole       = 8   // tokens of a stretch that was not shown: fewer look like a pass with a prompt
+	hiddenInGaps    = 0.5 // share of the missing tokens that may lie between chunks
+	hiddenSlope     = 0.5 // steps that a hidden token adds to TTFT, at least, where the numbers of hidden tokens differ
+	largeHidden     = 0.2 // share of the tokens above which chunks may be merged evenly, and more evidence is needed
+	leastGaps       = 4   // of an answer, for the time of a step
 )
 
 // hiddenAnswer is an answer with fewer chunks than tokens.
@@ -193,13 +194,13 @@ func (c *Reader) dropHiddenFirst(dep *deploy.Deployment) {
 			atFirst++
 		}
 	}
-	if float64(between) >= hiddenAnswers*float64(len(found)) {
+	if float64(between) >= leastAgreeing*float64(len(found)) {
 		c.addFinding(source.CodeFirstToken, "%d of %d answers have fewer chunks than tokens (%d of %d), and the gaps between chunks have time for "+
 			"the others: chunks hold several tokens or a stretch was not shown; TTFT is used, a gap is no ITL, and ITL is the time from first "+
 			"to last chunk over the tokens", len(found), answers, chunks, tokens)
 		return
 	}
-	if float64(atFirst) < hiddenAnswers*float64(len(found)) || !isHiddenFirst(found, dep) {
+	if float64(atFirst) < leastAgreeing*float64(len(found)) || !isHiddenFirst(found, dep) {
 		return
 	}
 	var stepsBefore []float64
@@ -235,7 +236,7 @@ func alsoShort(n int) string {
 // and is too long, so less than all of the steps is asked for.
 func (a *hiddenAnswer) leastFirstUs(hidden float64) float64 {
 	if len(a.row.ChunkGapsUs) == 0 {
-		return hiddenAnswers * hidden * a.stepUs
+		return leastStepsShare * hidden * a.stepUs
 	}
 	return hidden * a.stepUs
 }
@@ -265,15 +266,15 @@ func placeCommon(found []hiddenAnswer, common float64) {
 			continue
 		}
 		stepsUs := (common + 1) * a.stepUs // of the missing tokens and of the chunk behind them
-		if common >= leastHole && slices.Max(gaps) > hiddenAnswers*stepsUs {
+		if common >= leastHole && slices.Max(gaps) > leastStepsShare*stepsUs {
 			holes++
 		}
-		if last := gaps[len(gaps)-1]; last > hiddenAnswers*stepsUs && last < stepsUs/hiddenAnswers {
+		if last := gaps[len(gaps)-1]; last > leastStepsShare*stepsUs && last < stepsUs/leastStepsShare {
 			atEnd++
 		}
 	}
 	inGaps := 0.0
-	if least := hiddenAnswers * float64(len(found)); float64(holes) >= least || float64(atEnd) >= least {
+	if least := leastAgreeing * float64(len(found)); float64(holes) >= least || float64(atEnd) >= least {
 		inGaps = common
 	}
 	for i := range found {
@@ -301,8 +302,8 @@ func isHiddenFirst(found []hiddenAnswer, dep *deploy.Deployment) bool {
 		return true // chunks of one token and a few of two would show in the gaps
 	}
 	// In the time after the first chunk not all tokens can be decoded: less than reading the weights once
-	// (twice the least time of a token) is left for each.
-	if least, _, ok := dep.TokenTimesUs(); ok && stat.Median(perToken) < 2*least {
+	// is left for each.
+	if bounds, ok := dep.TokenTimes(); ok && stat.Median(perToken) < bounds.ReadUs {
 		return true
 	}
 	meanMissing := stat.Mean(missing)
@@ -326,7 +327,7 @@ func (c *Reader) dropStatedLate() {
 		}
 		stepUs := r.ServerGenUs.V / float64(r.OutputTokens.V-1)
 		firstUs := r.E2EUs.V - r.ServerGenUs.V // TTFT by the server's time of generation
-		if behindUs := r.TTFTUs.V - firstUs; behindUs > lateSteps*stepUs+lateUs {
+		if behindUs := r.TTFTUs.V - firstUs; behindUs > LateSteps*stepUs+LateUs {
 			DropFirstToken(r)
 			late++
 		}
@@ -337,11 +338,11 @@ func (c *Reader) dropStatedLate() {
 	}
 }
 
-// By so many steps and so much time a first chunk may lie behind the first token that the server states:
-// the delivery of the two stamps differs.
+// A first chunk may lie behind the first token of the server (of its metrics or its log) by LateSteps steps and
+// LateUs in addition, because the two stamps are not delivered in the same way.
 const (
-	lateSteps = 2
-	lateUs    = 5e3
+	LateSteps = 2
+	LateUs    = 5e3 // for the network and the client
 )
 
 // Rules by which TTFT is found to hold tokens that nobody counted.
@@ -398,10 +399,11 @@ func slopeOf(x, y []float64) (slope, explained float64) {
 // the weights once, or a TPOT that short. Such an answer was not made by this model: a cache of
 // answers, a first chunk without a token, or times of another unit.
 func (c *Reader) dropImpossible(dep *deploy.Deployment) {
-	leastUs, _, ok := dep.TokenTimesUs()
+	bounds, ok := dep.TokenTimes()
 	if !ok {
 		return
 	}
+	leastUs := bounds.LeastUs
 	shortTTFT := 0
 	shortITL := 0
 	shortE2E := 0 // answers whose tokens are too quick even over all their time
@@ -430,7 +432,8 @@ func (c *Reader) dropImpossible(dep *deploy.Deployment) {
 		}
 	}
 	// Where most are impossible, and so is the time of the whole answer, the unit is wrong, or run.yaml is of another
-	// server: checkTimeUnit reports it. With a plausible E2E all first chunks may be without a token (the role alone).
+	// server: checkTimeUnit reports it. With a plausible E2E the first chunks may all be empty:
+	// OpenAI's stream begins with a delta that has only the role.
 	if 2*(shortTTFT+shortITL) > answers && 2*shortE2E > answers {
 		return
 	}

@@ -66,13 +66,15 @@ type Level struct {
 	ITLMs                  float64 // mean over tokens
 	E2EMs                  float64
 
-	// CachedTokens are the prompt tokens of a request, in the mean, that came from the prefix cache, by the
+	// CachedTokens are the prompt tokens of a request, on average, that came from the prefix cache, by the
 	// server's counts or by what the prompts share.
 	CachedTokens trace.Opt[float64]
 
 	TP, EP, DP int // parallel sizes it was measured at, as stated
 
-	Realigned bool // the file's columns did not agree with its header (realign.go)
+	// Realigned: the file's columns did not agree with its header (realign.go). Levels are compared as a whole, so that
+	// such a level is no duplicate of one that needed no correction.
+	Realigned bool
 }
 
 // Closed reports whether the load waited for the server (a closed loop). A queueing model of open
@@ -295,7 +297,7 @@ func (f *LevelFile) addLevel(l Level, where string) {
 	}
 	if cached := l.CachedTokens; cached.OK && !(cached.V >= 0 && cached.V <= l.PromptTokens) {
 		f.Findings = append(f.Findings, trace.Findingf(CodeClientFile,
-			"%s: cached tokens: got %g of prompts of %g tokens in the mean; they are not used", where, cached.V, l.PromptTokens))
+			"%s: cached tokens: got %g of prompts of %g tokens on average; they are not used", where, cached.V, l.PromptTokens))
 		l.CachedTokens = trace.Opt[float64]{}
 	}
 	if n := max(l.Clients, l.TP, l.EP, l.DP); n > mostCounts {

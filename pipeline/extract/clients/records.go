@@ -117,6 +117,20 @@ func (c *Reader) dropUnreadable(at source.Place, bytes int64, what string, err e
 	c.Acc.Drop(code, 1, at, "%s%v", what, err)
 }
 
+// readEachLine returns the reader of a file with one request a line, for which it is an error to have none.
+func readEachLine(parse func(line []byte) (trace.ObservedRequest, error)) requestReader {
+	return func(c *Reader, f *clientFile) error {
+		before := len(c.Requests)
+		if err := c.readLines(f.src, parse); err != nil {
+			return err
+		}
+		if len(c.Requests) == before {
+			return errNoRequest
+		}
+		return nil
+	}
+}
+
 // readLines reads a file with one request a line. A line that is too long, that parse refuses or that lies
 // in a broken part of the file is dropped, and reading goes on behind it.
 func (c *Reader) readLines(src *source.Source, parse func(line []byte) (trace.ObservedRequest, error)) error {

@@ -119,8 +119,8 @@ func dense(t *testing.T) *deploy.Deployment {
 	d.Model = model.Model{NumLayers: 32, HiddenSize: 4096, HeadDim: 128, NumHeads: 32, NumKVHeads: 8, NumMLPProj: 3,
 		IntermediateSize: 14336, VocabSize: 128_256, BytesPerWeight: 2, BytesPerLMHead: 2}
 	d.Hardware.BwPeakTBs = d.Model.WeightBytes() / 1e10 // of 1e6 B/us
-	if least, most, ok := d.TokenTimesUs(); !ok || least != 5e3 || most != 1e7 {
-		t.Fatalf("got %g to %g us, want 5 ms to 10 s", least, most)
+	if got, ok := d.TokenTimes(); !ok || got != (deploy.TokenTimes{ReadUs: 1e4, LeastUs: 5e3, MostUs: 1e7}) {
+		t.Fatalf("got %+v, want 5 ms to 10 s", got)
 	}
 	return d
 }

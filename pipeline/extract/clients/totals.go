@@ -225,10 +225,10 @@ func (b *benchResult) contradictions(name string) statedLoad {
 		count("completed", "completed requests", sums.requests, 0),
 		count("total_input_tokens", "prompt tokens", sums.prompts, totalTolerance),
 		count("total_output_tokens", "output tokens", sums.outputs, totalTolerance),
-		ms("mean_ttft_ms", "ms to the first token on the mean", sums.ttftS/n, totalTolerance),
-		ms("mean_itl_ms", "ms between tokens on the mean", mean(sums.gapS, sums.gaps), totalTolerance),
-		ms("mean_e2el_ms", "ms of a request on the mean", endS, endTolerance),
-		ms("mean_e2e_latency_ms", "ms of a request on the mean", endS, endTolerance), // SGLang's name of the same
+		ms("mean_ttft_ms", "ms to the first token on average", sums.ttftS/n, totalTolerance),
+		ms("mean_itl_ms", "ms between tokens on average", mean(sums.gapS, sums.gaps), totalTolerance),
+		ms("mean_e2el_ms", "ms of a request on average", endS, endTolerance),
+		ms("mean_e2e_latency_ms", "ms of a request on average", endS, endTolerance), // SGLang's name of the same
 	})
 	// A duration may be longer than its requests, by the start and the end of the client, but not shorter.
 	if durationS := stated("duration"); lastS-firstS > durationS*(1+totalTolerance) {
@@ -269,21 +269,21 @@ func guideTotals(out *statedLoad, metrics map[string]any, s *requestSums) {
 	out.compare([]statedTotal{
 		{
 			key:       "prompt_token_count",
-			what:      "prompt tokens on the mean",
+			what:      "prompt tokens on average",
 			stated:    statedMean("prompt_token_count", s.requests),
 			computed:  mean(s.prompts, s.requests),
 			tolerance: totalTolerance,
 		},
 		{
 			key:       "output_token_count",
-			what:      "output tokens on the mean",
+			what:      "output tokens on average",
 			stated:    statedMean("output_token_count", s.requests),
 			computed:  mean(s.outputs, s.requests),
 			tolerance: totalTolerance,
 		},
 		{
 			key:        "time_to_first_token_ms",
-			what:       "ms to the first token on the mean",
+			what:       "ms to the first token on average",
 			stated:     statedMean("time_to_first_token_ms", s.ttfts) / 1e3,
 			computed:   mean(s.ttftS, s.ttfts),
 			tolerance:  totalTolerance,
@@ -291,7 +291,7 @@ func guideTotals(out *statedLoad, metrics map[string]any, s *requestSums) {
 		},
 		{
 			key:       "request_latency",
-			what:      "s of a request on the mean",
+			what:      "s of a request on average",
 			stated:    statedMean("request_latency", s.ends),
 			computed:  mean(s.endS, s.ends),
 			tolerance: totalTolerance,

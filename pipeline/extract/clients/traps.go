@@ -23,7 +23,7 @@ func (c *Reader) addFinding(code trace.Code, format string, args ...any) {
 
 // findTraps looks for known errors in all files that were read. The order of the checks matters: those
 // that remove a TTFT come before those that use it, and what a client or server states comes before what
-// only follows from times.
+// is inferred from times.
 func (c *Reader) findTraps(dep *deploy.Deployment) {
 	for i := range c.traceFiles {
 		f := &c.traceFiles[i]
@@ -184,10 +184,10 @@ func (c *Reader) reportOrder() {
 
 // Rules for comparing the chunks of answers with their tokens.
 const (
-	leastAnswers   = 5    // for a comparison
-	mostAnswers    = 0.8  // share of the answers that must have one chunk too many
-	chunksPerToken = 1.02 // above it, over all answers, the client counted the tokens itself, from the text, and too few
-	stampsPerToken = 1.6  // above it each token has two stamps, and they are no chunks
+	leastAnswers      = 5    // for a comparison
+	leastOneMoreShare = 0.8  // of the answers must have one chunk more than tokens
+	chunksPerToken    = 1.02 // above it, over all answers, the client counted the tokens itself, from the text, and too few
+	stampsPerToken    = 1.6  // above it each token has two stamps, and they are no chunks
 )
 
 // compareChunksWithTokens corrects answers in which the numbers of chunks and of tokens disagree in
@@ -215,7 +215,7 @@ func (c *Reader) compareChunksWithTokens() {
 	}
 	ratio := float64(chunks) / float64(tokens)
 	switch {
-	case float64(oneMore) >= mostAnswers*float64(n):
+	case float64(oneMore) >= leastOneMoreShare*float64(n):
 		for _, r := range answers {
 			if r.Chunks.V == r.OutputTokens.V+1 {
 				dropEmptyChunk(r)
@@ -362,7 +362,7 @@ func (c *Reader) reportSharedPrefixes() {
 
 // checkTimeUnit reports token times that the hardware cannot have, which suggests another unit.
 func (c *Reader) checkTimeUnit(dep *deploy.Deployment) {
-	leastUs, mostUs, ok := dep.TokenTimesUs()
+	bounds, ok := dep.TokenTimes()
 	if !ok {
 		return
 	}
@@ -376,10 +376,10 @@ func (c *Reader) checkTimeUnit(dep *deploy.Deployment) {
 	if len(tokenUs) < leastAnswers {
 		return
 	}
-	if us := stat.Median(tokenUs); us < leastUs || us > mostUs {
+	if us := stat.Median(tokenUs); us < bounds.LeastUs || us > bounds.MostUs {
 		c.addFinding(source.CodeRunContradicted,
 			"a token takes %.3g ms in the median, want %.3g to %.3g: reading the weights takes %.3g; the times "+
-				"are of another unit", us/1e3, leastUs/1e3, mostUs/1e3, 2*leastUs/1e3)
+				"are of another unit", us/1e3, bounds.LeastUs/1e3, bounds.MostUs/1e3, bounds.ReadUs/1e3)
 	}
 }
 

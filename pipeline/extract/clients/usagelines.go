@@ -18,18 +18,6 @@ func sniffUsage(head []byte) bool {
 		!bytes.Contains(line, []byte("_ns\"")) && !bytes.Contains(line, []byte(`"usage"`))
 }
 
-// readUsageLines reads a file of usage lines. It is an error if it has none.
-func (c *Reader) readUsageLines(f *clientFile) error {
-	before := len(c.Requests)
-	if err := c.readLines(f.src, parseUsageLine); err != nil {
-		return err
-	}
-	if len(c.Requests) == before {
-		return errNoRequest
-	}
-	return nil
-}
-
 // parseUsageLine returns the tokens of a line as a request without times, which joinUsage merges with
 // the one of the client.
 func parseUsageLine(line []byte) (trace.ObservedRequest, error) {

@@ -95,12 +95,9 @@ func passTraceOf(in *source.Input, how source.Options) *source.Format[passTraceD
 		return first
 	}
 	defer src.Close()
-	head, _ := src.R.Peek(headBytes)
+	head, _ := src.R.Peek(source.HeadBytes)
 	return cmp.Or(source.FormatOf(passTraces, bytes.TrimLeft(head, " \t\r\n")), first)
 }
-
-// headBytes is how much of a file its form is recognised by.
-const headBytes = 1 << 15
 
 // completePass adds what only two consecutive lines of an engine show: TensorRT-LLM logs the device time
 // of a pass (last) in the next line, and whether SGLang logged one decode (next) for several follows

@@ -231,11 +231,6 @@ func (a *attrs) store(s slot, got attrType, num int64, text []byte) {
 	a.set |= 1 << s
 }
 
-// storeFloat sets slot s to a float.
-func (a *attrs) storeFloat(s slot, v float64) {
-	a.store(s, wantFloat, int64(math.Float64bits(v)), nil)
-}
-
 // float returns the float in slot s.
 func (a *attrs) float(s slot) float64 { return math.Float64frombits(uint64(a.num[s])) }
 

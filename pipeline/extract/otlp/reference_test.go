@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -431,4 +432,9 @@ func BenchmarkProto(b *testing.B) {
 			}
 		})
 	}
+}
+
+// storeFloat sets slot s to a float.
+func (a *attrs) storeFloat(s slot, v float64) {
+	a.store(s, wantFloat, int64(math.Float64bits(v)), nil)
 }

@@ -785,7 +785,7 @@ func TestBesideExceptionsByHand(t *testing.T) {
 		prompts = append(prompts, prompt{row: row})
 	}
 	var kept []int
-	for _, c := range dropBesideExceptions([]chain{{prompts: prompts[:1]}, {prompts: prompts[1:2]}, {prompts: prompts[3:4]}, {prompts: prompts[4:]}}, prompts) {
+	for _, c := range dropAdjacentToExceptions([]chain{{prompts: prompts[:1]}, {prompts: prompts[1:2]}, {prompts: prompts[3:4]}, {prompts: prompts[4:]}}, prompts) {
 		kept = append(kept, c.prompts[0].row)
 	}
 	if !slices.Equal(kept, []int{0, 4}) {

@@ -19,7 +19,7 @@ const (
 	looseShare      = 0.30              // exceptions for each prompt, at most
 	fewExceptions   = 0.05              // exceptions for each prompt up to which chance plays no part
 	leastLoose      = 2                 // exceptions that are always allowed
-	exceptionBits   = 5.0               // information that an exception takes from the proof: it is chosen among several
+	exceptionBits   = 5.0               // bits subtracted from the evidence for each exception: the alignment chose it among about 2^5 places
 	maxCost         = math.MaxInt32 / 2 // of a state from which there is no way to the end
 )
 
@@ -179,20 +179,20 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int, offsetNs trace.Op
 	chains = slices.DeleteFunc(chains, func(c chain) bool { return c.isUncertain })
 	hasFailed := slices.ContainsFunc(prompts, func(q prompt) bool { return q.isFailed })
 	if p.isAsync && (hasFailed || areMany(int(total.cost), len(prompts))) {
-		chains = dropBesideExceptions(chains, prompts)
+		chains = dropAdjacentToExceptions(chains, prompts)
 	}
 	return chains, int(total.cost), p.isProven(chains, int(total.cost))
 }
 
-// areMany reports whether there are so many exceptions that chains beside them may agree by chance.
+// areMany reports whether there are so many exceptions that chains adjacent to them may agree by chance.
 func areMany(exceptions, prompts int) bool {
 	return exceptions > max(leastLoose, int(fewExceptions*float64(prompts)))
 }
 
-// dropBesideExceptions returns the chains whose neighbours in the order of prompts are in chains too. With
+// dropAdjacentToExceptions returns the chains whose neighbours in the order of prompts are in chains too. With
 // asynchronous scheduling a pass counts the prompts of the pass before once more, but not those that end with
 // their first token, so that next to an exception the tokens of a chain may agree by chance.
-func dropBesideExceptions(chains []chain, prompts []prompt) []chain {
+func dropAdjacentToExceptions(chains []chain, prompts []prompt) []chain {
 	isPaired := map[int]bool{} // by request (prompt.row)
 	for _, c := range chains {
 		for _, q := range c.prompts {

@@ -1,5 +1,8 @@
 package source
 
+// HeadBytes is how much of the beginning of a file is read to recognise its form.
+const HeadBytes = 1 << 15
+
 // Format is one form of file that a package can read. R is the type of the function that reads it.
 // A package lists its formats in one slice.
 type Format[R any] struct {

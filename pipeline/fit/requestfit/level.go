@@ -144,9 +144,9 @@ const busyClients = 0.9
 // the weights once, or longer. It is refused below half of that time: the datasheet's bandwidth and the weights' format may be
 // stated too low. Only TPOT is checked, as prompts differ.
 func (p *Level) CheckUnit(path string, line int64) error {
-	leastUs, mostUs, ok := p.Deployment.TokenTimesUs() // bounds of a TPOT; not ok: unknown hardware
+	bounds, ok := p.Deployment.TokenTimes() // of a TPOT; not ok: unknown hardware
 	us := 1e3 * p.TPOTMs
-	if !ok || us >= leastUs && us <= mostUs {
+	if !ok || us >= bounds.LeastUs && us <= bounds.MostUs {
 		return nil
 	}
 	return &trace.SyntaxError{
@@ -155,7 +155,7 @@ func (p *Level) CheckUnit(path string, line int64) error {
 		Col:  1,
 		Code: BadPoints,
 		Msg: fmt.Sprintf("measured points: tpot_ms: got %g, want %.3g to %.3g: the weights alone take %.3g ms",
-			p.TPOTMs, leastUs/1e3, mostUs/1e3, 2*leastUs/1e3),
+			p.TPOTMs, bounds.LeastUs/1e3, bounds.MostUs/1e3, bounds.ReadUs/1e3),
 		Hint: "times are milliseconds",
 	}
 }

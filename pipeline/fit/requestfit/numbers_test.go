@@ -104,11 +104,12 @@ func TestFiguresOfALevel(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)
 		}
 	}
-	leastUs, mostUs, ok := d.TokenTimesUs()
+	bounds, ok := d.TokenTimes()
 	if !ok {
 		t.Fatal("no token times of an H100")
 	}
-	for ms, want := range map[float64]bool{leastUs / 1e3: true, mostUs / 1e3: true, leastUs / 1e3 * 0.999: false, mostUs / 1e3 * 1.001: false} {
+	leastMs, mostMs := bounds.LeastUs/1e3, bounds.MostUs/1e3
+	for ms, want := range map[float64]bool{leastMs: true, mostMs: true, leastMs * 0.999: false, mostMs * 1.001: false} {
 		if err := (&Level{Deployment: d, TPOTMs: ms}).CheckUnit("a", 1); (err == nil) != want {
 			t.Errorf("%g ms: got %v", ms, err)
 		}
