@@ -40,83 +40,120 @@ func parseJSON(text []byte, b *builder, out *Batch) *source.Error {
 	return r.Err
 }
 
-// keyBit is the bit of a key that is read, the same for all its spellings, or 0. A switch takes half
-// the time of a map, and the function is called for every key.
-func keyBit(key []byte) uint32 {
-	switch string(key) {
+// knownKey is a key that is read, the same for all its spellings, as a bit; 0 for other keys.
+type knownKey uint32
+
+// The keys that are read.
+const (
+	keyKey knownKey = 1 << iota
+	keyValue
+	keyInt
+	keyDouble
+	keyString
+	keyBool
+	keyArray
+	keyKVList
+	keyBytes
+	keyStringIndex
+	keyName
+	keyTime
+	keyAttributes
+	keyEvents
+	keyTraceID
+	keySpanID
+	keyParent
+	keyStart
+	keyEnd
+	keyDroppedEvents
+	keyResourceSpans
+	keyResource
+	keyScopeSpans
+	keyScope
+	keySpans
+)
+
+// otherValues are the keys of an AnyValue whose types no table needs.
+const otherValues = keyBool | keyArray | keyKVList | keyBytes | keyStringIndex
+
+// keyOf returns the key with one of its spellings, or 0. A switch takes half the time of a map, and the function
+// is called for every key.
+func keyOf(text []byte) knownKey {
+	switch string(text) {
 	case "key":
-		return 1 << 0
+		return keyKey
 	case "value":
-		return 1 << 1
+		return keyValue
 	case "intValue", "int_value":
-		return 1 << 2
+		return keyInt
 	case "doubleValue", "double_value":
-		return 1 << 3
+		return keyDouble
 	case "stringValue", "string_value":
-		return 1 << 4
+		return keyString
 	case "boolValue", "bool_value":
-		return 1 << 5
+		return keyBool
 	case "arrayValue", "array_value":
-		return 1 << 6
+		return keyArray
 	case "kvlistValue", "kvlist_value":
-		return 1 << 7
+		return keyKVList
 	case "bytesValue", "bytes_value":
-		return 1 << 8
+		return keyBytes
 	case "stringValueStrindex", "string_value_strindex":
-		return 1 << 9
+		return keyStringIndex
 	case "name":
-		return 1 << 10
+		return keyName
 	case "timeUnixNano", "time_unix_nano":
-		return 1 << 11
+		return keyTime
 	case "attributes":
-		return 1 << 12
+		return keyAttributes
 	case "events":
-		return 1 << 13
+		return keyEvents
 	case "traceId", "trace_id":
-		return 1 << 14
+		return keyTraceID
 	case "spanId", "span_id":
-		return 1 << 15
+		return keySpanID
 	case "parentSpanId", "parent_span_id":
-		return 1 << 16
+		return keyParent
 	case "startTimeUnixNano", "start_time_unix_nano":
-		return 1 << 17
+		return keyStart
 	case "endTimeUnixNano", "end_time_unix_nano":
-		return 1 << 18
+		return keyEnd
 	case "droppedEventsCount", "dropped_events_count":
-		return 1 << 19
+		return keyDroppedEvents
 	case "resourceSpans", "resource_spans":
-		return 1 << 20
+		return keyResourceSpans
 	case "resource":
-		return 1 << 21
+		return keyResource
 	case "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans":
-		return 1 << 22
+		return keyScopeSpans
 	case "scope", "instrumentationLibrary", "instrumentation_library":
-		return 1 << 23
+		return keyScope
 	case "spans":
-		return 1 << 24
+		return keySpans
 	}
 	return 0
 }
 
-// noteKey adds a key to those seen in an object, as the bit of keyBit. It sets bad to a description where
+// noteKey returns the key with a spelling and adds it to those seen in an object. It sets bad to a description where
 // the key was seen before, because JSON does not define which of two equal keys counts. Keys that are not
 // read have no bit and may repeat.
-func noteKey(seen *uint32, key []byte, bad *string) {
-	bit := keyBit(key)
-	if *seen&bit != 0 {
-		*bad = fmt.Sprintf("got the key %.40q twice in one object", key)
+func noteKey(seen *knownKey, text []byte, bad *string) knownKey {
+	key := keyOf(text)
+	if *seen&key != 0 {
+		*bad = fmt.Sprintf("got the key %.40q twice in one object", text)
 	}
-	*seen |= bit
+	*seen |= key
+	return key
 }
 
 // noteKeyOrFail is noteKey for objects that contain many spans: a repeated key breaks the whole
 // message.
-func (r *jsonReader) noteKeyOrFail(seen *uint32, key []byte) {
+func (r *jsonReader) noteKeyOrFail(seen *knownKey, text []byte) knownKey {
 	bad := ""
-	noteKey(seen, key, &bad)
+	key := noteKey(seen, text, &bad)
 	if bad != "" {
 		r.Fail("%s", bad)
 	}
+	return key
 }
 
 // document reads one object of a dump. It refuses an object without any key of OTLP, except for an
@@ -125,28 +162,36 @@ func (r *jsonReader) document() {
 	start := r.I
 	isOTLP := false
 	firstKey := ""
-	var seen uint32
+	var seen knownKey
 	for k := range r.Members {
-		r.noteKeyOrFail(&seen, k)
+		key := r.noteKeyOrFail(&seen, k)
 		if firstKey == "" {
 			firstKey = string(k)
 		}
-		switch string(k) {
-		case "resourceSpans", "resource_spans":
+		if key == keyResourceSpans {
 			isOTLP = true
 			r.eachElement(r.resourceSpans)
-		case "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs", "resourceProfiles", "resource_profiles":
+			continue
+		}
+		if isOtherSignal(k) {
 			isOTLP = true
 			r.out.others++
-			r.Skip(0)
-		default:
-			r.Skip(0)
 		}
+		r.Skip(0)
 	}
 	if r.Err == nil && !isOTLP && firstKey != "" {
 		r.I = start
 		r.Fail("got an object with the key %.40q, want resourceSpans", firstKey)
 	}
+}
+
+// isOtherSignal reports whether a key of a dump has another signal of OTLP than spans.
+func isOtherSignal(key []byte) bool {
+	switch string(key) {
+	case "resourceMetrics", "resource_metrics", "resourceLogs", "resource_logs", "resourceProfiles", "resource_profiles":
+		return true
+	}
+	return false
 }
 
 // eachElement calls f at every element of an array; null is an empty one.
@@ -164,13 +209,12 @@ func (r *jsonReader) eachElement(f func()) {
 func (r *jsonReader) resourceSpans() {
 	from := len(r.out.Spans)
 	resource := noIdentity
-	var seen uint32
+	var seen knownKey
 	for k := range r.Members {
-		r.noteKeyOrFail(&seen, k)
-		switch string(k) {
-		case "resource":
+		switch r.noteKeyOrFail(&seen, k) {
+		case keyResource:
 			resource = r.resource()
-		case "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans":
+		case keyScopeSpans:
 			r.eachElement(r.scopeSpans)
 		default:
 			r.Skip(0)
@@ -184,10 +228,9 @@ func (r *jsonReader) resourceSpans() {
 // resource reads a resource and returns a hash of the attributes that identify the process.
 func (r *jsonReader) resource() uint64 {
 	var id identity
-	var seen uint32
+	var seen knownKey
 	for k := range r.MembersOrNull {
-		r.noteKeyOrFail(&seen, k)
-		if string(k) == "attributes" {
+		if r.noteKeyOrFail(&seen, k) == keyAttributes {
 			r.eachElement(func() { r.identify(&id) })
 			continue
 		}
@@ -198,23 +241,23 @@ func (r *jsonReader) resource() uint64 {
 
 // identify reads one attribute of a resource and stores it if it identifies the process.
 func (r *jsonReader) identify(id *identity) {
-	key := ""
+	name := ""
 	value := []byte(nil)
 	has := false
 	for k := range r.MembersOrNull {
 		r.Space()
-		switch {
-		case string(k) == "key" && r.Peek() == '"':
+		switch key := keyOf(k); {
+		case key == keyKey && r.Peek() == '"':
 			v, _ := r.Str()
-			key = string(v)
-		case string(k) == "value" && r.Peek() == '{':
+			name = string(v)
+		case key == keyValue && r.Peek() == '{':
 			value, has = r.textOfValue()
 		default:
 			r.Skip(0)
 		}
 	}
 	if has {
-		id.set(key, value)
+		id.set(name, value)
 	}
 }
 
@@ -226,15 +269,15 @@ func (r *jsonReader) textOfValue() (out []byte, has bool) {
 			r.Word("null")
 			continue
 		}
-		switch string(k) {
-		case "stringValue", "string_value":
+		switch key := keyOf(k); key {
+		case keyString:
 			out, has = r.Str()
-		case "intValue", "int_value":
+		case keyInt:
 			v, ok := r.Int64()
 			out, has = strconv.AppendInt(nil, v, 10), ok
 		default:
 			r.Skip(0)
-			if isOtherValue(k) { // the last of several values counts
+			if key&otherValues != 0 { // the last of several values counts
 				out = nil
 				has = false
 			}
@@ -248,14 +291,13 @@ func (r *jsonReader) scopeSpans() {
 	scope := ""
 	known := false // the scope was read
 	spansAt := -1  // offset of spans that came before the scope
-	var seen uint32
+	var seen knownKey
 	for k := range r.Members {
-		r.noteKeyOrFail(&seen, k)
-		switch string(k) {
-		case "scope", "instrumentationLibrary", "instrumentation_library":
+		switch r.noteKeyOrFail(&seen, k) {
+		case keyScope:
 			scope = r.scope()
 			known = true
-		case "spans":
+		case keySpans:
 			if known {
 				r.eachElement(func() { r.span(scope) })
 				continue
@@ -278,17 +320,17 @@ func (r *jsonReader) scopeSpans() {
 // scope reads a scope and returns its name.
 func (r *jsonReader) scope() string {
 	name := ""
-	var seen uint32
+	var seen knownKey
 	for k := range r.MembersOrNull {
-		r.noteKeyOrFail(&seen, k)
-		if string(k) == "name" && !r.Null() {
+		key := r.noteKeyOrFail(&seen, k)
+		if key == keyName && !r.Null() {
 			r.Space()
 			if v, ok := r.Str(); ok {
 				name = r.intern(v)
 			}
 			continue
 		}
-		if string(k) != "name" {
+		if key != keyName {
 			r.Skip(0)
 		}
 	}
@@ -302,33 +344,33 @@ func (r *jsonReader) span(scope string) {
 	r.beginSpan()
 	s := r.cur
 	name := ""
-	var seen uint32
+	var seen knownKey
 	for k := range r.Members {
-		noteKey(&seen, k, &s.Bad)
+		key := noteKey(&seen, k, &s.Bad)
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue
 		}
-		switch string(k) {
-		case "traceId", "trace_id":
+		switch key {
+		case keyTraceID:
 			r.id(s.TraceID[:])
-		case "spanId", "span_id":
+		case keySpanID:
 			r.id(s.SpanID[:])
-		case "parentSpanId", "parent_span_id":
+		case keyParent:
 			r.id(s.Parent[:])
-		case "name":
+		case keyName:
 			if v, ok := r.Str(); ok {
 				name = r.intern(v)
 			}
-		case "startTimeUnixNano", "start_time_unix_nano":
+		case keyStart:
 			s.StartNs = r.stamp()
-		case "endTimeUnixNano", "end_time_unix_nano":
+		case keyEnd:
 			s.EndNs = r.stamp()
-		case "droppedEventsCount", "dropped_events_count":
+		case keyDroppedEvents:
 			s.DroppedEvents, _ = r.Count()
-		case "attributes":
+		case keyAttributes:
 			r.attributes(&r.sp)
-		case "events":
+		case keyEvents:
 			r.eachElement(r.spanEvent)
 		default:
 			r.Skip(0)
@@ -387,17 +429,17 @@ func (r *jsonReader) anyEvent() {
 	isNamed := false // the name was read
 	attrsAt := -1    // offset of attributes that came before the name
 	r.ev.reset(noSlot)
-	var seen uint32
+	var seen knownKey
 	for k := range r.Members {
-		noteKey(&seen, k, &r.ev.bad)
+		key := noteKey(&seen, k, &r.ev.bad)
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue
 		}
-		switch string(k) {
-		case "timeUnixNano", "time_unix_nano":
+		switch key {
+		case keyTime:
 			wallNs = r.stamp()
-		case "name":
+		case keyName:
 			if v, ok := r.Str(); ok {
 				name = v
 				isNamed = true
@@ -405,7 +447,7 @@ func (r *jsonReader) anyEvent() {
 					r.ev.next = firstSlot[e]
 				}
 			}
-		case "attributes":
+		case keyAttributes:
 			if isNamed {
 				r.attributes(&r.ev)
 				continue
@@ -449,17 +491,16 @@ func (r *jsonReader) pair(a *attrs) {
 	s := noSlot
 	keyed := false // the key was read
 	valueAt := -1  // offset of a value that came before the key
-	var seen uint32
+	var seen knownKey
 	for k := range r.Members {
-		noteKey(&seen, k, &a.bad)
-		switch string(k) {
-		case "key":
+		switch noteKey(&seen, k, &a.bad) {
+		case keyKey:
 			r.Space()
 			if v, ok := r.Str(); ok {
 				s = a.find(v)
 				keyed = true
 			}
-		case "value":
+		case keyValue:
 			if !keyed {
 				r.Space()
 				valueAt = r.I
@@ -484,15 +525,14 @@ func (r *jsonReader) value(a *attrs, s slot) {
 	got := wantNothing
 	num := int64(0)
 	text := []byte(nil)
-	var seen uint32
+	var seen knownKey
 	for k := range r.MembersOrNull {
 		if r.Peek() == 'n' {
 			r.Word("null")
 			continue
 		}
-		noteKey(&seen, k, &a.bad)
-		switch string(k) {
-		case "intValue", "int_value":
+		switch key := noteKey(&seen, k, &a.bad); key {
+		case keyInt:
 			at := r.I
 			if n, ok := r.Int64(); ok {
 				got = wantInt
@@ -501,37 +541,27 @@ func (r *jsonReader) value(a *attrs, s slot) {
 			} else if s < numSlots && r.Err.At == at {
 				r.Err.Msg = attrKeys[s].key + ": " + r.Err.Msg
 			}
-		case "doubleValue", "double_value":
+		case keyDouble:
 			f, _ := r.Float()
 			got = wantFloat
 			num = int64(math.Float64bits(f))
 			text = nil
-		case "stringValue", "string_value":
+		case keyString:
 			t, _ := r.Str()
 			got = wantText
 			num = 0
 			text = t
 		default:
 			r.Skip(0)
-			if isOtherValue(k) {
+			switch {
+			case key == keyStringIndex:
+				got = wantNothing // an index into a table of strings, which traces do not have
+			case key&otherValues != 0:
 				got = wantOther
-				if string(k) == "stringValueStrindex" || string(k) == "string_value_strindex" {
-					got = wantNothing // an index into a table of strings, which traces do not have
-				}
 			}
 		}
 	}
 	if r.Err == nil {
 		a.store(s, got, num, text)
 	}
-}
-
-// isOtherValue reports whether a key of an AnyValue is that of a type that no table needs.
-func isOtherValue(key []byte) bool {
-	switch string(key) {
-	case "boolValue", "bool_value", "arrayValue", "array_value", "kvlistValue", "kvlist_value", "bytesValue", "bytes_value",
-		"stringValueStrindex", "string_value_strindex":
-		return true
-	}
-	return false
 }

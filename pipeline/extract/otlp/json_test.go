@@ -9,17 +9,17 @@ import (
 
 // TestKeysOfTheirOwn: of the keys that are read each has one bit, in both spellings, and no other key has it.
 func TestKeysOfTheirOwn(t *testing.T) {
-	seen := uint32(0)
+	seen := knownKey(0)
 	for _, key := range []string{"key", "value", "intValue", "doubleValue", "stringValue", "boolValue", "arrayValue", "kvlistValue", "bytesValue",
 		"stringValueStrindex", "name", "timeUnixNano", "attributes", "events", "traceId", "spanId", "parentSpanId", "startTimeUnixNano", "endTimeUnixNano",
 		"droppedEventsCount", "resourceSpans", "resource", "scopeSpans", "scope", "spans"} {
-		bit := keyBit([]byte(key))
-		if bits.OnesCount32(bit) != 1 || seen&bit != 0 {
+		bit := keyOf([]byte(key))
+		if bits.OnesCount32(uint32(bit)) != 1 || seen&bit != 0 {
 			t.Errorf("%s: got the bits %b, with %b before", key, bit, seen)
 		}
 		seen |= bit
 		snake := regexp.MustCompile("[A-Z]").ReplaceAllStringFunc(key, func(s string) string { return "_" + strings.ToLower(s) })
-		if got := keyBit([]byte(snake)); got != bit {
+		if got := keyOf([]byte(snake)); got != bit {
 			t.Errorf("%s: got the bits %b, want those of %s", snake, got, key)
 		}
 	}
