@@ -17,8 +17,8 @@ type Budget struct {
 	Chunked   bool  // chunked prefill; without it a prompt runs in one step
 }
 
-// BudgetOf returns the budget for prompts in a step that runs so many decode tokens.
-func BudgetOf(e *vllm.Engine, decodes int64) Budget {
+// budgetOf returns the budget for prompts in a step that runs so many decode tokens.
+func budgetOf(e *vllm.Engine, decodes int64) Budget {
 	return Budget{
 		Left:      e.MaxNumBatchedTokens - decodes,
 		Threshold: e.LongPrefillThreshold,

@@ -247,7 +247,7 @@ func (b *Batches) cutStep(active []*Life, step int64) []*Life {
 	if k := step - b.first; k >= 0 && k < b.n {
 		decodes = int64(w.decodes[k] + w.uncounted[k])
 	}
-	budget := BudgetOf(w.engine, decodes)
+	budget := budgetOf(w.engine, decodes)
 	unfinished := active[:0]
 	for _, l := range active {
 		computed := l.computedBy(step - 1)

@@ -56,7 +56,7 @@ func FromChunks(rows []trace.ObservedRequest, e *vllm.Engine) ([]trace.Iteration
 	c := &chunkClusters{
 		rows:          rows,
 		prefixCaching: e.PrefixCaching,
-		budget:        BudgetOf(e, 0),
+		budget:        budgetOf(e, 0),
 		clusterOf:     make([][]int, len(rows)),
 	}
 	// Without chunked prefill the budget is large enough for every prompt (vLLM refuses a smaller

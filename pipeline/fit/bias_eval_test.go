@@ -32,8 +32,8 @@ func TestEvalHoldoutBias(t *testing.T) {
 		return Pooled(tables, []float64{features.DefaultGamma}), f
 	}
 	fitted := func(p *Pool, f *fitter) []float64 { // predictions of all rows
-		s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
-		s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
+		s := &Solved{Pool: p, Terms: featureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
+		s.Opt = ridgeOptions(s.Terms, EpsBetaUs, f.o)
 		s.Opt.EmbargoRows = embargo(1)
 		s.Opt.EachBlock, s.Opt.SmallestWithin = true, true
 		sels, err := s.chooseForm(0)

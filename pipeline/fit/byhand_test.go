@@ -112,7 +112,7 @@ func TestPredictionsThatFall(t *testing.T) {
 		m.Coefficients[0].Value = c.load
 		m.Coefficients[1].Name = "prefill_linear_compute"
 		m.Coefficients[1].Value = c.compute
-		if OrderFinding(m); len(m.Warnings) != c.want {
+		if orderFinding(m); len(m.Warnings) != c.want {
 			t.Errorf("%+v: got %v, want %d findings", c, m.Warnings, c.want)
 		}
 	}
@@ -132,7 +132,7 @@ func TestDriftIsNamed(t *testing.T) {
 		{"composed", []result.DriftBlock{block("made", 1, 0.5)}, nil},
 	} {
 		m := &result.Model{}
-		DriftFindings(m, c.drift, func(run string) bool { return run != "made" })
+		driftFindings(m, c.drift, func(run string) bool { return run != "made" })
 		if len(m.Warnings) != len(c.want) {
 			t.Errorf("%s: got %v, want those of %v", c.name, m.Warnings, c.want)
 		}
@@ -423,7 +423,7 @@ func TestNamesInFindings(t *testing.T) {
 func TestRunsBelowTheFloor(t *testing.T) {
 	for y, want := range map[float64]bool{180: true, 200: false, 220: false} {
 		table := &rows.Table{Run: "r", Y: []float64{y, y, y}, FloorUs: []float64{200, 200, 200}, Steps: []float64{2, 2, 2}}
-		if got := TableBelowFloor(table, coeff.Cadence); (got != nil) != want {
+		if got := tableBelowFloor(table, coeff.Cadence); (got != nil) != want {
 			t.Errorf("%g us of two steps: got %v", y, got)
 		}
 	}

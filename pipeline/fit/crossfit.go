@@ -51,7 +51,7 @@ func (f *fitter) crossFit(ctx context.Context, step *Solved, delays alphaFits) e
 	}
 	fits := make([]result.CrossFit, result.CrossFolds)
 	err := par.Try(ctx, f.atOnce, result.CrossFolds, func(block int) error {
-		fit, err := c.fitWithout(block)
+		fit, err := c.fitWithout(ctx, block)
 		if err != nil {
 			return fmt.Errorf("without block %d of %d: %w", block+1, result.CrossFolds, err)
 		}
@@ -76,7 +76,7 @@ var errFewRows = errors.New("too few rows")
 
 // fitWithout returns the fit without one block of time. gamma and lambda are chosen again, forms and
 // limits are those of the published fit. The error is errFewRows if too few rows are left.
-func (c *crossFitter) fitWithout(block int) (out result.CrossFit, err error) {
+func (c *crossFitter) fitWithout(ctx context.Context, block int) (out result.CrossFit, err error) {
 	s := &Solved{Pool: c.without(c.step.Pool, block), Terms: c.step.Terms, Opt: c.step.Opt}
 	s.Opt.SkipNested = true // nested fits only give the error that the published fit reports
 	if len(s.Pool.Train) <= s.Opt.Folds {
@@ -105,13 +105,13 @@ func (c *crossFitter) fitWithout(block int) (out result.CrossFit, err error) {
 		Alpha:             []result.CrossAlpha{},
 	}
 	if c.byDevice {
-		out.HardwareFactors = DeviceFactors(s.Train, ridge.Predict(s.Train, s.Fit.Beta), c.namesOf(s, hardwareName), -1)
+		out.HardwareFactors = deviceFactors(s.Train, ridge.Predict(s.Train, s.Fit.Beta), c.namesOf(s, hardwareName), -1)
 	}
 	for _, a := range c.delays {
 		if a.s == nil || !coeff.Replayable(a.target) { // not fitted, or no part of a replay
 			continue
 		}
-		alpha, err := c.delayWithout(block, a, gamma)
+		alpha, err := c.delayWithout(ctx, block, a, gamma)
 		if _, ok := notConverged(err); ok {
 			err = errFewRows
 		}
@@ -142,7 +142,7 @@ func (c *crossFitter) adjustPenalty(s *Solved) error {
 
 // delayWithout returns the coefficients of one delay fitted without one block, with the lambda of the
 // published fit at that gamma. The error is errFewRows if too few rows are left.
-func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (result.CrossAlpha, error) {
+func (c *crossFitter) delayWithout(ctx context.Context, block int, published *alphaFit, gamma int) (result.CrossAlpha, error) {
 	s := &Solved{Pool: c.without(published.s.Pool, block), Terms: published.s.Terms, Opt: published.s.Opt}
 	if len(s.Pool.Train) <= s.Opt.Folds {
 		return result.CrossAlpha{}, errFewRows
@@ -150,7 +150,7 @@ func (c *crossFitter) delayWithout(block int, published *alphaFit, gamma int) (r
 	a := &alphaFit{target: published.target, s: s, sel: published.sel}
 	var err error
 	if a.target == coeff.Overhead {
-		err = c.solveIntervals(a, gamma, s.Pool.Train)
+		err = c.solveIntervals(ctx, a, gamma, s.Pool.Train)
 	} else {
 		err = s.SolveAt(a.sel, gamma, false)
 	}

@@ -6,6 +6,7 @@ package fit
 // within intervals (overhead.go).
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -42,7 +43,7 @@ type alphaFits []*alphaFit
 
 // selectAlpha makes the rows of one target and scores its penalties at every gamma. The overhead is
 // known only within intervals and has a selection of its own (spec#interval-fit).
-func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
+func (f *fitter) selectAlpha(ctx context.Context, target string) (*alphaFit, error) {
 	a := &alphaFit{target: target}
 	tables := tablesOf(f.used, func(p *Run) *rows.Table { return p.Alpha[target] })
 	a.findings = rows.Clean(tables, rows.Recipe(f.o.Recipe))
@@ -52,8 +53,8 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 		a.warn(CodeFewRows, report.DelayNotFitted(target, len(p.Train)))
 		return a, nil
 	}
-	a.s = &Solved{Pool: p, Terms: AlphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
-	a.s.Opt = RidgeOptions(a.s.Terms, epsOf(target), f.o)
+	a.s = &Solved{Pool: p, Terms: alphaTerms(features.AlphaFeatures(f.o.Spec), len(p.Configs))}
+	a.s.Opt = ridgeOptions(a.s.Terms, epsOf(target), f.o)
 	a.s.Opt.EmbargoRows = embargo(alphaPerStep(p, f.used))
 	if target != coeff.Overhead {
 		if target != coeff.Egress { // admission and queue contain a queueing delay
@@ -68,7 +69,7 @@ func (f *fitter) selectAlpha(target string) (*alphaFit, error) {
 	overheadOptions(&a.s.Opt, features.AlphaFeatures(f.o.Spec), train, a.bounds)
 	quick := a.s.Opt
 	quick.SkipNested = true // nestOverhead adds them at the chosen gamma
-	sels, err := train.SelectIntervals(a.bounds, quick)
+	sels, err := train.SelectIntervals(ctx, a.bounds, quick)
 	if a.warnNotConverged(err) {
 		return a, nil
 	}
@@ -136,13 +137,13 @@ func alphaPerStep(p *Pool, used []*Run) float64 {
 
 // alphaModel fits one target of delays outside the steps and returns its part of fit.json; nil for a
 // target with too few rows, or without a certified answer.
-func (f *fitter) alphaModel(a *alphaFit) (*result.Model, error) {
+func (f *fitter) alphaModel(ctx context.Context, a *alphaFit) (*result.Model, error) {
 	if a.s == nil {
 		return nil, nil
 	}
 	var err error
 	if a.target == coeff.Overhead {
-		err = f.solveOverhead(a)
+		err = f.solveOverhead(ctx, a)
 	} else {
 		err = a.s.SolveAt(a.sel, f.gamma, f.o.RefitAll)
 		// The frozen recipe ignores Proportional, and its one answer is kept unchanged.

@@ -107,7 +107,7 @@ func waitFits(t *testing.T, sources []Source) (*fitter, alphaFits) {
 		t.Fatal(err)
 	}
 	for _, a := range alphas {
-		if _, err := f.alphaModel(a); err != nil {
+		if _, err := f.alphaModel(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 	}

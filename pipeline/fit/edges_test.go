@@ -126,8 +126,8 @@ func TestErrorsOfSolutions(t *testing.T) {
 			return x, 1000
 		})
 		pool := Pooled([]*rows.Table{table}, nil)
-		terms := FeatureTerms(features.BetaFeatures(features.V11), 1, PriorZero)
-		s := &Solved{Pool: pool, Terms: terms, Opt: RidgeOptions(terms, EpsBetaUs, Quick())}
+		terms := featureTerms(features.BetaFeatures(features.V11), 1, PriorZero)
+		s := &Solved{Pool: pool, Terms: terms, Opt: ridgeOptions(terms, EpsBetaUs, Quick())}
 		if err := s.SolveAt(Selections{}, 0, false); (err != nil) != fails || fails && s.Frozen != nil {
 			t.Errorf("rows times %g: got %v", scale, err)
 		}

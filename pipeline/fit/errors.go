@@ -61,8 +61,8 @@ func RelErr(s *Solved, workers int) float64 {
 	return math.Sqrt(ridge.OfRows(hold, ridge.Weights(hold, s.Opt), nil, workers).Score(s.Fit.Beta))
 }
 
-// DriftBlocks is the number of blocks in time into which Drift divides the hold-out of each run.
-const DriftBlocks = 5
+// driftBlocks is the number of blocks in time into which Drift divides the hold-out of each run.
+const driftBlocks = 5
 
 // Drift returns the signed error of each run in consecutive blocks of its hold-out with equal
 // numbers of rows. Omitted are runs with fewer than four rows a block, and blocks that took no time.
@@ -77,9 +77,9 @@ func (s *Solved) Drift() []result.DriftBlock {
 			}
 		}
 		n := len(mine)
-		for b := 0; b < DriftBlocks && n >= 4*DriftBlocks; b++ {
+		for b := 0; b < driftBlocks && n >= 4*driftBlocks; b++ {
 			var diff, sum float64
-			part := mine[b*n/DriftBlocks : (b+1)*n/DriftBlocks]
+			part := mine[b*n/driftBlocks : (b+1)*n/driftBlocks]
 			for _, i := range part {
 				diff += s.Pred[i] - s.Data.Y[i]
 				sum += s.Data.Y[i]

@@ -314,12 +314,12 @@ func (t *runTotals) logs() [2]float64 {
 // so that a device with one configuration keeps half of its log factor.
 const factorPrior = 1
 
-// DeviceFactors returns the factor that each device needs on top of the common coefficients: the mean
+// deviceFactors returns the factor that each device needs on top of the common coefficients: the mean
 // over its configurations of the median log ratio measured/predicted, shrunk towards 0 and
 // exponentiated (partial pooling). hw is the device of each configuration. Configuration label
 // `without` is excluded; -1 excludes none. With a single device the result is nil, because its factor
 // is part of the coefficients.
-func DeviceFactors(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
+func deviceFactors(d *ridge.Data, pred []float64, hw []string, without int32) []result.HardwareFactor {
 	logs := make([][]float64, len(hw)) // by configuration
 	for i, c := range d.Config {
 		if c != without && d.Y[i] > 0 && pred[i] > 0 {
@@ -349,8 +349,8 @@ func DeviceFactors(d *ridge.Data, pred []float64, hw []string, without int32) []
 	return out
 }
 
-// FactorOfDevice returns the factor of a device, 1 if the list does not have the device.
-func FactorOfDevice(factors []result.HardwareFactor, hardware string) float64 {
+// factorOfDevice returns the factor of a device, 1 if the list does not have the device.
+func factorOfDevice(factors []result.HardwareFactor, hardware string) float64 {
 	for _, h := range factors {
 		if h.Hardware == hardware {
 			return h.Factor

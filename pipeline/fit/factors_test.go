@@ -52,14 +52,14 @@ func TestFactorsArePooledBySpread(t *testing.T) {
 // exp(0.6/3), none of its rows without their configuration.
 func TestLearnFactorsByHand(t *testing.T) {
 	d := &ridge.Data{Y: []float64{math.Exp(0.2), math.Exp(0.4), 1}, Config: []int32{0, 1, 2}}
-	got := DeviceFactors(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, -1)
+	got := deviceFactors(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, -1)
 	if len(got) != 2 || math.Abs(got[0].Factor-math.Exp(0.2)) > 1e-12 || got[1].Factor != 1 {
 		t.Errorf("%+v", got)
 	}
-	if got := DeviceFactors(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, 2); got != nil {
+	if got := deviceFactors(d, []float64{1, 1, 1}, []string{"x", "x", "y"}, 2); got != nil {
 		t.Errorf("one device left: %+v", got)
 	}
-	if FactorOfDevice(got, "z") != 1 {
+	if factorOfDevice(got, "z") != 1 {
 		t.Error("an unknown device has a factor")
 	}
 }

@@ -49,8 +49,8 @@ func TestPriorOfTwoConfigurations(t *testing.T) {
 		f.out.Configs = append(f.out.Configs, result.FitConfig{Key: p.Config, Deployment: p.Src.Deployment})
 	}
 	pool := Pooled(tablesOf(f.used, func(p *Run) *rows.Table { return p.Beta }), nil)
-	s := &Solved{Pool: pool, Terms: FeatureTerms(features.BetaFeatures(features.V11), 2, PriorZero)}
-	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
+	s := &Solved{Pool: pool, Terms: featureTerms(features.BetaFeatures(features.V11), 2, PriorZero)}
+	s.Opt = ridgeOptions(s.Terms, EpsBetaUs, f.o)
 	if err := f.setPrior(s); err != nil {
 		t.Fatal(err)
 	}

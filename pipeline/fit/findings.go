@@ -69,18 +69,18 @@ func warnFewRows(s *Solved, out *result.Model) {
 	}
 }
 
-// FloorFindings warns about runs whose target cannot be a step time, because its median is below the
+// floorFindings warns about runs whose target cannot be a step time, because its median is below the
 // time in which the hardware reads the weights once (spec#target-audit).
-func FloorFindings(s *Solved, target string, out *result.Model) {
+func floorFindings(s *Solved, target string, out *result.Model) {
 	for _, table := range s.Pool.Tables {
-		if found := TableBelowFloor(table, target); found != nil {
+		if found := tableBelowFloor(table, target); found != nil {
 			out.Warnings = append(out.Warnings, *found)
 		}
 	}
 }
 
-// TableBelowFloor returns the finding of FloorFindings for one run; nil if there is none.
-func TableBelowFloor(t *rows.Table, target string) *trace.Finding {
+// tableBelowFloor returns the finding of floorFindings for one run; nil if there is none.
+func tableBelowFloor(t *rows.Table, target string) *trace.Finding {
 	y := stat.Median(perStep(t, t.Y))
 	floor := stat.Median(perStep(t, t.FloorUs))
 	if !(y < floor) {
@@ -98,10 +98,10 @@ func perStep(t *rows.Table, v []float64) []float64 {
 	return out
 }
 
-// OrderFinding warns of a prediction that falls as tokens are added. The feature of decode_weight_load
+// orderFinding warns of a prediction that falls as tokens are added. The feature of decode_weight_load
 // is the time of reading the weights less that of prefill_linear_compute: where another token moves a
 // second from one to the other, the prediction changes by the difference of their coefficients.
-func OrderFinding(out *result.Model) {
+func orderFinding(out *result.Model) {
 	value := map[string]float64{}
 	for i := range out.Coefficients {
 		value[out.Coefficients[i].Name] = out.Coefficients[i].Value
@@ -117,10 +117,10 @@ func OrderFinding(out *result.Model) {
 // is reported to have changed its speed.
 const mostDriftBias = 0.1
 
-// DriftFindings adds a warning for each run whose machine changed its speed, with the block of the
+// driftFindings adds a warning for each run whose machine changed its speed, with the block of the
 // hold-out that has the largest bias in drift. Composed runs are exempt: measured is false for
 // them.
-func DriftFindings(out *result.Model, drift []result.DriftBlock, measured func(run string) bool) {
+func driftFindings(out *result.Model, drift []result.DriftBlock, measured func(run string) bool) {
 	worst := map[string]result.DriftBlock{} // by run, the block with the largest bias
 	var order []string                      // runs, in the order of drift
 	for _, d := range drift {
@@ -138,7 +138,7 @@ func DriftFindings(out *result.Model, drift []result.DriftBlock, measured func(r
 			continue
 		}
 		out.Warnings = append(out.Warnings,
-			trace.Finding{Code: rows.MachineDrift, Message: report.SpeedChanged(run, d.Block, DriftBlocks, d.Bias)})
+			trace.Finding{Code: rows.MachineDrift, Message: report.SpeedChanged(run, d.Block, driftBlocks, d.Bias)})
 	}
 }
 

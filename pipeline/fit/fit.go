@@ -218,7 +218,7 @@ func (f *fitter) choose(ctx context.Context) (beta *Solved, sel Selections, alph
 			return err
 		}
 		target := f.o.AlphaTargets[i-1]
-		if alphas[i-1], err = f.selectAlpha(target); err != nil {
+		if alphas[i-1], err = f.selectAlpha(ctx, target); err != nil {
 			return fmt.Errorf("alpha %s: %w", target, err)
 		}
 		return nil
@@ -247,7 +247,7 @@ func (f *fitter) describeModels(ctx context.Context, beta *Solved, sel Selection
 		}
 		a := alphas[i-2]
 		var err error
-		if delays[i-2], err = f.alphaModel(a); err != nil {
+		if delays[i-2], err = f.alphaModel(ctx, a); err != nil {
 			return fmt.Errorf("alpha %s: %w", a.target, err)
 		}
 		return nil

@@ -50,7 +50,7 @@ type gramLagFigures struct {
 	Min     []float64      `json:"feature_min"`
 	Max     []float64      `json:"feature_max"`
 	Within  []*float64     `json:"within_share"` // by feature, the share of its variation that is within the run; null for a column of zeros
-	// BelowFloor is the message of a warning, see TableBelowFloor; empty if there is none.
+	// BelowFloor is the message of a warning, see tableBelowFloor; empty if there is none.
 	BelowFloor string `json:"below_floor"`
 }
 
@@ -154,7 +154,7 @@ func lagTables(p *Run, steps *rows.Steps, space *features.Space, lag int, o Opti
 // gramCells returns the sums of a table's training rows and of its hold-out. gamma and lag are those of
 // the table.
 func gramCells(t *rows.Table, gamma float64, lag int, o Options) (train, hold *ridge.Cells, err error) {
-	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
+	opt := ridgeOptions(featureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
 	opt.Workers = 1
 	opt.EmbargoRows = embargo(1)
 	empty := ridge.Cells{P: len(opt.Penalty), EpsUs: opt.EpsUs, Folds: opt.Folds, Gamma: gamma, Lag: lag}
@@ -214,11 +214,11 @@ func lagFigures(t *rows.Table, o Options) gramLagFigures {
 		return out
 	}
 	train := p.TrainData()
-	opt := RidgeOptions(FeatureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
+	opt := ridgeOptions(featureTerms(features.BetaFeatures(o.Spec), 1, PriorZero), EpsBetaUs, o)
 	for _, v := range train.WithinVariation(ridge.Weights(train, opt))[0] { // [0]: of the only configuration
 		out.Within = append(out.Within, result.OrNull(v))
 	}
-	if found := TableBelowFloor(t, o.BetaTarget); found != nil {
+	if found := tableBelowFloor(t, o.BetaTarget); found != nil {
 		out.BelowFloor = found.Message
 	}
 	return out

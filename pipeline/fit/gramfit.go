@@ -151,8 +151,8 @@ func (g *gramFit) fitStepTime() error {
 	if len(g.configs) == 0 {
 		return trace.Errorf(CodeNoRows, "no sums of a run that can be fitted in %d Gram files", len(g.file.Runs))
 	}
-	g.terms = FeatureTerms(features.BetaFeatures(g.o.Spec), len(g.configs), g.o.Prior)
-	g.opt = RidgeOptions(g.terms, EpsBetaUs, g.o)
+	g.terms = featureTerms(features.BetaFeatures(g.o.Spec), len(g.configs), g.o.Prior)
+	g.opt = ridgeOptions(g.terms, EpsBetaUs, g.o)
 	g.o.setSelection(&g.opt)
 	cells := make([]*ridge.Cells, len(g.gammas))
 	for k := range cells {
@@ -233,7 +233,7 @@ func (g *gramFit) describeModel(sels []ridge.Selection, gamma int, total *ridge.
 			}
 		}
 	}
-	OrderFinding(out)
+	orderFinding(out)
 }
 
 // termEvidence returns the evidence about the terms from sums and the metadata of the runs.

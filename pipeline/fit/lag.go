@@ -84,7 +84,7 @@ func lagError(train, test *rows.Table, space *features.Space, o Options) float64
 	rows.CleanOwn(train, rows.Relative)
 	train.HoldOut = make([]bool, train.Kept) // every row trains: test is the hold-out here
 	pool := Pooled([]*rows.Table{train}, nil)
-	opt := RidgeOptions(FeatureTerms(space.BetaFeatures(), 1, PriorZero), EpsBetaUs, o)
+	opt := ridgeOptions(featureTerms(space.BetaFeatures(), 1, PriorZero), EpsBetaUs, o)
 	opt.Workers = 1
 	opt.Objective = ridge.Within
 	sel, err := ridge.Select(pool.Data, opt)

@@ -36,7 +36,7 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 			return err
 		}
 		pred := ridge.Predict(s.Train, beta)
-		factor := FactorOfDevice(DeviceFactors(s.Train, pred, hw, int32(c)), hw[c])
+		factor := factorOfDevice(deviceFactors(s.Train, pred, hw, int32(c)), hw[c])
 		plain := locoEntry(key, trainErrors(s, pred, int32(c)))
 		scaled := locoEntry(key, trainErrors(s, Scaled(pred, factor), int32(c)))
 		if frozen != nil {
@@ -57,7 +57,7 @@ func (f *fitter) locoBeta(s *Solved, m Selections, out *result.Model) error {
 		out.Loco = withFactors
 		out.LocoMedian = median
 		out.LocoWorst = worst
-		out.HardwareFactors = DeviceFactors(s.Train, ridge.Predict(s.Train, s.Fit.Beta), hw, -1)
+		out.HardwareFactors = deviceFactors(s.Train, ridge.Predict(s.Train, s.Fit.Beta), hw, -1)
 	}
 	return nil
 }
@@ -110,8 +110,8 @@ func (f *fitter) frozenLoco(s *Solved) []float64 {
 	rows.Clean(tables, rows.Frozen)
 	p := Pooled(tables, nil)
 	out := make([]float64, len(s.Pool.Configs))
-	terms := FeatureTerms(features.BetaFeatures(features.V10), len(p.Configs), PriorZero)
-	opt := RidgeOptions(terms, EpsBetaUs, f.o)
+	terms := featureTerms(features.BetaFeatures(features.V10), len(p.Configs), PriorZero)
+	opt := ridgeOptions(terms, EpsBetaUs, f.o)
 	for c, key := range s.Pool.Configs {
 		out[c] = math.NaN()
 		k := int32(slices.Index(p.Configs, key))

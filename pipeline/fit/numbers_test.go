@@ -63,7 +63,7 @@ func TestLineOfARun(t *testing.T) {
 		t.Errorf("got %v, %v, %v: a prediction of 0 is left out", by.PredUs, by.Us, by.TimeNs)
 	}
 	for _, name := range []string{Linear3, TrainedPhysics} {
-		terms := BasisTerms(name, 2)
+		terms := basisTerms(name, 2)
 		heavy := 0
 		for _, term := range terms {
 			if term.penalty == 100 {
@@ -74,7 +74,7 @@ func TestLineOfARun(t *testing.T) {
 			t.Errorf("%s: got %+v", name, terms)
 		}
 	}
-	for _, term := range BasisTerms(TrainedPhysics, 1) {
+	for _, term := range basisTerms(TrainedPhysics, 1) {
 		if term.penalty != 1 {
 			t.Errorf("one configuration: got %+v", term)
 		}

@@ -44,9 +44,9 @@ var linear3Terms = []features.Term{
 // the bias (features.Feature.PenaltyIn): it must not take the differences between configurations.
 const constantPenalty = 100
 
-// BasisTerms returns the non-negative terms of a basis, of which each is one of the parameterisations
+// basisTerms returns the non-negative terms of a basis, of which each is one of the parameterisations
 // above except roofline.
-func BasisTerms(name string, configs int) []Term {
+func basisTerms(name string, configs int) []Term {
 	list := features.BlackboxBeta
 	switch name {
 	case TrainedPhysics:
@@ -221,12 +221,12 @@ func (f *fitter) otherModel(tables []*rows.Table, name string) (*result.Model, e
 	if len(p.Train) == 0 {
 		return nil, fmt.Errorf("no training rows with known requests")
 	}
-	s := &Solved{Pool: p, Terms: BasisTerms(name, len(p.Configs))}
+	s := &Solved{Pool: p, Terms: basisTerms(name, len(p.Configs))}
 	// The other models are always fitted by the default recipe and objective, whatever the first one has.
 	o := f.o
 	o.Recipe = Relative
 	o.Objective = ""
-	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, o)
+	s.Opt = ridgeOptions(s.Terms, EpsBetaUs, o)
 	sel, err := ridge.Select(p.TrainData(), s.Opt)
 	if err != nil {
 		return nil, err
@@ -277,8 +277,8 @@ func (f *fitter) rooflineModel() (*result.Model, error) {
 	}
 	// Nothing is solved: a Solved with given coefficients is judged like a fitted one.
 	pool := f.beta
-	solved := &Solved{Pool: pool, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(pool.Configs), PriorZero)}
-	solved.Opt = RidgeOptions(solved.Terms, EpsBetaUs, f.o)
+	solved := &Solved{Pool: pool, Terms: featureTerms(features.BetaFeatures(f.o.Spec), len(pool.Configs), PriorZero)}
+	solved.Opt = ridgeOptions(solved.Terms, EpsBetaUs, f.o)
 	solved.Data = pool.Data.With(f.gamma)
 	solved.Train = solved.Data.Subset(pool.Train)
 	solved.Fit.Beta = make([]float64, len(solved.Terms))
@@ -289,7 +289,7 @@ func (f *fitter) rooflineModel() (*result.Model, error) {
 	}
 	out.Rows.Holdout = len(pool.Hold)
 	for j, t := range solved.Terms {
-		if j < rooflineSlots && t.IsTime && t.Name != NominalTerm {
+		if j < rooflineSlots && t.IsTime && t.Name != nominalTerm {
 			solved.Fit.Beta[j] = RooflinePrior
 		}
 		out.Coefficients = append(out.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{

@@ -5,6 +5,7 @@ package fit
 // during a step may have waited for its end (spec#overhead, spec#interval-fit).
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -47,9 +48,9 @@ func overheadOptions(o *ridge.Options, fs []features.Feature, train *ridge.Data,
 }
 
 // solveOverhead returns the interval-censored fit at the chosen gamma and lambda.
-func (f *fitter) solveOverhead(a *alphaFit) error {
+func (f *fitter) solveOverhead(ctx context.Context, a *alphaFit) error {
 	s := a.s
-	if err := f.nestOverhead(a); err != nil {
+	if err := f.nestOverhead(ctx, a); err != nil {
 		return err
 	}
 	s.Findings = append(s.Findings, s.Pool.Words(a.sel.Rel[f.gamma].Findings)...)
@@ -57,12 +58,12 @@ func (f *fitter) solveOverhead(a *alphaFit) error {
 	if f.o.RefitAll {
 		list = s.Pool.Data.AllRows()
 	}
-	return f.solveIntervals(a, f.gamma, list)
+	return f.solveIntervals(ctx, a, f.gamma, list)
 }
 
 // solveIntervals fits the given rows of the pool at a gamma and its lambda, as a whole and by
 // deployment. It sets the fields of a and of a.s that Solved.SolveRelative sets for other targets.
-func (f *fitter) solveIntervals(a *alphaFit, gamma int, list []int32) error {
+func (f *fitter) solveIntervals(ctx context.Context, a *alphaFit, gamma int, list []int32) error {
 	s := a.s
 	s.Variant = gamma
 	s.Sel = &a.sel.Rel[gamma]
@@ -78,18 +79,18 @@ func (f *fitter) solveIntervals(a *alphaFit, gamma int, list []int32) error {
 	s.Censored = &fit
 	a.passes = fit.Passes
 	s.Pred = clipped(ridge.Predict(s.Data, s.Fit.Beta))
-	return f.fitOverheadByDeployment(a)
+	return f.fitOverheadByDeployment(ctx, a)
 }
 
 // nestOverhead adds to the selection at the chosen gamma the fits with two configurations held out at a
 // time, which selectAlpha skipped because they are one for every pair of configurations.
-func (f *fitter) nestOverhead(a *alphaFit) error {
+func (f *fitter) nestOverhead(ctx context.Context, a *alphaFit) error {
 	s := a.s
 	if len(s.Pool.Configs) < 3 {
 		return nil
 	}
 	sel := &a.sel.Rel[f.gamma]
-	nested, err := s.Pool.Data.With(f.gamma).Subset(s.Pool.Train).NestIntervals(*sel, a.bounds, s.Opt)
+	nested, err := s.Pool.Data.With(f.gamma).Subset(s.Pool.Train).NestIntervals(ctx, *sel, a.bounds, s.Opt)
 	if err != nil {
 		return err
 	}
@@ -123,7 +124,7 @@ func (f *fitter) judgeOverhead(a *alphaFit, out *result.Model) {
 // best multiple of the common coefficients (partial pooling). What an API server does before the
 // engine gets a request hardly depends on the engine, so features of the step do not predict it from
 // one model to another.
-func (f *fitter) fitOverheadByDeployment(a *alphaFit) error {
+func (f *fitter) fitOverheadByDeployment(ctx context.Context, a *alphaFit) error {
 	s := a.s
 	names := f.namesOf(s, (*deploy.Deployment).Label)
 	labels := slices.Compact(slices.Sorted(slices.Values(names)))
@@ -132,7 +133,7 @@ func (f *fitter) fitOverheadByDeployment(a *alphaFit) error {
 	}
 	common := slices.Clone(s.Fit.Beta)
 	for _, label := range labels {
-		own, err := a.fitOverheadOf(label, names, common)
+		own, err := a.fitOverheadOf(ctx, label, names, common)
 		if err != nil {
 			return fmt.Errorf("%s: %w", label, err)
 		}
@@ -148,7 +149,9 @@ func (f *fitter) fitOverheadByDeployment(a *alphaFit) error {
 
 // fitOverheadOf returns the coefficients of a fit to the training rows of one deployment. If they are
 // too few for the folds, they are the common ones.
-func (a *alphaFit) fitOverheadOf(label string, names []string, common []float64) (*result.DeploymentCoefficients, error) {
+func (a *alphaFit) fitOverheadOf(
+	ctx context.Context, label string, names []string, common []float64,
+) (*result.DeploymentCoefficients, error) {
 	s := a.s
 	mine := rowsWhere(s.Train.Config, func(c int32) bool { return names[c] == label })
 	out := &result.DeploymentCoefficients{Deployment: label, Values: common, Rows: len(mine)}
@@ -164,7 +167,7 @@ func (a *alphaFit) fitOverheadOf(label string, names []string, common []float64)
 	// rows.
 	o.AnchorTight = 2 * o.SpreadUs * o.SpreadUs / (overheadApart * overheadApart) / float64(len(mine))
 	o.Objective = ridge.Within
-	sels, err := d.SelectIntervals(b, o)
+	sels, err := d.SelectIntervals(ctx, b, o)
 	if err != nil {
 		return nil, err
 	}

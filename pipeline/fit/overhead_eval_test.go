@@ -72,7 +72,7 @@ func overheads(t *testing.T, sources []Source) map[string]*result.IntervalErrors
 		t.Fatal(err)
 	}
 	a := alphas.byTarget(coeff.Overhead)
-	if _, err := f.alphaModel(a); err != nil {
+	if _, err := f.alphaModel(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	all, groups := a.s.Samples(rows.Whole, a.s.Pred)
@@ -294,7 +294,7 @@ func (c *cappedFit) errors(data *ridge.Data, list []int32) (median, mape float64
 func (c *cappedFit) moved(all *cappedFit) (moved, wider []float64) {
 	half := func(m *result.Model, j int) float64 { ci := m.Coefficients[j].CI95; return (ci[1] - ci[0]) / 2 }
 	for j, k := range all.model.Coefficients {
-		if k.CI95 == nil || k.Identified != string(coeff.Within) || half(all.model, j) == 0 || k.Name == NominalTerm {
+		if k.CI95 == nil || k.Identified != string(coeff.Within) || half(all.model, j) == 0 || k.Name == nominalTerm {
 			continue
 		}
 		d := math.Abs(c.model.Coefficients[j].Value-k.Value) / half(all.model, j)

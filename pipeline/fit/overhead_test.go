@@ -67,11 +67,11 @@ func overheadFit(t *testing.T, tables ...*rows.Table) *result.Model {
 	for i, p := range f.used {
 		p.Alpha = map[string]*rows.Table{coeff.Overhead: tables[i]}
 	}
-	a, err := f.selectAlpha(coeff.Overhead)
+	a, err := f.selectAlpha(t.Context(), coeff.Overhead)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := f.alphaModel(a)
+	m, err := f.alphaModel(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -110,11 +110,11 @@ func fitQueue(t *testing.T, tables ...*rows.Table) (*alphaFit, *result.Model) {
 		p.Alpha = map[string]*rows.Table{coeff.Queue: tables[i]}
 		p.Quality.Recorded = 10 * tables[i].Kept
 	}
-	a, err := f.selectAlpha(coeff.Queue)
+	a, err := f.selectAlpha(t.Context(), coeff.Queue)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := f.alphaModel(a)
+	m, err := f.alphaModel(t.Context(), a)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -240,8 +240,8 @@ func heldOutErrors(t *testing.T, group string, sources []Source) *heldOut {
 		return nil
 	}
 	for _, rule := range stepRules {
-		s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
-		s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
+		s := &Solved{Pool: p, Terms: featureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
+		s.Opt = ridgeOptions(s.Terms, EpsBetaUs, f.o)
 		s.Opt.EmbargoRows = embargo(1)
 		s.Opt.EachBlock = rule.each
 		s.Opt.SmallestWithin = rule.minimum

@@ -49,8 +49,8 @@ func (f *fitter) scoreGrids() (*Solved, Selections, error) {
 		return nil, Selections{}, trace.Errorf(CodeNoRows, "beta: no training row is left of %d runs", len(f.used))
 	}
 	f.beta = p
-	s := &Solved{Pool: p, Terms: FeatureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
-	s.Opt = RidgeOptions(s.Terms, EpsBetaUs, f.o)
+	s := &Solved{Pool: p, Terms: featureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}
+	s.Opt = ridgeOptions(s.Terms, EpsBetaUs, f.o)
 	// With a stride only every so many-th row is fitted, so that fewer rows cover the memory of the
 	// preemption average. The smallest stride is safe for every run.
 	s.Opt.EmbargoRows = embargo(1 / float64(f.leastStride()))
@@ -120,13 +120,13 @@ func (f *fitter) betaModel(s *Solved, m Selections) (*result.Model, error) {
 	out.Drift = s.Drift()
 	out.ResidualQuant = s.Ratios()
 	out.Figures = held.Figures(s.Names())
-	FloorFindings(s, f.o.BetaTarget, out)
+	floorFindings(s, f.o.BetaTarget, out)
 	drift, err := f.driftOfForms(s, out)
 	if err != nil {
 		return nil, err
 	}
-	DriftFindings(out, drift, f.isMeasured)
-	OrderFinding(out)
+	driftFindings(out, drift, f.isMeasured)
+	orderFinding(out)
 	// A mean context serves for the sums of contexts, but it does not vary as they do: the terms of contexts
 	// are not determined, whatever their intervals are.
 	if f.contextsMerged() {

@@ -29,10 +29,10 @@ type Term struct {
 	prior      float64 // prior value of the coefficient
 }
 
-// FeatureTerms returns the terms of a physics model over the given number of configurations, on which
+// featureTerms returns the terms of a physics model over the given number of configurations, on which
 // the penalty of constants depends. With PriorRoofline the prior of time-like terms is the hardware's
 // peak, otherwise 0.
-func FeatureTerms(fs []features.Feature, configs int, prior string) []Term {
+func featureTerms(fs []features.Feature, configs int, prior string) []Term {
 	out := make([]Term, len(fs))
 	for j := range fs {
 		f := &fs[j]
@@ -51,22 +51,22 @@ func FeatureTerms(fs []features.Feature, configs int, prior string) []Term {
 	return out
 }
 
-// AlphaTerms returns the terms of a delay over the given number of configurations. Their seconds of
+// alphaTerms returns the terms of a delay over the given number of configurations. Their seconds of
 // work are nominal: a delay is work of the host, so a prior at the hardware's peak and a
 // utilisation would mean nothing.
-func AlphaTerms(fs []features.Feature, configs int) []Term {
-	out := FeatureTerms(fs, configs, PriorZero)
+func alphaTerms(fs []features.Feature, configs int) []Term {
+	out := featureTerms(fs, configs, PriorZero)
 	for j := range out {
 		out[j].IsTime = false
 	}
 	return out
 }
 
-// NominalTerm is the term whose feature is in nominal seconds, not seconds of the hardware.
-const NominalTerm = "fixed_step_overhead"
+// nominalTerm is the term whose feature is in nominal seconds, not seconds of the hardware.
+const nominalTerm = "fixed_step_overhead"
 
-// RidgeOptions returns the options of package ridge for a model with these terms.
-func RidgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
+// ridgeOptions returns the options of package ridge for a model with these terms.
+func ridgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
 	ro := ridge.DefaultOptions(len(terms))
 	ro.EpsUs = epsUs
 	ro.Free = make([]bool, len(terms))

@@ -141,7 +141,7 @@ func BenchmarkReweight1M(b *testing.B) {
 func BenchmarkSelectCensored(b *testing.B) {
 	d, bounds, o := censoredBench(20000, 8)
 	for b.Loop() {
-		if _, err := d.SelectIntervals(bounds, o); err != nil {
+		if _, err := d.SelectIntervals(b.Context(), bounds, o); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -44,7 +44,7 @@ func rowBlocks(d *Data, w, beta []float64, o Options) []BlockGram {
 	var pieces [][]int32
 	for _, s := range seqs {
 		n := numBlocks(len(s.Rows), correlationRows(d, s.Rows, beta, o.EpsUs))
-		bounds := BlockBounds(len(s.Rows), n)
+		bounds := blockBounds(len(s.Rows), n)
 		for b := range n {
 			out = append(out, BlockGram{Config: s.Config, Run: s.Run})
 			pieces = append(pieces, s.Rows[bounds[b]:bounds[b+1]])
@@ -160,7 +160,7 @@ func newBootstrap(blocks []BlockGram) *bootstrap {
 		return nil
 	}
 	s, ybar := total.Scale()
-	out := &bootstrap{p: p, idx: NonZero(s)}
+	out := &bootstrap{p: p, idx: nonZeroColumns(s)}
 	for _, j := range out.idx {
 		out.scale = append(out.scale, s[j]/ybar)
 	}
@@ -218,7 +218,7 @@ func (b *bootstrap) solveAll() ([]bool, error) {
 		// The squared length of the term's part in the null space: 0 if the rows determine it, 1 if
 		// nothing is known of it.
 		var null float64
-		for k := 0; k < m && values[k] <= NullTol*values[m-1]; k++ {
+		for k := 0; k < m && values[k] <= nullTol*values[m-1]; k++ {
 			null += vectors.At(r, k) * vectors.At(r, k)
 		}
 		known[j] = null < nullShare && b.se[r] > 0

@@ -196,7 +196,7 @@ func (c *Cells) Configs() []int32 {
 	for i := range c.List {
 		labels[i] = c.List[i].Config
 	}
-	return Distinct(labels)
+	return distinct(labels)
 }
 
 // Balance returns for each cell of the list the factor c that makes configurations and regimes

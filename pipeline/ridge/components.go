@@ -21,7 +21,7 @@ func (o *Options) Components(g *Gram, share float64) (int, error) {
 	for j := range sd {
 		sd[j] = math.Sqrt(g.G[j*p+j] / g.W)
 	}
-	idx := NonZero(sd)
+	idx := nonZeroColumns(sd)
 	m := len(idx)
 	scaled := make([]float64, m*m)
 	for a, j := range idx {

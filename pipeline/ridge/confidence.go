@@ -45,7 +45,7 @@ type Confidence struct {
 // The published estimate is shrunk by its penalty, and its weights contain the target, which pulls
 // it toward rows with small targets. It is therefore not centred on the truth. The intervals are
 // built around another estimate: least squares without penalty, with weights from predictions
-// (PredictionWeights). A published value outside its interval differs by more than chance.
+// (predictionWeights). A published value outside its interval differs by more than chance.
 //
 // The errors of neighbouring rows are correlated, so the bootstrap draws blocks of a run. Each draw
 // has, for each run, as many blocks drawn with replacement, refits, and divides the change by its
@@ -58,7 +58,7 @@ type Confidence struct {
 // the rows do not determine (eigenvalue under 1e-6 of the largest), or if its quantile exceeds
 // Student's with one degree of freedom, because then the draws that miss its few blocks decide.
 func (d *Data) Confidence(fit Fit, tags []string, o Options) Confidence {
-	w := PredictionWeights(d, fit.Beta, o)
+	w := predictionWeights(d, fit.Beta, o)
 	return Blocks(rowBlocks(d, w, fit.Beta, o), tags, o)
 }
 
@@ -127,7 +127,7 @@ func blockConfigs(blocks []BlockGram) []int32 {
 	for i := range blocks {
 		labels[i] = blocks[i].Config
 	}
-	return Distinct(labels)
+	return distinct(labels)
 }
 
 // Holding returns the interval widened to include a value (spec#value-interval). A report shows it

@@ -161,10 +161,10 @@ func (d *Data) same(v Variant) bool {
 }
 
 // Configs returns the configuration labels present, ascending.
-func (d *Data) Configs() []int32 { return Distinct(d.Config) }
+func (d *Data) Configs() []int32 { return distinct(d.Config) }
 
-// Distinct returns the labels that occur, ascending.
-func Distinct(v []int32) []int32 {
+// distinct returns the labels that occur, ascending.
+func distinct(v []int32) []int32 {
 	out := make([]int32, 0, 8)
 	last := int32(-1)
 	for _, c := range v {

@@ -32,7 +32,7 @@ type NullGroup struct {
 
 // Diagnose returns diagnostics of the Gram on which a fit was made.
 func (g *Gram) Diagnose(f Fit) Diagnosis {
-	idx := NonZero(f.Scale)
+	idx := nonZeroColumns(f.Scale)
 	d := Diagnosis{VIF: make([]float64, g.P), Condition: math.NaN()}
 	for j := range d.VIF {
 		d.VIF[j] = math.NaN()
@@ -93,7 +93,7 @@ const nullShare = 0.02
 type nullSpace struct {
 	values  []float64  // eigenvalues of the scaled Gram matrix, ascending
 	vectors *mat.Dense // its eigenvectors, by column; rows are positions in idx
-	dim     int        // the first dim of them are the null space: eigenvalues up to NullTol of the largest
+	dim     int        // the first dim of them are the null space: eigenvalues up to nullTol of the largest
 	idx     []int      // columns of the data
 	fit     Fit
 }
@@ -113,7 +113,7 @@ func (n *nullSpace) entry(a, b int) float64 {
 func nullGroups(values []float64, vectors *mat.Dense, idx []int, f Fit) []NullGroup {
 	m := len(idx)
 	n := &nullSpace{values: values, vectors: vectors, idx: idx, fit: f}
-	for n.dim < m && values[n.dim] <= NullTol*values[m-1] {
+	for n.dim < m && values[n.dim] <= nullTol*values[m-1] {
 		n.dim++
 	}
 	if n.dim == 0 {

@@ -124,12 +124,12 @@ func Symmetric(g []float64, p int) *mat.SymDense {
 	return mat.NewSymDense(p, append([]float64(nil), g...))
 }
 
-// NullTol is the eigenvalue of the scaled Gram, relative to the largest, below which the
+// nullTol is the eigenvalue of the scaled Gram, relative to the largest, below which the
 // rows do not determine a direction.
-const NullTol = 1e-6
+const nullTol = 1e-6
 
-// NonZero returns the columns whose scale is not 0, which are not all zero.
-func NonZero(scale []float64) []int {
+// nonZeroColumns returns the columns whose scale is not 0, which are not all zero.
+func nonZeroColumns(scale []float64) []int {
 	var idx []int
 	for j, s := range scale {
 		if s != 0 {

@@ -25,7 +25,7 @@ func Sequences(d *Data, o Options) ([]Sequence, []Finding) {
 	var found []Finding
 	for k := range list {
 		s := &list[k]
-		s.bounds = BlockBounds(len(s.Rows), o.Folds+1)
+		s.bounds = blockBounds(len(s.Rows), o.Folds+1)
 		if s.bounds == nil {
 			found = append(found, Finding{
 				Code: TooFewRows, Config: s.Config, Run: s.Run,
@@ -83,8 +83,8 @@ func sortByTime(d *Data, rows []int32) {
 	}
 }
 
-// BlockBounds returns the k+1 cut points of n rows in k blocks; nil when n < k.
-func BlockBounds(n, k int) []int {
+// blockBounds returns the k+1 cut points of n rows in k blocks; nil when n < k.
+func blockBounds(n, k int) []int {
 	if n < k {
 		return nil
 	}

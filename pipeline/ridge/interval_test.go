@@ -108,7 +108,7 @@ func TestMatchesPlainPasses(t *testing.T) {
 
 func TestSelectionScoresIntervals(t *testing.T) {
 	d, b, o := intervalsOf(24, 1200)
-	sel, err := d.SelectIntervals(b, o)
+	sel, err := d.SelectIntervals(t.Context(), b, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,16 +142,16 @@ func TestIntervalChoicesInParts(t *testing.T) {
 	o.SpreadUs = 30
 	quick := o
 	quick.SkipNested = true
-	sels, err := d.SelectIntervals(b, quick)
+	sels, err := d.SelectIntervals(t.Context(), b, quick)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for v, sel := range sels {
-		whole, err := d.With(v).SelectIntervals(b, o)
+		whole, err := d.With(v).SelectIntervals(t.Context(), b, o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		nested, err := d.With(v).NestIntervals(sel, b, o)
+		nested, err := d.With(v).NestIntervals(t.Context(), sel, b, o)
 		if err != nil {
 			t.Fatal(err)
 		}

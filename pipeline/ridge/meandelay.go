@@ -8,7 +8,7 @@ import "math"
 // of x.beta). The columns are changed so that this mean is the coefficient of one of them, the pivot;
 // then it has an interval as every coefficient has (Data.Confidence).
 func (d *Data) MeanIntervals(fit Fit, sets [][]int32, o Options) []Interval {
-	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
+	blocks := rowBlocks(d, predictionWeights(d, fit.Beta, o), fit.Beta, o)
 	total := New(d.P)
 	for _, b := range blocks {
 		total.Add(b.Gram)

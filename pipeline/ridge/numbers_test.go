@@ -244,7 +244,7 @@ func TestToleranceOfASolution(t *testing.T) {
 		}
 	}
 	for n, want := range map[int][]int{10: {0, 4, 7, 10}, 3: {0, 1, 2, 3}, 9: {0, 3, 6, 9}, 2: nil, 0: nil} {
-		if got := BlockBounds(n, 3); !slices.Equal(got, want) {
+		if got := blockBounds(n, 3); !slices.Equal(got, want) {
 			t.Errorf("%d rows in three blocks: got %v, want %v", n, got, want)
 		}
 	}

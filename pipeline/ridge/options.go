@@ -37,7 +37,7 @@ type Options struct {
 	EpsUs float64   // floor of the weights' denominator per step, us, > 0
 	// Proportional takes the variance of a target to be proportional to its size, and not to its
 	// square. lambda is chosen with equal weights inside a cell, and FitPublished gives the mean of
-	// [RobustMean]. Queueing delays need it, because they differ by orders of magnitude at the same
+	// robustMean. Queueing delays need it, because they differ by orders of magnitude at the same
 	// features: weights that contain the target give nearly all weight to the shortest of them, and
 	// everything is predicted as 0.
 	Proportional bool

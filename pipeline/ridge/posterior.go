@@ -31,7 +31,7 @@ const fromPosterior = "posterior"
 func (d *Data) Posterior(fit Fit, o Options) Confidence {
 	p := d.P
 	out := Confidence{Terms: make([]Interval, p), Covariance: make([]float64, p*p), Posterior: true}
-	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
+	blocks := rowBlocks(d, predictionWeights(d, fit.Beta, o), fit.Beta, o)
 	total := New(p)
 	runs := map[int32]bool{}
 	for _, b := range blocks {
@@ -83,7 +83,7 @@ func (d *Data) NoiseLambda(o Options, cov []float64) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
+	blocks := rowBlocks(d, predictionWeights(d, fit.Beta, o), fit.Beta, o)
 	total := New(d.P)
 	for _, b := range blocks {
 		total.Add(b.Gram)
@@ -120,7 +120,7 @@ type PriorDistance struct {
 // directions. With many blocks t is 2, and k*F is chi-squared.
 func (d *Data) OffPrior(fit Fit, o Options, cov []float64) PriorDistance {
 	p := d.P
-	blocks := rowBlocks(d, PredictionWeights(d, fit.Beta, o), fit.Beta, o)
+	blocks := rowBlocks(d, predictionWeights(d, fit.Beta, o), fit.Beta, o)
 	total := New(p)
 	runs := map[int32]bool{}
 	for _, b := range blocks {

@@ -35,7 +35,7 @@ func (base *Gram) Propose(candidates []*Gram) []Proposal {
 	for j := range scale {
 		scale[j] = math.Sqrt(pool.G[j*p+j])
 	}
-	idx := NonZero(scale)
+	idx := nonZeroColumns(scale)
 	logBefore, before := information(base, nil, scale, idx)
 	var out []Proposal
 	for k, c := range candidates {

@@ -71,7 +71,7 @@ func FitPublished(d *Data, w []float64, lambda float64, o Options) (Fit, *Polish
 		return fit, nil, err
 	}
 	if o.Proportional {
-		fit, err := RobustMean(d, ls, o)
+		fit, err := robustMean(d, ls, o)
 		return fit, nil, err
 	}
 	p, err := Reweight(d, w, ls, o)
@@ -115,7 +115,7 @@ const posteriorPasses = 3
 // would pull it toward rows with small targets.
 func PosteriorMean(d *Data, fit Fit, o Options) (Fit, error) {
 	for range posteriorPasses {
-		next, err := FitRows(d, PredictionWeights(d, fit.Beta, o), nil, fit.Lambda, o)
+		next, err := FitRows(d, predictionWeights(d, fit.Beta, o), nil, fit.Lambda, o)
 		if err != nil {
 			return fit, fmt.Errorf("posterior mean: %w", err)
 		}
@@ -130,13 +130,13 @@ const (
 	robustError  = 0.5 // relative error up to which a row counts in full
 )
 
-// RobustMean returns a new fit at fit's lambda with weights from the predictions of the fit before,
+// robustMean returns a new fit at fit's lambda with weights from the predictions of the fit before,
 // so that the sums of predictions and targets agree. A row that is more than half its prediction
 // away counts by its absolute error, because a few requests that met a queue which the recorded
 // state did not show yet would otherwise decide the predictions of all others.
-func RobustMean(d *Data, fit Fit, o Options) (Fit, error) {
+func robustMean(d *Data, fit Fit, o Options) (Fit, error) {
 	for pass := range robustPasses {
-		w := predictionWeights(d, fit.Beta, o, robustError)
+		w := robustPredictionWeights(d, fit.Beta, o, robustError)
 		next, err := FitRows(d, w, nil, fit.Lambda, o)
 		if err != nil {
 			return fit, fmt.Errorf("robust mean, pass %d: %w", pass+1, err)

@@ -25,7 +25,7 @@ func TestPosteriorOfOneTerm(t *testing.T) {
 	o := DefaultOptions(1)
 	o.Prior = []float64{45}
 	o.Precision = []float64{precision}
-	if blocks := rowBlocks(d, PredictionWeights(d, []float64{beta}, o), []float64{beta}, o); len(blocks) != len(scores) {
+	if blocks := rowBlocks(d, predictionWeights(d, []float64{beta}, o), []float64{beta}, o); len(blocks) != len(scores) {
 		t.Fatalf("got %d blocks, want %d of four rows", len(blocks), len(scores))
 	}
 	mean, variance := 0.0, 0.0

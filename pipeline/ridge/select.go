@@ -234,9 +234,9 @@ type trials struct {
 func newTrials(configs []int32, o *Options, eachBlock bool) *trials {
 	t := &trials{o: o, configs: configs, pairs: map[[2]int]*trial{}}
 	add := func(fold, a, b int) *trial {
-		s := &trial{fold: fold, out: [2]int{a, b}}
-		t.list = append(t.list, s)
-		return s
+		added := &trial{fold: fold, out: [2]int{a, b}}
+		t.list = append(t.list, added)
+		return added
 	}
 	folds := o.Folds
 	if eachBlock {
@@ -246,10 +246,16 @@ func newTrials(configs []int32, o *Options, eachBlock bool) *trials {
 		t.folds = append(t.folds, add(j, -1, -1))
 	}
 	n := len(configs)
-	for a := 0; a < n && n > 1; a++ {
+	if n < 2 {
+		return t
+	}
+	for a := range n {
 		t.loco = append(t.loco, add(-1, a, -1))
 	}
-	for a := 0; a < n && n > 2 && !o.SkipNested; a++ {
+	if n < 3 || o.SkipNested {
+		return t
+	}
+	for a := range n {
 		for b := a + 1; b < n; b++ {
 			t.pairs[[2]int{a, b}] = add(-1, a, b)
 		}
@@ -275,13 +281,13 @@ func (t *trials) selection(gamma float64) Selection {
 // point returns the scores of grid point i.
 func (t *trials) point(i int, lambda float64) Point {
 	p := Point{Lambda: lambda, Cross: math.NaN(), Worst: math.NaN()}
-	for _, s := range t.folds {
-		p.FoldScores = append(p.FoldScores, stat.Mean(s.scores[i]))
-		p.Fingerprints = append(p.Fingerprints, Fingerprint(s.betas[i]))
+	for _, fold := range t.folds {
+		p.FoldScores = append(p.FoldScores, stat.Mean(fold.scores[i]))
+		p.Fingerprints = append(p.Fingerprints, Fingerprint(fold.betas[i]))
 	}
 	p.Within, p.SE = stat.Mean(p.FoldScores), stat.StdErr(p.FoldScores)
-	for k, s := range t.loco {
-		p.Loco = append(p.Loco, s.scores[i][k])
+	for k, without := range t.loco {
+		p.Loco = append(p.Loco, without.scores[i][k])
 	}
 	if p.Loco != nil {
 		p.Cross, p.Worst = stat.Mean(p.Loco), slices.Max(p.Loco)
@@ -306,13 +312,13 @@ func (t *trials) nested() []Nested {
 			}
 		}
 		// The fit without a at the lambda that was chosen without a.
-		s := t.loco[a]
+		without := t.loco[a]
 		out = append(out, Nested{
 			Config: label,
 			Lambda: t.o.Lambdas[best],
 			Inner:  bestScore,
-			Outer:  s.scores[best][a],
-			Beta:   s.betas[best],
+			Outer:  without.scores[best][a],
+			Beta:   without.betas[best],
 		})
 	}
 	return out
@@ -377,8 +383,8 @@ func (t *trials) gramTrials(c *Cells) []gramTrial {
 	}
 	totals := perConfig(func(CellKey) bool { return true })
 	out := make([]gramTrial, len(t.list))
-	for i, s := range t.list {
-		if j := int32(s.fold); j >= 0 {
+	for i, one := range t.list {
+		if j := int32(one.fold); j >= 0 {
 			// Forward fold j trains on what is before block j+1 and is scored on it.
 			trains := func(k CellKey) bool { return k.From <= j }
 			tested := j + 1
@@ -393,7 +399,7 @@ func (t *trials) gramTrials(c *Cells) []gramTrial {
 		out[i].train = New(c.P)
 		out[i].test = make([]*Gram, len(totals))
 		for k, g := range totals {
-			if s.leavesOut(k) {
+			if one.leavesOut(k) {
 				out[i].test[k] = g
 			} else {
 				out[i].train.Add(g)
@@ -412,13 +418,14 @@ func (t *trials) solveGrams(c *Cells) {
 		if solvers[worker] == nil {
 			solvers[worker] = newSolver(c.P, t.o)
 		}
-		s, g := solvers[worker], grams[i]
-		s.load(g.train, 0)
-		s.cold()
+		own := solvers[worker]
+		g := grams[i]
+		own.load(g.train, 0)
+		own.cold()
 		for _, lambda := range t.o.Lambdas {
-			s.solve(lambda)
+			own.solve(lambda)
 			beta := make([]float64, c.P)
-			s.beta(beta)
+			own.beta(beta)
 			scores := make([]float64, len(g.test))
 			for k, test := range g.test {
 				scores[k] = math.NaN()
@@ -432,9 +439,9 @@ func (t *trials) solveGrams(c *Cells) {
 }
 
 // SelectIntervals scores the lambda grid on interval targets (spec#interval-fit) and returns one
-// Selection per variant of d. Folds, objectives and ties are those of Select; the score is
+// Selection per variant of d, or the error of ctx. Folds, objectives and ties are those of Select; the score is
 // [Bounds.Score].
-func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
+func (d *Data) SelectIntervals(ctx context.Context, b Bounds, o Options) ([]Selection, error) {
 	out := make([]Selection, max(1, len(d.Variants)))
 	w := CensoredWeights(d, o)
 	plain := -1 // the first variant without columns of its own
@@ -447,7 +454,7 @@ func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 			continue
 		}
 		var err error
-		if out[v], err = d.With(v).selectIntervals(b, w, d.gamma(v), newTrials(d.Configs(), &o, false)); err != nil {
+		if out[v], err = d.With(v).selectIntervals(ctx, b, w, d.gamma(v), newTrials(d.Configs(), &o, false)); err != nil {
 			return nil, err
 		}
 		if isPlain {
@@ -459,22 +466,22 @@ func (d *Data) SelectIntervals(b Bounds, o Options) ([]Selection, error) {
 
 // NestIntervals returns the selection that SelectIntervals returns for these data with the nested
 // choices, given the one without them (Options.SkipNested), whose trials are not solved again.
-func (d *Data) NestIntervals(quick Selection, b Bounds, o Options) (Selection, error) {
+func (d *Data) NestIntervals(ctx context.Context, quick Selection, b Bounds, o Options) (Selection, error) {
 	t := newTrials(d.Configs(), &o, false)
 	// newTrials appends pairs of configurations after the others, so that the trials of quick are the first.
 	for k, solved := range quick.intervals.list {
 		*t.list[k] = *solved
 	}
-	return d.selectIntervals(b, CensoredWeights(d, o), quick.Gamma, t)
+	return d.selectIntervals(ctx, b, CensoredWeights(d, o), quick.Gamma, t)
 }
 
 // selectIntervals solves the trials that are not solved yet and returns the choice.
-func (d *Data) selectIntervals(b Bounds, w []float64, gamma float64, t *trials) (Selection, error) {
+func (d *Data) selectIntervals(ctx context.Context, b Bounds, w []float64, gamma float64, t *trials) (Selection, error) {
 	folds, found, err := Folds(d, *t.o)
 	if err != nil {
 		return Selection{}, err
 	}
-	if err := t.solveIntervals(d, b, w, folds); err != nil {
+	if err := t.solveIntervals(ctx, d, b, w, folds); err != nil {
 		return Selection{}, err
 	}
 	s := t.selection(gamma)
@@ -485,13 +492,13 @@ func (d *Data) selectIntervals(b Bounds, w []float64, gamma float64, t *trials) 
 
 // solveIntervals solves every trial that has no solution yet at every lambda on its rows: the loss of
 // an interval is not a quadratic, so Gram matrices do not suffice.
-func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) error {
-	return par.Try(context.Background(), t.o.Threads(), len(t.list), func(i int) error {
-		s := t.list[i]
-		if s.betas != nil {
+func (t *trials) solveIntervals(ctx context.Context, d *Data, b Bounds, w []float64, folds []Fold) error {
+	return par.Try(ctx, t.o.Threads(), len(t.list), func(i int) error {
+		one := t.list[i]
+		if one.betas != nil {
 			return nil
 		}
-		train, test := t.intervalRows(d, s, folds)
+		train, test := t.intervalRows(d, one, folds)
 		c := newCensored(d, b, w, train, t.o)
 		for _, lambda := range t.o.Lambdas {
 			if _, err := c.fit(lambda); err != nil {
@@ -505,7 +512,7 @@ func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) er
 					scores[k] = b.Score(d, w, rows, t.o.SpreadUs, func(i int32) float64 { return Dot(d.Row(int(i)), beta) })
 				}
 			}
-			s.add(beta, scores)
+			one.add(beta, scores)
 		}
 		return nil
 	}, nil)
@@ -513,9 +520,9 @@ func (t *trials) solveIntervals(d *Data, b Bounds, w []float64, folds []Fold) er
 
 // intervalRows returns the rows that a trial trains on and the sets of rows that it is scored on:
 // for a fold its validation rows as one set, otherwise one set for each held-out configuration.
-func (t *trials) intervalRows(d *Data, s *trial, folds []Fold) (train []int32, test [][]int32) {
-	if s.fold >= 0 {
-		return folds[s.fold].Train, [][]int32{folds[s.fold].Test}
+func (t *trials) intervalRows(d *Data, one *trial, folds []Fold) (train []int32, test [][]int32) {
+	if one.fold >= 0 {
+		return folds[one.fold].Train, [][]int32{folds[one.fold].Test}
 	}
 	test = make([][]int32, len(t.configs))
 	for i, c := range d.Config {
@@ -523,7 +530,7 @@ func (t *trials) intervalRows(d *Data, s *trial, folds []Fold) (train []int32, t
 		for t.configs[k] != c {
 			k++
 		}
-		if s.leavesOut(k) {
+		if one.leavesOut(k) {
 			test[k] = append(test[k], int32(i))
 		} else {
 			train = append(train, int32(i))

@@ -283,7 +283,7 @@ func TestForwardFolds(t *testing.T) {
 			for run := range int32(2) {
 				train := ofRun(d, f.Train, run)
 				test := ofRun(d, f.Test, run)
-				blocks := BlockBounds(50, 6)
+				blocks := blockBounds(50, 6)
 				end := blocks[j+1]
 				if want := end - min(embargo, end/2); len(train) != want {
 					t.Errorf("embargo %d fold %d: %d training rows, want %d", embargo, j, len(train), want)

@@ -46,17 +46,17 @@ func (d *Data) Unbalanced(o Options) []float64 {
 	return w
 }
 
-// PredictionWeights returns the weights of Weights with the prediction in place of the target:
+// predictionWeights returns the weights of Weights with the prediction in place of the target:
 // c*factor/max(x.beta, eps*steps)^2, or c*factor/max(x.beta, eps*steps) with Options.Proportional.
 // They do not depend on a row's noise, so a fit with them is centred on the true coefficients.
-func PredictionWeights(d *Data, beta []float64, o Options) []float64 {
-	return predictionWeights(d, beta, o, math.Inf(1))
+func predictionWeights(d *Data, beta []float64, o Options) []float64 {
+	return robustPredictionWeights(d, beta, o, math.Inf(1))
 }
 
-// predictionWeights returns the weights of PredictionWeights with Huber's limit: a row whose target
+// robustPredictionWeights returns the weights of predictionWeights with Huber's limit: a row whose target
 // differs from the prediction by more than mostRel times the prediction gets its weight divided by how
 // many times more. It counts by its absolute error then, not by the square.
-func predictionWeights(d *Data, beta []float64, o Options, mostRel float64) []float64 {
+func robustPredictionWeights(d *Data, beta []float64, o Options, mostRel float64) []float64 {
 	w := make([]float64, d.Len())
 	mass := make([]float64, d.Len())
 	for i := range w {
