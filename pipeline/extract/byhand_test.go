@@ -391,10 +391,10 @@ func TestPhasesOfTheClientsClock(t *testing.T) {
 			"1 of 1 requests lie in a phase of run.yaml, and no offset of the clients' clock brings more than 1 of 3 files into one phase each: the phases are not used, each " +
 				"file is one", deploy.Phase{Name: "x", Load: deploy.LoadOpen, StartNs: 1000 * s, EndNs: 1060 * s}},
 	} {
-		x := &extraction{run: &RunDir{Deployment: &deploy.Deployment{Phases: slices.Clone(phases)}}, col: &collector{}}
+		x := &extraction{run: &RunDir{Deployment: &deploy.Deployment{Phases: slices.Clone(phases)}}, spans: &collector{}}
 		x.dep = x.run.Deployment
 		for _, at := range c.sends {
-			x.obs = append(x.obs, trace.ObservedRequest{SendNs: trace.Some(at * s)})
+			x.observed = append(x.observed, trace.ObservedRequest{SendNs: trace.Some(at * s)})
 		}
 		x.alignPhases(c.loads)
 		if c.want != "" {
@@ -444,27 +444,27 @@ func TestLateFirstChunks(t *testing.T) {
 		{"drafts", 5, 74.9e3, 0, func(x *extraction) { x.dep.Engine.SpeculativeDecoding = true }, 0},
 		{"no log", 5, 74.9e3, 0, func(x *extraction) { x.lives = nil }, 0},
 		{"passes not known", 5, 74.9e3, 0, func(x *extraction) {
-			for i := range x.obs {
-				x.obs[i].Iteration = trace.Opt[int64]{}
+			for i := range x.observed {
+				x.observed[i].Iteration = trace.Opt[int64]{}
 			}
 		}, 0},
 		{"passes of no log", 5, 74.9e3, 0, func(x *extraction) {
-			for i := range x.obs {
-				x.obs[i].Iteration.V = 99
+			for i := range x.observed {
+				x.observed[i].Iteration.V = 99
 			}
 		}, 0},
 		{"one more without a pass", 5, 74.9e3, 0, func(x *extraction) {
-			x.obs = append(x.obs, answer(0, 11, 0), answer(0, 11, 0))
-			x.obs[5].Iteration, x.obs[6].Iteration, x.obs[6].Chunks = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
+			x.observed = append(x.observed, answer(0, 11, 0), answer(0, 11, 0))
+			x.observed[5].Iteration, x.observed[6].Iteration, x.observed[6].Chunks = trace.Opt[int64]{}, trace.Opt[int64]{}, trace.Opt[int64]{}
 		}, 6},
 	} {
-		x := &extraction{o: &Options{Format: table.Parquet}, dep: &deploy.Deployment{}, set: &inputSet{}, lives: []*enginelog.Life{{Dir: dir}}}
+		x := &extraction{o: &Options{Format: table.Parquet}, dep: &deploy.Deployment{}, inputs: &inputSet{}, lives: []*enginelog.Life{{Dir: dir}}}
 		x.dep.Engine.AsyncScheduling = trace.Some(false)
 		for range c.late {
-			x.obs = append(x.obs, answer(105, 11, c.shownUs))
+			x.observed = append(x.observed, answer(105, 11, c.shownUs))
 		}
 		for range c.intime {
-			x.obs = append(x.obs, answer(100, 11, 100e3))
+			x.observed = append(x.observed, answer(100, 11, 100e3))
 		}
 		if c.change != nil {
 			c.change(x)
@@ -473,8 +473,8 @@ func TestLateFirstChunks(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := 0
-		for i := range x.obs {
-			if !x.obs[i].TTFTUs.OK {
+		for i := range x.observed {
+			if !x.observed[i].TTFTUs.OK {
 				got++
 			}
 		}
@@ -523,9 +523,9 @@ func TestSettingsAgainstCounting(t *testing.T) {
 		{true, 0, []enginelog.Counters{{Name: "m0"}}, nil},
 		{true, 0, nil, nil},
 	} {
-		x := &extraction{dep: &deploy.Deployment{}, iter: &enginelog.Lives{}}
+		x := &extraction{dep: &deploy.Deployment{}, logs: &enginelog.Lives{}}
 		x.dep.Engine.SpeculativeDecoding = c.speculative
-		x.iter.Drafts.Drafted, x.iter.Drafts.Accepted = c.logged, 7
+		x.logs.Drafts.Drafted, x.logs.Drafts.Accepted = c.logged, 7
 		if d := cmp.Diff(c.want, x.countDrafts(c.answers)); d != "" {
 			t.Errorf("%+v: (-want +got):\n%s", c, d)
 		}
@@ -534,13 +534,13 @@ func TestSettingsAgainstCounting(t *testing.T) {
 
 // TestDividedAmongEngines: a phase in which more than 5 % of the requests have no engine is in no table.
 func TestDividedAmongEngines(t *testing.T) {
-	x := &extraction{acc: source.NewAccount(nil), col: &collector{apis: make([]api, 3)}, lives: []*enginelog.Life{{Engine: "log a"}, {Engine: "log b"}}}
+	x := &extraction{acc: source.NewAccount(nil), spans: &collector{apis: make([]api, 3)}, lives: []*enginelog.Life{{Engine: "log a"}, {Engine: "log b"}}}
 	add := func(phase string, engine int64, ns int64, id string) {
 		r := trace.ObservedRequest{ID: id, Phase: trace.Some(phase), SendNs: trace.Some(ns)}
 		if engine > 0 {
 			r.Engine = trace.Some(engine)
 		}
-		x.obs = append(x.obs, r)
+		x.observed = append(x.observed, r)
 	}
 	for i := range int64(19) { // a twentieth of the phase has no engine
 		add("good", 1+i%2, 100-i, fmt.Sprintf("g%02d", i))
@@ -561,8 +561,8 @@ func TestDividedAmongEngines(t *testing.T) {
 	if len(x.served) != 2 || len(x.served[0]) != 10 || len(x.served[1]) != 9 || x.served[0][0].ID != "g18" || x.served[1][8].ID != "g01" {
 		t.Errorf("got %d and %d requests, want 10 and 9 sorted by their sends", len(x.served[0]), len(x.served[1]))
 	}
-	if d := cmp.Diff(x.served[0], x.obs); d != "" || len(x.col.apis) != 0 || x.acc.Kept != -7 || x.acc.Dropped[codeSeveralEngines] != 7 {
-		t.Errorf("got %d kept, %v dropped, %d API spans %s", x.acc.Kept, x.acc.Dropped, len(x.col.apis), d)
+	if d := cmp.Diff(x.served[0], x.observed); d != "" || len(x.spans.apis) != 0 || x.acc.Kept != -7 || x.acc.Dropped[codeSeveralEngines] != 7 {
+		t.Errorf("got %d kept, %v dropped, %d API spans %s", x.acc.Kept, x.acc.Dropped, len(x.spans.apis), d)
 	}
 	for _, ns := range []struct {
 		r    trace.ObservedRequest
@@ -585,14 +585,14 @@ func TestWarningsOfAnEngine(t *testing.T) {
 	dep.Engine.VLLMVersion, dep.Model.ID, dep.Hardware.Name = "0.21.0", "m/x", "H100"
 	dep.DP, dep.PP = 1, 1
 	x := &extraction{
-		run: &RunDir{Folder: "f"}, dep: dep, acc: source.NewAccount(nil), col: &collector{noIDs: 3}, set: &inputSet{below: []trace.Finding{{Code: "b", Message: "below"}},
+		run: &RunDir{Folder: "f"}, dep: dep, acc: source.NewAccount(nil), spans: &collector{noIDs: 3}, inputs: &inputSet{below: []trace.Finding{{Code: "b", Message: "below"}},
 			contradicted: []trace.Finding{{Code: "c", Message: "contradicted"}}},
 		clients: []trace.Finding{{Code: "k", Message: "client"}}, empty: []trace.Finding{{Code: "e", Message: "empty"}},
 		drafts: &result.DraftCounts{DraftedTokens: 5}, cachedSum: [][]result.CachedTokens{{{Phase: "p"}}},
 		lives: []*enginelog.Life{{Engine: "log", Rows: 40, Backwards: 2, FirstBack: source.Place{File: "log", Line: 8}, Missing: 10, FirstGap: source.Place{File: "log", Line: 9}}},
 	}
-	x.col.offsets.Add(1_000_000)
-	x.col.offsets.Add(13_000_000)
+	x.spans.offsets.Add(1_000_000)
+	x.spans.offsets.Add(13_000_000)
 	x.acc.LostEvents, x.acc.Truncated, x.acc.Duplicates, x.acc.BadText = 11, 12, 13, []string{"t:1", "t:2"}
 	x.acc.Scope("s", "", 6)
 	x.acc.Drop(source.CodeCut, 1, source.Place{File: "cut", Line: 1}, "ends")
@@ -637,7 +637,7 @@ func TestWarningsOfAnEngine(t *testing.T) {
 		t.Errorf("got %+v", got)
 	}
 	// Of the second engine run nothing of what belongs to the whole folder, and nothing that did not happen.
-	x.col = &collector{}
+	x.spans = &collector{}
 	second := x.result("id", 1, 2, &output{}, records)
 	if d := cmp.Diff([]string{"several_engines: engine run 2 of 2 in this dump"}, textsOf(second.Warnings)); d != "" {
 		t.Errorf("the second (-want +got):\n%s", d)
@@ -645,7 +645,7 @@ func TestWarningsOfAnEngine(t *testing.T) {
 	if second.CachedTokens != nil || second.Losses != (result.Losses{}) || len(second.Scopes)+len(second.Examples) != 0 || second.Engine.InstanceID != "2" {
 		t.Errorf("the second: got %+v", second)
 	}
-	x = &extraction{run: x.run, dep: dep, acc: source.NewAccount(nil), col: &collector{}, set: &inputSet{}}
+	x = &extraction{run: x.run, dep: dep, acc: source.NewAccount(nil), spans: &collector{}, inputs: &inputSet{}}
 	if one := x.result("id", 0, 1, &output{}, result.Records{}); len(one.Warnings) != 0 || one.Warnings == nil {
 		t.Errorf("nothing happened: got %v", one.Warnings)
 	}
@@ -655,11 +655,11 @@ func TestWarningsOfAnEngine(t *testing.T) {
 		t.Errorf("got %v", one.Warnings)
 	}
 	x.acc.Truncated = 0
-	x.col.noIDs = 1
+	x.spans.noIDs = 1
 	if one := x.result("id", 0, 1, &output{}, result.Records{}); len(one.Warnings) != 1 || one.Warnings[0].Message != "1 spans without a span id are distinguished by their content" {
 		t.Errorf("one span without an id: got %v", one.Warnings)
 	}
-	x.col.noIDs = 0
+	x.spans.noIDs = 0
 	x.lives = []*enginelog.Life{{Engine: "log"}}
 	if one := x.result("id", 0, 1, &output{}, result.Records{}); len(one.Warnings) != 0 {
 		t.Errorf("a log without passes: got %v", one.Warnings)
@@ -668,8 +668,8 @@ func TestWarningsOfAnEngine(t *testing.T) {
 	if one := x.result("id", 0, 1, &output{}, result.Records{}); len(one.Warnings) != 0 {
 		t.Errorf("a whole log: got %v", one.Warnings)
 	}
-	x.col.offsets.Add(0)
-	x.col.offsets.Add(10e6)
+	x.spans.offsets.Add(0)
+	x.spans.offsets.Add(10e6)
 	if one := x.result("id", 0, 1, &output{}, result.Records{}); len(one.Warnings) != 0 {
 		t.Errorf("a spread of 10 ms: got %v", one.Warnings)
 	}
@@ -815,7 +815,7 @@ func TestLogsOfRanks(t *testing.T) {
 		{"a model without experts", 1, 1, 0, "0.25.0", true, ""},
 		{"nothing", 0, 0, 0, "0.25.0", false, ""},
 	} {
-		x := &extraction{dep: &deploy.Deployment{DP: 2}, col: &collector{engines: make([]*engine, c.engines)}}
+		x := &extraction{dep: &deploy.Deployment{DP: 2}, spans: &collector{engines: make([]*engine, c.engines)}}
 		x.dep.Engine.VLLMVersion = c.version
 		if !c.dense {
 			x.dep.Model.NumExperts = 8
@@ -894,12 +894,12 @@ func TestStrayRowsByHand(t *testing.T) {
 // TestStepsOfFewChunks: without chunks there is nothing to say; of too many no steps are made, and with passes of the
 // engine none are needed.
 func TestStepsOfFewChunks(t *testing.T) {
-	x := &extraction{dep: &deploy.Deployment{}, col: &collector{}, obs: []trace.ObservedRequest{{}, {}}}
+	x := &extraction{dep: &deploy.Deployment{}, spans: &collector{}, observed: []trace.ObservedRequest{{}, {}}}
 	if err := x.stepsOfChunks(); err != nil || len(x.clients) != 0 || x.lives != nil {
 		t.Errorf("no chunks: got %v, %v, %v", x.clients, x.lives, err)
 	}
-	x.obs[1].ChunkGapsUs = make([]float64, mostChunks)
-	x.obs[0].ChunkGapsUs = make([]float64, 1)
+	x.observed[1].ChunkGapsUs = make([]float64, mostChunks)
+	x.observed[0].ChunkGapsUs = make([]float64, 1)
 	x.lives = []*enginelog.Life{{}}
 	if err := x.stepsOfChunks(); err != nil || len(x.clients) != 0 {
 		t.Errorf("with passes: got %v, %v", x.clients, err)

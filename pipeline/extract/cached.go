@@ -29,13 +29,13 @@ func (x *extraction) findCached(streaming source.Options) error {
 		return err
 	}
 	x.drafts = x.countDrafts(answers)
-	for i := range x.obs {
-		if r := &x.obs[i]; r.CachedTokens.OK {
+	for i := range x.observed {
+		if r := &x.observed[i]; r.CachedTokens.OK {
 			r.CachedSource = trace.Some(trace.CachedUsage)
 		}
 	}
 	e := &x.dep.Engine
-	if len(x.obs) == 0 || !e.PrefixCaching && len(x.lives) == 0 {
+	if len(x.observed) == 0 || !e.PrefixCaching && len(x.lives) == 0 {
 		return nil
 	}
 	if why := uncountable(e); why != "" && len(x.lives) > 0 {
@@ -67,22 +67,22 @@ func (x *extraction) findCached(streaming source.Options) error {
 	if isSGLang { // its radix cache has pages of one token by default
 		rules.Block = 1
 	}
-	g, err := pairing.Pair(x.obs, rules, len(x.lives), x.inLogOrder)
+	g, err := pairing.Pair(x.observed, rules, len(x.lives), x.inLogOrder)
 	if err != nil || g == nil { // nil: there is nothing to pair
 		return err
 	}
 	// Some clients count prompt tokens without the chat template. If another count explains the log,
 	// the lengths are corrected and paired again.
-	lengths, recounted, err := pairing.Recount(x.obs, rules, len(x.lives), g.Paired, x.inLogOrder)
+	lengths, recounted, err := pairing.Recount(x.observed, rules, len(x.lives), g.Paired, x.inLogOrder)
 	if err != nil {
 		return err
 	}
 	if lengths != nil {
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile, "%s", recounted))
-		for i := range x.obs {
-			x.obs[i].PromptTokens.V = lengths[i]
+		for i := range x.observed {
+			x.observed[i].PromptTokens.V = lengths[i]
 		}
-		if g, err = pairing.Pair(x.obs, rules, len(x.lives), x.inLogOrder); err != nil {
+		if g, err = pairing.Pair(x.observed, rules, len(x.lives), x.inLogOrder); err != nil {
 			return err
 		}
 	}
@@ -103,8 +103,8 @@ func (x *extraction) findCached(streaming source.Options) error {
 	if e.SpeculativeDecoding && len(x.lives) > 0 {
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile, "%s", g.Drafts(answers)))
 	}
-	if len(x.col.cores) == 0 { // journeys are a better source
-		x.clients = append(x.clients, g.Rate(x.iter.Statistics)...)
+	if len(x.spans.cores) == 0 { // journeys are a better source
+		x.clients = append(x.clients, g.Rate(x.logs.Statistics)...)
 	}
 	x.paired = g
 	if len(x.lives) > 0 {
@@ -117,7 +117,7 @@ func (x *extraction) findCached(streaming source.Options) error {
 	if lost > 0 && len(x.lives) > 0 && e.PrefixCaching {
 		x.clients = append(x.clients, trace.Findingf(codeIncomplete,
 			"the passes of %d of %d prompts are not found by counting (passes lost, other clients, failed "+
-				"requests, preemption): their cached tokens are unknown", lost, len(x.obs)))
+				"requests, preemption): their cached tokens are unknown", lost, len(x.observed)))
 	}
 	return nil
 }
@@ -155,8 +155,8 @@ func uncountable(e *vllm.Engine) string {
 // counters returns the answers of /metrics in the run folder, without those that have no counts of
 // the prefix cache.
 func (x *extraction) counters(how source.Options) (out []enginelog.Counters, err error) {
-	for i := range x.set.metrics {
-		in := &x.set.metrics[i]
+	for i := range x.inputs.metrics {
+		in := &x.inputs.metrics[i]
 		list, err := enginelog.ReadCounters(in, how)
 		if err != nil {
 			return nil, err
@@ -180,10 +180,10 @@ func (x *extraction) countDrafts(answers []enginelog.Counters) *result.DraftCoun
 	if !x.dep.Engine.SpeculativeDecoding {
 		return nil
 	}
-	if x.iter != nil && x.iter.Drafts.Drafted > 0 {
+	if x.logs != nil && x.logs.Drafts.Drafted > 0 {
 		return &result.DraftCounts{
-			DraftedTokens:  x.iter.Drafts.Drafted,
-			AcceptedTokens: x.iter.Drafts.Accepted,
+			DraftedTokens:  x.logs.Drafts.Drafted,
+			AcceptedTokens: x.logs.Drafts.Accepted,
 			Source:         "the log",
 		}
 	}
@@ -204,7 +204,7 @@ func (x *extraction) countDrafts(answers []enginelog.Counters) *result.DraftCoun
 // in x.lives.
 func (x *extraction) inLogOrder(add func(engine int, iteration *trace.Iteration)) error {
 	place := map[string]int{} // of each file in reading order
-	for i, in := range slices.Concat(x.set.logs, x.set.passes) {
+	for i, in := range slices.Concat(x.inputs.logs, x.inputs.passes) {
 		place[in.Name] = i
 	}
 	// Merge: heads has the next iteration of each engine; nil once its table is read to the end, and

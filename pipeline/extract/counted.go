@@ -193,19 +193,19 @@ func (t *tokenTimes) cumulative() func(ns int64) tokenSum {
 
 // countServer compares the log's counts of tokens with the spans of an unmodified vLLM and with the clients' requests.
 func (x *extraction) countServer() (out []result.ServerCount) {
-	if x.iter == nil || len(x.iter.Statistics) == 0 {
+	if x.logs == nil || len(x.logs.Statistics) == 0 {
 		return nil
 	}
 	clients := &tokenTimes{}
-	for i := range x.obs {
-		o := &x.obs[i]
+	for i := range x.observed {
+		o := &x.observed[i]
 		if !o.SendWallNs.OK || !o.TTFTUs.OK || !o.E2EUs.OK || !o.PromptTokens.OK || !o.OutputTokens.OK {
 			clients = &tokenTimes{} // how many tokens it lacks is not known
 			break
 		}
 		clients.add(o.SendWallNs.V, o.TTFTUs.V, o.E2EUs.V, o.PromptTokens.V*max(1, o.N.V), o.OutputTokens.V)
 	}
-	for _, c := range []*result.ServerCount{x.col.stock.compare(x.iter.Statistics, result.CountSpans), clients.compare(x.iter.Statistics, result.CountClients)} {
+	for _, c := range []*result.ServerCount{x.spans.stock.compare(x.logs.Statistics, result.CountSpans), clients.compare(x.logs.Statistics, result.CountClients)} {
 		if c != nil {
 			out = append(out, *c)
 		}

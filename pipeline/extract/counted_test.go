@@ -82,7 +82,7 @@ func TestServerCounts(t *testing.T) {
 		if c.change != nil {
 			requests = c.change(requests)
 		}
-		x := &extraction{obs: requests, iter: &enginelog.Lives{Statistics: lines}, col: &collector{}}
+		x := &extraction{observed: requests, logs: &enginelog.Lives{Statistics: lines}, spans: &collector{}}
 		got := x.countServer()
 		if len(got) != 1 || got[0].Of != result.CountClients || got[0].Lines < 38 || got[0].Lines > 43 {
 			t.Fatalf("%s: got %+v", c.name, got)
@@ -104,20 +104,20 @@ func TestServerCounts(t *testing.T) {
 // whom not every request has its times.
 func TestNoServerCounts(t *testing.T) {
 	for name, change := range map[string]func(x *extraction){
-		"no lines":    func(x *extraction) { x.iter.Statistics = nil },
-		"few lines":   func(x *extraction) { x.iter.Statistics = x.iter.Statistics[15:22] },
-		"no stamps":   func(x *extraction) { x.iter.Statistics[20].StampNs.OK = false },
-		"two engines": func(x *extraction) { x.iter.Statistics[20].Engine = "1" },
-		"another day": func(x *extraction) { x.iter.Statistics[0].StampWall = true },
-		"a lost time": func(x *extraction) { x.obs[7].TTFTUs.OK = false },
+		"no lines":    func(x *extraction) { x.logs.Statistics = nil },
+		"few lines":   func(x *extraction) { x.logs.Statistics = x.logs.Statistics[15:22] },
+		"no stamps":   func(x *extraction) { x.logs.Statistics[20].StampNs.OK = false },
+		"two engines": func(x *extraction) { x.logs.Statistics[20].Engine = "1" },
+		"another day": func(x *extraction) { x.logs.Statistics[0].StampWall = true },
+		"a lost time": func(x *extraction) { x.observed[7].TTFTUs.OK = false },
 		"other counts": func(x *extraction) {
-			for i := range x.iter.Statistics {
-				x.iter.Statistics[i].PromptRate, x.iter.Statistics[i].OutputRate = float64(i*i*17%97), float64(i*i*17%97)
+			for i := range x.logs.Statistics {
+				x.logs.Statistics[i].PromptRate, x.logs.Statistics[i].OutputRate = float64(i*i*17%97), float64(i*i*17%97)
 			}
 		},
 	} {
 		requests, lines := countedLoad(0)
-		x := &extraction{obs: requests, iter: &enginelog.Lives{Statistics: lines}, col: &collector{}}
+		x := &extraction{observed: requests, logs: &enginelog.Lives{Statistics: lines}, spans: &collector{}}
 		change(x)
 		if got := x.countServer(); len(got) != 0 {
 			t.Errorf("%s: got %+v, want nothing", name, got)

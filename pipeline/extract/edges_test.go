@@ -116,9 +116,9 @@ func TestOffsetsAtTheEdges(t *testing.T) {
 		{"one of two", 2, slices.Concat(fits[:1], long[:1]), "brings more than 1 of 2 files into one phase each: the phases are not used", own},
 		{"more files than phases", 1, fits, "0 of 2 files in one of their own, with the offset 1; ", moved},
 	} {
-		x := &extraction{run: &RunDir{Deployment: &deploy.Deployment{Phases: slices.Clone(all[:c.phases])}}, col: &collector{}}
+		x := &extraction{run: &RunDir{Deployment: &deploy.Deployment{Phases: slices.Clone(all[:c.phases])}}, spans: &collector{}}
 		x.dep = x.run.Deployment
-		x.obs = []trace.ObservedRequest{{SendNs: trace.Some(1030 * s)}}
+		x.observed = []trace.ObservedRequest{{SendNs: trace.Some(1030 * s)}}
 		x.alignPhases(c.loads)
 		if got := strings.Join(textsOf(x.clients), "; "); !strings.Contains(got, c.want) {
 			t.Errorf("%s: got %s, want %s", c.name, got, c.want)

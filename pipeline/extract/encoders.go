@@ -57,7 +57,7 @@ func (p *passTimes) sawEncoder(r *trace.ObservedRequest) bool {
 // do not model: a replay serves them as load, but compares no time of theirs (spec#encoder-passes). A
 // request whose passes are not known may be one of them.
 func (x *extraction) markEncoderRequests() error {
-	if x.iter.Encoders == 0 || len(x.obs) == 0 {
+	if x.logs.Encoders == 0 || len(x.observed) == 0 {
 		return nil
 	}
 	engines := make([]passTimes, len(x.lives))
@@ -67,8 +67,8 @@ func (x *extraction) markEncoderRequests() error {
 	}
 	marked := 0
 	unknown := 0
-	for i := range x.obs {
-		r := &x.obs[i]
+	for i := range x.observed {
+		r := &x.observed[i]
 		engine := int(r.Engine.Or(1)) - 1 // Engine counts from 1
 		isKnown := r.Iteration.OK && engine < len(engines)
 		if isKnown && !engines[engine].sawEncoder(r) {
@@ -82,6 +82,6 @@ func (x *extraction) markEncoderRequests() error {
 	}
 	x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
 		"%d of %d requests ran while %d passes ran a multimodal encoder, or may have (the passes of %d are not known): "+
-			"they are load and compared with nothing", marked, len(x.obs), x.iter.Encoders, unknown))
+			"they are load and compared with nothing", marked, len(x.observed), x.logs.Encoders, unknown))
 	return nil
 }

@@ -38,17 +38,17 @@ type extraction struct {
 	acc     *source.Account // of records read, kept and dropped
 	stage   string          // the folder of tables before they have their final names
 	unstage func()          // removes it
-	set     *inputSet
+	inputs  *inputSet
 	stamps  []fileStamp        // of the inputs before they were read; nil if too recent to be relied on
 	dep     *deploy.Deployment // run.Deployment; a copy of it once phases come from client files
 
 	// What was read.
-	col    *collector              // spans
-	kv     *enginelog.KVCollector  // KV events; nil without a file of them
-	obs    []trace.ObservedRequest // requests as clients recorded them
-	points []trace.LoadPoint       // load levels of benchmarks
-	iter   *enginelog.Lives        // reads logs and forward-pass traces into tables of passes
-	lives  []*enginelog.Life       // those tables: one for each start of an engine that a log shows
+	spans    *collector              // of the dumps
+	kvEvents *enginelog.KVCollector  // nil without a file of them
+	observed []trace.ObservedRequest // requests as clients recorded them
+	points   []trace.LoadPoint       // load levels of benchmarks
+	logs     *enginelog.Lives        // reads logs and forward-pass traces into tables of passes
+	lives    []*enginelog.Life       // those tables: one for each start of an engine that a log shows
 
 	// What follows from it.
 	paired *pairing.Pairing // client requests and the logged passes in which their prompts ended
@@ -86,24 +86,24 @@ func (x *extraction) readFolder(ctx context.Context) (err error) {
 		return err
 	}
 	x.unstage = files.Staged(x.stage)
-	if x.set == nil { // cache.lookup has found them otherwise
-		if x.set, err = x.run.findInputs(); err != nil {
+	if x.inputs == nil { // cache.lookup has found them otherwise
+		if x.inputs, err = x.run.findInputs(); err != nil {
 			return err
 		}
 	}
-	x.set.useStored(x.run.Stored)
+	x.inputs.useStored(x.run.Stored)
 	// Before the files are read, so that a file that changes meanwhile is read again by the next call.
-	x.stamps = oldEnough(x.set.stamps())
+	x.stamps = oldEnough(x.inputs.stamps())
 	return x.readInputs(ctx)
 }
 
 // close removes temporary files, and abandons tables that are not finished.
 func (x *extraction) close() {
-	if x.col != nil {
-		x.col.Close()
+	if x.spans != nil {
+		x.spans.Close()
 	}
-	if x.iter != nil {
-		x.iter.Abort()
+	if x.logs != nil {
+		x.logs.Abort()
 	}
 	if x.unstage != nil {
 		x.unstage()
@@ -115,22 +115,22 @@ func (x *extraction) close() {
 // known only then.
 func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 	// A broken file counts as one lost record, so that it is part of the share of unreadable input.
-	for _, f := range x.set.unread {
+	for _, f := range x.inputs.unread {
 		if f.lost {
 			x.acc.Read++
 			x.acc.Drop(source.CodeUnreadable, 1, source.Place{File: f.Name}, "%s", f.why)
 		}
 	}
-	if x.col.Empty() && len(x.obs)+len(x.points) == 0 && x.iter.Empty() {
-		return nil, x.noRecords(x.set)
+	if x.spans.Empty() && len(x.observed)+len(x.points) == 0 && x.logs.Empty() {
+		return nil, x.noRecords(x.inputs)
 	}
 	var err error
-	if x.empty, err = x.set.checkGave(x.acc.ExampleList()); err != nil {
+	if x.empty, err = x.inputs.checkGave(x.acc.ExampleList()); err != nil {
 		return nil, err
 	}
 	x.assignServed() // before col.Finish: it drops API spans of no known engine
 	x.countCached()
-	if err := x.col.Finish(x.o.SplitEngines, x.obs); err != nil {
+	if err := x.spans.Finish(x.o.SplitEngines, x.observed); err != nil {
 		return nil, err
 	}
 	results, err := x.write(ctx)
@@ -142,13 +142,13 @@ func (x *extraction) finish(ctx context.Context) (*Entry, error) {
 		Folder:     x.run.Folder,
 		Deployment: deploymentHash(x.run.Deployment),
 		Stamps:     x.stamps,
-		Digest:     x.set.digest(),
-		Bytes:      x.set.bytes(),
+		Digest:     x.inputs.digest(),
+		Bytes:      x.inputs.bytes(),
 		Lines:      x.acc.Lines,
 		Results:    results,
 	}
 	for i := range entry.Results {
-		entry.Results[i].Files = x.set.files()
+		entry.Results[i].Files = x.inputs.files()
 	}
 	return entry, nil
 }
@@ -196,12 +196,12 @@ func (x *extraction) noRecords(set *inputSet) error {
 // readInputs streams every input into its collector: spans first, then KV events, clients' results,
 // and logs last, because pairing their passes with prompts needs the clients' requests.
 func (x *extraction) readInputs(ctx context.Context) error {
-	o, set := x.o, x.set
+	o, set := x.o, x.inputs
 	mem := &source.Memory{Dir: x.stage, Limit: o.Memory}
 	if err := refuseForeign(set.traces); err != nil {
 		return err
 	}
-	x.col = &collector{
+	x.spans = &collector{
 		names:    set.traces,
 		acc:      x.acc,
 		mem:      mem,
@@ -221,12 +221,12 @@ func (x *extraction) readInputs(ctx context.Context) error {
 		done += n // beyond total for pipes, whose size is unknown, and files that grow
 		o.Progress.Report("extract "+x.run.ID, min(done, total), total, "B")
 	}
-	if err := source.Stream(ctx, set.traces, how, otlp.NewDecoder, x.col.Add); err != nil {
+	if err := source.Stream(ctx, set.traces, how, otlp.NewDecoder, x.spans.Add); err != nil {
 		return err
 	}
 	if len(set.kv) > 0 {
-		x.kv = enginelog.NewKVCollector(set.kv, x.acc, mem)
-		if err := source.Stream(ctx, set.kv, how, enginelog.NewKVDecoder, x.kv.Add); err != nil {
+		x.kvEvents = enginelog.NewKVCollector(set.kv, x.acc, mem)
+		if err := source.Stream(ctx, set.kv, how, enginelog.NewKVDecoder, x.kvEvents.Add); err != nil {
 			return err
 		}
 	}
@@ -237,7 +237,7 @@ func (x *extraction) readInputs(ctx context.Context) error {
 		}
 	}
 	cl.Finish(x.run.Deployment)
-	x.obs = cl.Requests
+	x.observed = cl.Requests
 	x.points = cl.Points
 	x.clients = cl.Findings
 	x.setPhases(cl.Loads)
@@ -262,8 +262,8 @@ func (x *extraction) setPhases(loads []clients.Load) {
 		x.phasesOfLoads(loads)
 	}
 	x.alignPhases(loads) // only does something if run.yaml has phases
-	for i := range x.obs {
-		if r := &x.obs[i]; !r.Phase.OK && r.SendNs.OK {
+	for i := range x.observed {
+		if r := &x.observed[i]; !r.Phase.OK && r.SendNs.OK {
 			if p := x.dep.PhaseAt(r.SendNs.V); p != nil {
 				r.Phase = trace.Some(p.Name)
 			}
@@ -275,27 +275,27 @@ func (x *extraction) setPhases(loads []clients.Load) {
 // these show of the clients' requests: cached tokens, and encoders that ran meanwhile. Without logs
 // and spans it makes passes of the chunks that clients received.
 func (x *extraction) readIterations(ctx context.Context, how source.Options) error {
-	x.iter = enginelog.NewLives(x.acc, x.stage, x.o.Format)
-	x.iter.Beyond = enginelog.LimitsOf(&x.dep.Engine)
+	x.logs = enginelog.NewLives(x.acc, x.stage, x.o.Format)
+	x.logs.Beyond = enginelog.LimitsOf(&x.dep.Engine)
 	// Log lines are garbage as soon as they are parsed. Without spans and many requests the heap that
 	// lives is small, so a lower limit makes the collector run earlier and keeps the process small.
-	if x.col.Empty() && len(x.obs) < fewRequests {
+	if x.spans.Empty() && len(x.observed) < fewRequests {
 		old := debug.SetMemoryLimit(-1)
 		debug.SetMemoryLimit(min(old, logLimit))
 		defer debug.SetMemoryLimit(old)
 	}
-	err := x.iter.Logs(ctx, x.set.logs, how)
+	err := x.logs.Logs(ctx, x.inputs.logs, how)
 	if err == nil {
-		err = x.iter.Passes(ctx, x.set.passes, how)
+		err = x.logs.Passes(ctx, x.inputs.passes, how)
 	}
 	if err != nil {
 		return err
 	}
-	if x.lives, err = x.iter.Close(); err != nil {
+	if x.lives, err = x.logs.Close(); err != nil {
 		return err
 	}
-	if len(x.iter.Statistics) > 0 {
-		x.col.stock = &tokenTimes{}
+	if len(x.logs.Statistics) > 0 {
+		x.spans.stock = &tokenTimes{}
 	}
 	// In this order: lockstep merges the lives of ranks, to which the indexes of the first two refer.
 	if err := errors.Join(x.findCached(how), x.markEncoderRequests(), x.lockstep()); err != nil {
@@ -310,19 +310,19 @@ const mostChunks = 3_000_000
 // stepsOfChunks makes iterations of the chunks that clients received, if neither spans nor logs
 // record the steps of the engine: the chunks of one step arrive together (spec#chunk-steps).
 func (x *extraction) stepsOfChunks() error {
-	if !x.col.Empty() || len(x.lives) > 0 {
+	if !x.spans.Empty() || len(x.lives) > 0 {
 		return nil
 	}
 	chunks := 0
-	for i := range x.obs {
-		chunks += len(x.obs[i].ChunkGapsUs)
+	for i := range x.observed {
+		chunks += len(x.observed[i].ChunkGapsUs)
 	}
 	if chunks > mostChunks {
 		x.clients = append(x.clients, trace.Findingf(codeChunkSteps, "the answers have %d chunks; steps are made of at most %d",
 			chunks, mostChunks))
 		return nil
 	}
-	steps, q := reconstruct.FromChunks(x.obs, &x.dep.Engine)
+	steps, q := reconstruct.FromChunks(x.observed, &x.dep.Engine)
 	if q.Clusters == 0 {
 		return nil
 	}

@@ -22,8 +22,8 @@ const (
 // with a chunk for each token are not judged.
 func (x *extraction) dropLateFirst() error {
 	wanted := false
-	for i := range x.obs {
-		if r := &x.obs[i]; r.Iteration.OK && hasFewerChunks(r) {
+	for i := range x.observed {
+		if r := &x.observed[i]; r.Iteration.OK && hasFewerChunks(r) {
 			wanted = true
 		}
 	}
@@ -49,8 +49,8 @@ func (x *extraction) dropLateFirst() error {
 	var late []*trace.ObservedRequest
 	var shownUs, madeUs []float64 // of each late answer: its time from first to last chunk, and that of its passes
 	compared := 0
-	for i := range x.obs {
-		r := &x.obs[i]
+	for i := range x.observed {
+		r := &x.observed[i]
 		if !r.Iteration.OK || !hasFewerChunks(r) {
 			continue
 		}
@@ -78,8 +78,8 @@ func (x *extraction) dropLateFirst() error {
 	}
 	// The client did the same to the rest of these answers, of which some are too short to show it.
 	dropped := 0
-	for i := range x.obs {
-		if r := &x.obs[i]; hasFewerChunks(r) && r.Chunks.OK {
+	for i := range x.observed {
+		if r := &x.observed[i]; hasFewerChunks(r) && r.Chunks.OK {
 			clients.DropFirstToken(r)
 			dropped++
 		}

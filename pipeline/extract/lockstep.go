@@ -25,7 +25,7 @@ import (
 func (x *extraction) lockstep() error {
 	n := int(x.dep.DP)
 	lives := x.lives
-	if n < 2 || !x.dep.Model.IsMoE() || len(lives)+len(x.col.engines) == 0 {
+	if n < 2 || !x.dep.Model.IsMoE() || len(lives)+len(x.spans.engines) == 0 {
 		return nil
 	}
 	ranksLogged := len(slices.CompactFunc(slices.Clone(lives), func(a, b *enginelog.Life) bool {

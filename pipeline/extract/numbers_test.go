@@ -371,7 +371,7 @@ func TestTablesAndTheirCounts(t *testing.T) {
 func TestTablesOfFurtherEngines(t *testing.T) {
 	dir := t.TempDir()
 	lives := filepath.Join(dir, "life")
-	x := &extraction{stage: filepath.Join(dir, "stage"), o: &Options{Format: table.Parquet}, col: &collector{}, dep: &deploy.Deployment{},
+	x := &extraction{stage: filepath.Join(dir, "stage"), o: &Options{Format: table.Parquet}, spans: &collector{}, dep: &deploy.Deployment{},
 		lives:  []*enginelog.Life{{Dir: lives, Rows: 9}, {Dir: lives, Rows: 2}},
 		served: [][]trace.ObservedRequest{nil, {{}, {}, {}}}}
 	if err := table.Write(lives, table.Iterations, table.Parquet, []trace.Iteration{{Index: 4}, {Index: 5}}); err != nil {

@@ -62,7 +62,7 @@ func fitPhases(loads []clients.Load, phases []deploy.Phase, offsetNs int64) phas
 // clock, and clients' requests are joined to the spans by their ids, so the phases stay.
 func (x *extraction) alignPhases(loads []clients.Load) {
 	phases := x.run.Deployment.Phases
-	if len(phases) == 0 || len(loads) == 0 || !x.col.Empty() {
+	if len(phases) == 0 || len(loads) == 0 || !x.spans.Empty() {
 		return
 	}
 	now := fitPhases(loads, phases, 0)
@@ -80,18 +80,18 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 		}
 	}
 	inside := 0 // requests that lie in a phase with their stamps as they are
-	for i := range x.obs {
-		if r := &x.obs[i]; r.SendNs.OK && x.run.Deployment.PhaseAt(r.SendNs.V) != nil {
+	for i := range x.observed {
+		if r := &x.observed[i]; r.SendNs.OK && x.run.Deployment.PhaseAt(r.SendNs.V) != nil {
 			inside++
 		}
 	}
 	most := min(len(loads), len(phases)) // of the loads that can have a phase of their own
 	switch {
 	// No clock explains the phases.
-	case inside == 0 && best.inside == 0 && len(x.obs) > 0:
+	case inside == 0 && best.inside == 0 && len(x.observed) > 0:
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
 			"none of %d requests lies in a phase of run.yaml, and with no offset of the clients' clock does one of %d files fit into one: the phases are "+
-				"of another recording or in another unit than ns; they are not used, each file is one", len(x.obs), len(loads)))
+				"of another recording or in another unit than ns; they are not used, each file is one", len(x.observed), len(loads)))
 		x.phasesOfLoads(loads)
 		return
 	// No offset is better than none.
@@ -103,7 +103,7 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 	case best.inside < 2 && most > 1 || 2*best.inside <= most:
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
 			"%d of %d requests lie in a phase of run.yaml, and no offset of the clients' clock brings more than %d of %d files into one "+
-				"phase each: the phases are not used, each file is one", inside, len(x.obs), best.inside, len(loads)))
+				"phase each: the phases are not used, each file is one", inside, len(x.observed), best.inside, len(loads)))
 		x.phasesOfLoads(loads)
 		return
 	}
@@ -122,7 +122,7 @@ func (x *extraction) alignPhases(loads []clients.Load) {
 	x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
 		"the clients' clock is %.6g s ahead of the phases of run.yaml (at most %.3g s more): with the stamps as they are, %d of %d requests lie in a "+
 			"phase and %d of %d files in one of their own, with the offset %d; the phases are moved by it",
-		float64(shift)/1e9, float64(hi-lo)/1e9, inside, len(x.obs), now.inside, len(loads), best.inside))
+		float64(shift)/1e9, float64(hi-lo)/1e9, inside, len(x.observed), now.inside, len(loads), best.inside))
 }
 
 // offsetRange returns the range of clock offsets, ns, around that of the best fit, with which the same
@@ -149,17 +149,17 @@ func (x *extraction) reportEmptyPhases(phases []deploy.Phase, inside int) {
 	var empty []string
 	for k := range phases {
 		p := &phases[k]
-		hasRequest := slices.ContainsFunc(x.obs, func(r trace.ObservedRequest) bool {
+		hasRequest := slices.ContainsFunc(x.observed, func(r trace.ObservedRequest) bool {
 			return r.SendNs.V >= p.StartNs && r.SendNs.V < p.EndNs
 		})
 		if !hasRequest {
 			empty = append(empty, p.Name)
 		}
 	}
-	if len(empty) > 0 && inside < len(x.obs) {
+	if len(empty) > 0 && inside < len(x.observed) {
 		x.clients = append(x.clients, trace.Findingf(clients.CodeClientFile,
 			"no request lies in %s of run.yaml; %d of %d requests lie in a phase", fmt.Sprint("phases ", strings.Join(empty, ", ")),
-			inside, len(x.obs)))
+			inside, len(x.observed)))
 	}
 }
 

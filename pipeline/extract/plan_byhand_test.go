@@ -162,15 +162,15 @@ func TestEncodersByHand(t *testing.T) {
 			t.Errorf("%+v: got %v", c, got)
 		}
 	}
-	x := &extraction{obs: make([]trace.ObservedRequest, 2), iter: &enginelog.Lives{}, set: &inputSet{}}
-	x.obs[0].Iteration = trace.Some(int64(3)) // of an engine that is not there
-	if err := x.markEncoderRequests(); err != nil || x.obs[0].LoadOnly.OK {
-		t.Errorf("no encoder: got %+v, %v", x.obs, err)
+	x := &extraction{observed: make([]trace.ObservedRequest, 2), logs: &enginelog.Lives{}, inputs: &inputSet{}}
+	x.observed[0].Iteration = trace.Some(int64(3)) // of an engine that is not there
+	if err := x.markEncoderRequests(); err != nil || x.observed[0].LoadOnly.OK {
+		t.Errorf("no encoder: got %+v, %v", x.observed, err)
 	}
-	x.iter.Encoders = 4
-	if err := x.markEncoderRequests(); err != nil || !x.obs[0].LoadOnly.V || !x.obs[1].LoadOnly.V || len(x.clients) != 1 || x.clients[0].Code != clients.CodeClientFile ||
+	x.logs.Encoders = 4
+	if err := x.markEncoderRequests(); err != nil || !x.observed[0].LoadOnly.V || !x.observed[1].LoadOnly.V || len(x.clients) != 1 || x.clients[0].Code != clients.CodeClientFile ||
 		!strings.HasPrefix(x.clients[0].Message, "2 of 2 requests ran while 4 passes ran a multimodal encoder, or may have (the passes of 2 are not known)") {
-		t.Errorf("got %+v, %v, %v", x.obs, x.clients, err)
+		t.Errorf("got %+v, %v, %v", x.observed, x.clients, err)
 	}
 }
 

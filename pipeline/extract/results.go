@@ -19,13 +19,13 @@ import (
 )
 
 // output writes the tables of the i-th engine run and returns what it wrote. Engine runs come from
-// step spans (x.col) or, without these, from logs: a life is one start of an engine there (x.lives). Load
+// step spans (x.spans) or, without these, from logs: a life is one start of an engine there (x.lives). Load
 // levels of benchmarks do not name an engine, so they are with the first run.
 func (x *extraction) output(i int) (*output, error) {
 	w := &output{Dir: filepath.Join(x.stage, "run."+strconv.Itoa(i)), Tables: map[string]int64{}}
-	if i < x.col.Runs() {
+	if i < x.spans.Runs() {
 		var err error
-		if w, err = x.col.Write(i, x.dep, x.kv); err != nil {
+		if w, err = x.spans.Write(i, x.dep, x.kvEvents); err != nil {
 			return nil, err
 		}
 	}
@@ -40,7 +40,7 @@ func (x *extraction) output(i int) (*output, error) {
 	if i >= len(x.lives) {
 		return w, nil
 	}
-	if i < len(x.served) && i > 0 { // those of the first engine are among the tables of x.col
+	if i < len(x.served) && i > 0 { // those of the first engine are among the tables of x.spans
 		if err := table.Write(w.Dir, table.ObservedRequests, x.o.Format, x.served[i]); err != nil {
 			return nil, err
 		}
@@ -59,7 +59,7 @@ func (x *extraction) output(i int) (*output, error) {
 // of extract.json. No table gets its final name before all are written and the account of records
 // balances.
 func (x *extraction) write(ctx context.Context) ([]result.ExtractRun, error) {
-	n := max(x.col.Runs(), len(x.lives))
+	n := max(x.spans.Runs(), len(x.lives))
 	outputs := make([]*output, n)
 	for i := range n {
 		if err := ctx.Err(); err != nil {
@@ -182,7 +182,7 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 		Losses:     result.Losses{OrphanSnapshots: w.Orphans},
 		Deployment: &dep,
 	}
-	if median, spread, ok := x.col.Clock(); ok {
+	if median, spread, ok := x.spans.Clock(); ok {
 		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
 	}
 	r.Drafts = x.drafts
@@ -265,12 +265,12 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 	l := r.Losses
 	if i == 0 {
 		out = append(out, x.clients...)
-		out = append(out, x.set.below...)
-		out = append(out, x.set.contradicted...)
-		if x.iter != nil {
-			out = append(out, x.iter.Beyond.Findings("passes")...)
+		out = append(out, x.inputs.below...)
+		out = append(out, x.inputs.contradicted...)
+		if x.logs != nil {
+			out = append(out, x.logs.Beyond.Findings("passes")...)
 		}
-		ids := x.col.NoIDs()
+		ids := x.spans.NoIDs()
 		add(ids > 0, codeIncomplete, "%d spans without a span id are distinguished by their content", ids)
 	}
 	if i < len(x.lives) {

@@ -234,7 +234,7 @@ func extractAll(ctx context.Context, runs []RunDir, o *Options, old *cache, reje
 			made[i] = entry
 			continue
 		}
-		x := &extraction{run: &runs[i], o: o, rejects: rejects, ids: ids, set: set}
+		x := &extraction{run: &runs[i], o: o, rejects: rejects, ids: ids, inputs: set}
 		err := x.readFolder(ctx)
 		if earlier := <-written; earlier != nil {
 			x.close()

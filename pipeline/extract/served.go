@@ -19,7 +19,7 @@ import (
 // of requests without an engine, are in no table, because in a replay they would add load to the
 // wrong engine.
 func (x *extraction) assignServed() {
-	if len(x.lives) < 2 || len(x.col.engines)+len(x.col.cores) > 0 {
+	if len(x.lives) < 2 || len(x.spans.engines)+len(x.spans.cores) > 0 {
 		return
 	}
 	// drop turns n records that counted as kept into dropped ones. what describes them after the number.
@@ -31,12 +31,12 @@ func (x *extraction) assignServed() {
 				"%d %s: they are in no table and in no replay", n, what))
 		}
 	}
-	drop(int64(len(x.col.apis)), "spans of requests do not name the engine that served them")
-	x.col.apis = nil
+	drop(int64(len(x.spans.apis)), "spans of requests do not name the engine that served them")
+	x.spans.apis = nil
 	unknown := map[string]int64{} // requests without an engine, by phase
 	all := map[string]int64{}     // all requests, by phase
-	for i := range x.obs {
-		r := &x.obs[i]
+	for i := range x.observed {
+		r := &x.observed[i]
 		all[r.Phase.V]++
 		if !r.Engine.OK {
 			unknown[r.Phase.V]++
@@ -44,8 +44,8 @@ func (x *extraction) assignServed() {
 	}
 	x.served = make([][]trace.ObservedRequest, len(x.lives))
 	unassigned := map[string]int64{} // by phase
-	for i := range x.obs {
-		r := &x.obs[i]
+	for i := range x.observed {
+		r := &x.observed[i]
 		phase := r.Phase.V
 		if !r.Engine.OK || float64(unknown[phase]) > trace.MostGuessed*float64(all[phase]) {
 			r.Engine = trace.Opt[int64]{}
@@ -65,5 +65,5 @@ func (x *extraction) assignServed() {
 			return cmp.Or(cmp.Compare(sendTime(&a), sendTime(&b)), cmp.Compare(a.ID, b.ID))
 		})
 	}
-	x.obs = x.served[0] // the collector writes these with the first engine run; output writes the others
+	x.observed = x.served[0] // the collector writes these with the first engine run; output writes the others
 }
