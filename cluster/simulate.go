@@ -283,7 +283,7 @@ func rolloutOf(cfg *sim.Config) *forecast.Engine {
 func priorQuantile(set *coeff.Set) func(level float64) float64 {
 	var quantiles []sim.Quantile
 	if set != nil {
-		for _, q := range set.Residuals["mixed"] { // pairs of level and ratio
+		for _, q := range set.Residuals[coeff.RegimeMixed] { // pairs of level and ratio
 			quantiles = append(quantiles, sim.Quantile{Q: q[0], Ratio: q[1]})
 		}
 	}

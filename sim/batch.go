@@ -3,6 +3,7 @@ package sim
 // This file describes one step, for latency models.
 
 import (
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/pipeline/features"
 )
@@ -140,23 +141,15 @@ func (b *Batch) AddDecodes(n, context, blocks int64) {
 	b.DecodeBlocks += blocks
 }
 
-// Regime of a step: what kind of sequences it runs. Coefficient sets have residual quantiles for
-// each.
-const (
-	RegimeDecode  = "decode"
-	RegimePrefill = "prefill"
-	regimeMixed   = "mixed"
-)
-
-// Regime returns the regime of the step: decodes only, prefills only, or both.
+// Regime returns the regime of the step: coeff.RegimeDecode, RegimePrefill or RegimeMixed.
 func (b *Batch) Regime() string {
 	switch {
 	case b.PrefillReqs == 0:
-		return RegimeDecode
+		return coeff.RegimeDecode
 	case b.DecodeReqs == 0:
-		return RegimePrefill
+		return coeff.RegimePrefill
 	}
-	return regimeMixed
+	return coeff.RegimeMixed
 }
 
 // Queue is the state of the engine that a request meets, the input of a Delay model: at its arrival

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
@@ -305,7 +306,7 @@ func TestNoiseByHand(t *testing.T) {
 			t.Errorf("at %g: got %g", u, got)
 		}
 	}
-	if RatioAt(nil, 0.5) != 1 || (&Noise{}).draw(nil, RegimeDecode) != 1 {
+	if RatioAt(nil, 0.5) != 1 || (&Noise{}).draw(nil, coeff.RegimeDecode) != 1 {
 		t.Error("no quantiles are a ratio of 1")
 	}
 	d := newDriftCursor([]DriftPoint{{10, 2}, {20, 3}, {20, 4}})

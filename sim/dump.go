@@ -232,8 +232,18 @@ func maxTokens(r *Request) int64 {
 
 // endCore writes the core span of a request that the engine has finished.
 func (p *Dump) endCore(j *journey) {
+	head := spanHead{
+		traceID: j.traceID,
+		spanID:  j.coreSpan,
+		parent:  j.apiSpan,
+		flags:   hasIsRemote | parentRemote,
+		name:    "llm_core",
+		kind:    kindInternal,
+		startNs: j.queuedWall,
+		endNs:   j.finishedWall,
+	}
 	var b buffer
-	spanHead(&b, j.traceID, j.coreSpan, j.apiSpan, hasIsRemote|parentRemote, "llm_core", kindInternal, j.queuedWall, j.finishedWall)
+	head.appendTo(&b)
 	b.raw(`,"attributes":[`)
 	b.text("gen_ai.request.id", j.coreID)
 	b.raw(`],"events":[`)
@@ -260,8 +270,17 @@ func (p *Dump) departed(j *journey, e *Event) {
 	default:
 		p.apiEvent(j, ns, "api.ABORTED", "client_disconnect")
 	}
+	head := spanHead{
+		traceID: j.traceID,
+		spanID:  j.apiSpan,
+		flags:   hasIsRemote,
+		name:    "llm_request",
+		kind:    kindServer,
+		startNs: j.arrivedWall,
+		endNs:   p.wall(ns),
+	}
 	var b buffer
-	spanHead(&b, j.traceID, j.apiSpan, "", hasIsRemote, "llm_request", kindServer, j.arrivedWall, p.wall(ns))
+	head.appendTo(&b)
 	b.raw(`,"attributes":[`)
 	b.text("gen_ai.request.id", j.apiID)
 	b.text("http.route", p.route())

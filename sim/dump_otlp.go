@@ -118,14 +118,24 @@ const (
 	saltStepSpan
 )
 
-// spanHead appends a span up to its attributes. start and end are wall-clock ns.
-func spanHead(b *buffer, traceID, spanID, parent string, flags int64, name string, kind, start, end int64) {
-	b.raw(`{"traceId":"` + traceID + `","spanId":"` + spanID + `"`)
-	if parent != "" {
-		b.raw(`,"parentSpanId":"` + parent + `"`)
+// spanHead is a span up to its attributes.
+type spanHead struct {
+	traceID, spanID string
+	parent          string // span id; "" for none
+	flags           int64  // hasIsRemote, parentRemote
+	name            string
+	kind            int64 // kindInternal or kindServer
+	startNs, endNs  int64 // wall clock
+}
+
+// appendTo appends the span up to its attributes.
+func (h *spanHead) appendTo(b *buffer) {
+	b.raw(`{"traceId":"` + h.traceID + `","spanId":"` + h.spanID + `"`)
+	if h.parent != "" {
+		b.raw(`,"parentSpanId":"` + h.parent + `"`)
 	}
-	b.raw(`,"flags":` + decimal(flags) + `,"name":"` + name + `","kind":` + decimal(kind))
-	b.raw(`,"startTimeUnixNano":"` + decimal(start) + `","endTimeUnixNano":"` + decimal(max(start, end)) + `"`)
+	b.raw(`,"flags":` + decimal(h.flags) + `,"name":"` + h.name + `","kind":` + decimal(h.kind))
+	b.raw(`,"startTimeUnixNano":"` + decimal(h.startNs) + `","endTimeUnixNano":"` + decimal(max(h.startNs, h.endNs)) + `"`)
 }
 
 // spanTail appends the end of a span after its attributes and events.

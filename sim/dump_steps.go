@@ -121,12 +121,20 @@ func (p *Dump) snapshots(v *StepView, at int64) {
 // form of the tracing fork's scheduler (spec#wire-step-intervals). Each step span is a trace of its own.
 func (p *Dump) closeStepSpan(last, endWall int64) {
 	s := &p.step
-	var b buffer
 	id := func(salt uint64) string {
 		return fmt.Sprintf("%016x", mix(uint64(p.opt.Seed)^salt, uint64(s.sequence)))
 	}
-	spanHead(&b, id(saltStepTraceHigh)+id(saltStepTraceLow), id(saltStepSpan), "", hasIsRemote,
-		"scheduler_steps_"+decimal(s.sequence), kindInternal, s.openedWall, endWall)
+	head := spanHead{
+		traceID: id(saltStepTraceHigh) + id(saltStepTraceLow),
+		spanID:  id(saltStepSpan),
+		flags:   hasIsRemote,
+		name:    "scheduler_steps_" + decimal(s.sequence),
+		kind:    kindInternal,
+		startNs: s.openedWall,
+		endNs:   endWall,
+	}
+	var b buffer
+	head.appendTo(&b)
 	b.raw(`,"attributes":[`)
 	b.int("scheduler.span_sequence", s.sequence)
 	b.int("scheduler.step_range_start", s.first)

@@ -57,11 +57,11 @@ type DriftPoint struct {
 // quantilesOf returns the distribution of a regime; nil if there is no such regime.
 func (n *Noise) quantilesOf(regime string) *[]Quantile {
 	switch regime {
-	case RegimeDecode:
+	case coeff.RegimeDecode:
 		return &n.Decode
-	case RegimePrefill:
+	case coeff.RegimePrefill:
 		return &n.Prefill
-	case regimeMixed:
+	case coeff.RegimeMixed:
 		return &n.Mixed
 	}
 	return nil
@@ -69,7 +69,7 @@ func (n *Noise) quantilesOf(regime string) *[]Quantile {
 
 // checkQuantiles returns an error unless the quantiles of each regime increase.
 func (n *Noise) checkQuantiles() error {
-	for _, regime := range []string{RegimeDecode, RegimePrefill, regimeMixed} {
+	for _, regime := range []string{coeff.RegimeDecode, coeff.RegimePrefill, coeff.RegimeMixed} {
 		q := *n.quantilesOf(regime)
 		for i, p := range q {
 			bad := !(p.Q >= 0 && p.Q <= 1) || !(p.Ratio > 0) || math.IsInf(p.Ratio, 0)

@@ -560,9 +560,9 @@ func TestPreemptionEMA(t *testing.T) {
 // rows; validation leaves them out, and simulate --noise draws from the same.
 func TestNoiseIsWhatWasValidated(t *testing.T) {
 	set := &coeff.Set{Residuals: map[string][][2]float64{
-		RegimeDecode: {{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}},
-		regimeMixed:  {{0, 0.8}, {1, 1.2}}, // nothing else is known
-		"waiting":    {{0.5, 3}},
+		coeff.RegimeDecode: {{0, 0.1}, {0.1, 0.9}, {0.5, 1}, {0.9, 1.1}, {1, 40}},
+		coeff.RegimeMixed:  {{0, 0.8}, {1, 1.2}}, // nothing else is known
+		"waiting":          {{0.5, 3}},
 	}}
 	n := NoiseOf(set)
 	if len(n.Decode) != 3 || len(n.Mixed) != 2 || n.Prefill != nil {
@@ -570,7 +570,7 @@ func TestNoiseIsWhatWasValidated(t *testing.T) {
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	for range 10000 {
-		if r := n.draw(rng, RegimeDecode); r < 0.9 || r > 1.1 {
+		if r := n.draw(rng, coeff.RegimeDecode); r < 0.9 || r > 1.1 {
 			t.Fatalf("drew %v, want 0.9 to 1.1", r)
 		}
 	}
@@ -585,7 +585,7 @@ func TestNoiseAndDrift(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	below := 0
 	for range 20000 {
-		r := n.draw(rng, RegimeDecode)
+		r := n.draw(rng, coeff.RegimeDecode)
 		if r < 0.8 || r > 1.6 {
 			t.Fatalf("ratio %g", r)
 		}
@@ -596,7 +596,7 @@ func TestNoiseAndDrift(t *testing.T) {
 	if share := float64(below) / 20000; math.Abs(share-0.5) > 0.02 {
 		t.Errorf("%.3f of the ratios at or below the median", share)
 	}
-	if n.draw(rng, RegimePrefill) != 1 {
+	if n.draw(rng, coeff.RegimePrefill) != 1 {
 		t.Error("a regime without quantiles has ratio 1")
 	}
 	c := newDriftCursor([]DriftPoint{{100, 2}, {200, 0.5}})

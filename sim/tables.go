@@ -88,13 +88,13 @@ func NewRoofline(d *deploy.Deployment) (*roofline, error) {
 	position := func(name string) int {
 		return slices.IndexFunc(sp.BetaFeatures(), func(f features.Feature) bool { return f.Name == name })
 	}
-	r.at.linearCompute = position("prefill_linear_compute")
-	r.at.weightLoad = position("decode_weight_load")
-	r.at.prefillAttention = position("prefill_attention")
+	r.at.linearCompute = position(features.PrefillLinearCompute)
+	r.at.weightLoad = position(features.DecodeWeightLoad)
+	r.at.prefillAttention = position(features.PrefillAttention)
 	r.at.decodeAttention = position("decode_attention")
 	r.at.kvRead = position("kv_cache_read")
 	r.at.collectives = position("tp_communication")
-	r.at.layers = position("fixed_step_overhead")
+	r.at.layers = position(features.FixedStepOverhead)
 	return r, nil
 }
 

@@ -6,14 +6,14 @@ package features
 // correlated with it, the most informative recordings first.
 var separates = [][2]string{
 	{"tp_communication", "a run with another tensor_parallel_size"},
-	{"fixed_step_overhead", "a model with another depth"},
+	{FixedStepOverhead, "a model with another depth"},
 	{"gqa_efficiency", "a model with another ratio of KV heads to heads"},
 	{"moe_activation", "batches of very different size on the MoE model"},
-	{"prefill_attention", "prompts of very different length"},
-	{"prefill_linear_compute", "prompts of very different length at the same batch"},
+	{PrefillAttention, "prompts of very different length"},
+	{PrefillLinearCompute, "prompts of very different length at the same batch"},
 	{"decode_attention", "contexts of very different length at the same batch"},
 	{"kv_cache_read", "contexts of very different length at the same batch"},
-	{"decode_weight_load", "another model or GPU, or batches from 1 to max_num_seqs"},
+	{DecodeWeightLoad, "another model or GPU, or batches from 1 to max_num_seqs"},
 	{"batch_utilization", "batches from 1 to max_num_seqs at short contexts"},
 	{"chunked_prefill_mixed", "steps that mix prefill and decode, and steps that do not"},
 	{"prefill_decode_mix", "steps that mix prefill and decode, and steps that do not"},

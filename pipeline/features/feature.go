@@ -6,6 +6,15 @@ import (
 	"slices"
 )
 
+// Names of features that code refers to.
+const (
+	PrefillLinearCompute = "prefill_linear_compute"
+	PrefillAttention     = "prefill_attention"
+	DecodeWeightLoad     = "decode_weight_load"
+	FixedStepOverhead    = "fixed_step_overhead"
+	PreemptionOverhead   = "preemption_overhead"
+)
+
 // Kind is the kind of a feature's value. It determines the units of value and coefficient (spec#units).
 type Kind string
 
@@ -41,7 +50,7 @@ type Feature struct {
 var PlausibleTimes = [2]float64{0.8, 10}
 
 // nominalTimes are terms in seconds of a nominal unit, not of the hardware: they have no roofline.
-var nominalTimes = []string{"fixed_step_overhead", "expert_load"}
+var nominalTimes = []string{FixedStepOverhead, "expert_load"}
 
 // RooflineTimes returns a coefficient as a multiple of the time at the hardware's peak rate; not ok
 // for a term without a roofline.

@@ -47,9 +47,9 @@ func (s *Space) BetaAmong(in *StepInput, g *Group, x []float64) (Hits, error) {
 	// Only the terms in which experts take part are replaced.
 	for i := range s.beta {
 		switch s.beta[i].Name {
-		case "prefill_linear_compute":
+		case PrefillLinearCompute:
 			x[i] = linear
-		case "decode_weight_load":
+		case DecodeWeightLoad:
 			x[i] = atLeast(0, read-linear)
 		case "weight_load_hidden":
 			x[i] = atMost(linear, read)

@@ -8,19 +8,19 @@ const clamp10 = 100
 var lists10 = lists{
 	beta: []Feature{
 		{
-			Name: "prefill_linear_compute", Kind: Time, Penalty: 1, Bound: clamp10, Prompt: true,
+			Name: PrefillLinearCompute, Kind: Time, Penalty: 1, Bound: clamp10, Prompt: true,
 			Formula: "prefill_tokens*flops_linear_per_token/max(1e-6, hw_peak_flops)",
 			Doc:     "time of all linear layers and the LM head at peak arithmetic rate",
 			beta:    linearCompute10,
 		},
 		{
-			Name: "prefill_attention", Kind: Time, Penalty: 1, Bound: clamp10, Prompt: true,
+			Name: PrefillAttention, Kind: Time, Penalty: 1, Bound: clamp10, Prompt: true,
 			Formula: "sum_prefill_attn_work*num_hidden_layers*2*hidden_size/max(1e-6, hw_peak_flops)",
 			Doc:     "time of prefill attention scores at peak arithmetic rate",
 			beta:    prefillAttention10,
 		},
 		{
-			Name: "decode_weight_load", Kind: Time, Penalty: 1, Bound: clamp10,
+			Name: DecodeWeightLoad, Kind: Time, Penalty: 1, Bound: clamp10,
 			Formula: "pos(decode_tokens)*weight_bytes(scheduled_tokens, 0)/max(1e-6, hw_peak_bandwidth)",
 			Doc:     "time to read the weights in a step with decodes, hidden by nothing",
 			beta:    weightLoad10,
@@ -68,13 +68,13 @@ var lists10 = lists{
 			beta:    gqaEfficiency,
 		},
 		{
-			Name: "fixed_step_overhead", Kind: Ratio, Penalty: 1, Bound: clamp10,
+			Name: FixedStepOverhead, Kind: Ratio, Penalty: 1, Bound: clamp10,
 			Formula: "1/max(1, scheduled_tokens)",
 			Doc:     "one over the tokens of the step",
 			beta:    fixedStepOverhead10,
 		},
 		{
-			Name: "preemption_overhead", Kind: Ratio, Penalty: 10, Bound: clamp10,
+			Name: PreemptionOverhead, Kind: Ratio, Penalty: 10, Bound: clamp10,
 			Formula: "preemption_ema",
 			Doc:     "moving average of preemptions per running request",
 			beta:    preemptionOverhead,

@@ -8,20 +8,20 @@ const hourS = 3600
 var lists11 = lists{
 	beta: []Feature{
 		{
-			Name: "prefill_linear_compute", Kind: Time, Penalty: 1, Bound: hourS, Prompt: true,
+			Name: PrefillLinearCompute, Kind: Time, Penalty: 1, Bound: hourS, Prompt: true,
 			Formula: "scheduled_tokens*flops_body_per_token/group_peak_linear_flops + " +
 				"num_sampled_seqs*flops_lm_head_per_seq/group_peak_flops",
 			Doc:  "time of all linear layers and the LM head at peak arithmetic rate",
 			beta: linearCompute,
 		},
 		{
-			Name: "prefill_attention", Kind: Time, Penalty: 1, Bound: hourS, Prompt: true,
+			Name: PrefillAttention, Kind: Time, Penalty: 1, Bound: hourS, Prompt: true,
 			Formula: "4*q_dim*num_hidden_layers*prefill_causal_work/group_peak_flops",
 			Doc:     "time of prefill attention scores at peak arithmetic rate",
 			beta:    prefillAttention,
 		},
 		{
-			Name: "decode_weight_load", Kind: Time, Penalty: 1, Bound: hourS,
+			Name: DecodeWeightLoad, Kind: Time, Penalty: 1, Bound: hourS,
 			Formula: "max(0, weight_bytes(scheduled_tokens, num_sampled_seqs)/group_peak_bandwidth - prefill_linear_compute)",
 			Doc:     "time of weight streaming not hidden by linear compute",
 			beta:    weightLoad,
@@ -71,13 +71,13 @@ var lists11 = lists{
 			beta:    gqaEfficiency,
 		},
 		{
-			Name: "fixed_step_overhead", Kind: Time, Penalty: 1, Bound: hourS,
+			Name: FixedStepOverhead, Kind: Time, Penalty: 1, Bound: hourS,
 			Formula: "pos(scheduled_tokens)*num_hidden_layers*1e-5",
 			Doc:     "nominal 10 us per layer of every non-empty step",
 			beta:    fixedStepOverhead11,
 		},
 		{
-			Name: "preemption_overhead", Kind: Ratio, Penalty: 10, Bound: 10000,
+			Name: PreemptionOverhead, Kind: Ratio, Penalty: 10, Bound: 10000,
 			Formula: "preemption_ema",
 			Doc:     "moving average of preemptions per running request",
 			beta:    preemptionOverhead,

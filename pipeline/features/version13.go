@@ -9,7 +9,7 @@ import (
 var lists13 = lists{
 	beta: redefined(lists12.beta, []Feature{
 		{
-			Name: "prefill_attention", Kind: Time, Penalty: 1, Bound: hourS, Prompt: true,
+			Name: PrefillAttention, Kind: Time, Penalty: 1, Bound: hourS, Prompt: true,
 			Formula: "prefill_attention_flops/group_peak_flops",
 			Doc:     "time of prefill attention, indexes and recurrences at peak arithmetic rate, summed over layers",
 			beta:    prefillAttention13,
@@ -39,7 +39,7 @@ var lists13 = lists{
 			beta:    gqaEfficiency,
 		},
 		{
-			Name: "fixed_step_overhead", Kind: Time, Penalty: 1, Bound: hourS,
+			Name: FixedStepOverhead, Kind: Time, Penalty: 1, Bound: hourS,
 			Formula: "pos(scheduled_tokens)*blocks*5e-6",
 			Doc:     "nominal 5 us per mixer and ffn of every non-empty step",
 			beta:    fixedStepOverhead11,

@@ -106,8 +106,8 @@ func orderFinding(out *result.Model) {
 	for i := range out.Coefficients {
 		value[out.Coefficients[i].Name] = out.Coefficients[i].Value
 	}
-	load := value["decode_weight_load"]
-	compute := value["prefill_linear_compute"]
+	load := value[features.DecodeWeightLoad]
+	compute := value[features.PrefillLinearCompute]
 	if load > compute && compute > 0 {
 		out.Warnings = append(out.Warnings, trace.Finding{Code: Implausible, Message: report.FallsWithTokens(load, compute)})
 	}

@@ -35,7 +35,7 @@ const mostTimesPeak = 5
 
 // fewTerms are the terms that the totals in a log line already determine: tokens, requests, whether
 // the step has prompts, and a constant.
-var fewTerms = []string{"prefill_linear_compute", "batch_utilization", "prefill_decode_mix", "chunked_prefill_mixed", "bias"}
+var fewTerms = []string{features.PrefillLinearCompute, "batch_utilization", "prefill_decode_mix", "chunked_prefill_mixed", "bias"}
 
 // form is a form of the step-time model with its cross-validation scores.
 type form struct {

@@ -55,7 +55,7 @@ var expertSpread = []library.Options{{Load: "power_law_1.01"}, {Load: "balanced"
 const slotBase = 4
 
 // libraryRegimes names the regimes in the order of Draws.
-var libraryRegimes = [NumRegimes]string{"decode", "mixed", "prefill"}
+var libraryRegimes = [NumRegimes]string{coeff.RegimeDecode, coeff.RegimeMixed, coeff.RegimePrefill}
 
 // LibraryFor returns the coefficients of a deployment from published kernel tables (AIConfigurator's, in package library)
 // and their corrections alone, without a recording (spec#library-terms). The terms are those of version 1.2,

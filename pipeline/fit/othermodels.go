@@ -289,7 +289,7 @@ func (f *fitter) rooflineModel() (*result.Model, error) {
 	}
 	out.Rows.Holdout = len(pool.Hold)
 	for j, t := range solved.Terms {
-		if j < rooflineSlots && t.IsTime && t.Name != nominalTerm {
+		if j < rooflineSlots && t.IsTime && t.Name != features.FixedStepOverhead { // that one is in nominal seconds
 			solved.Fit.Beta[j] = RooflinePrior
 		}
 		out.Coefficients = append(out.Coefficients, result.Coefficient{Coefficient: coeff.Coefficient{

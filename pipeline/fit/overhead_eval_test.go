@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/result"
@@ -294,7 +295,7 @@ func (c *cappedFit) errors(data *ridge.Data, list []int32) (median, mape float64
 func (c *cappedFit) moved(all *cappedFit) (moved, wider []float64) {
 	half := func(m *result.Model, j int) float64 { ci := m.Coefficients[j].CI95; return (ci[1] - ci[0]) / 2 }
 	for j, k := range all.model.Coefficients {
-		if k.CI95 == nil || k.Identified != string(coeff.Within) || half(all.model, j) == 0 || k.Name == nominalTerm {
+		if k.CI95 == nil || k.Identified != string(coeff.Within) || half(all.model, j) == 0 || k.Name == features.FixedStepOverhead {
 			continue
 		}
 		d := math.Abs(c.model.Coefficients[j].Value-k.Value) / half(all.model, j)

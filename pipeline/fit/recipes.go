@@ -28,9 +28,10 @@ type RecipeChoice struct {
 // ChooseRecipe compares the step time under the options o, whose prior is the library's, with that
 // of spec 1.1 without a prior, and returns the options that predict held-out configurations better,
 // or held-out blocks of time if there is one configuration (spec#recipe-choice). The library's
-// prior is given up only if both hold: its error is at least mostFromPrior times as large, and the gain exceeds the standard
-// error of the differences. The reason is that it also covers loads that were not recorded: blocks of one recording are alike, and a model that follows them more closely can be far off at
-// another load. The hold-out takes no part in the choice.
+// prior is given up only if both hold: its error is at least mostFromPrior times as large, and the
+// gain exceeds the standard error of the differences. The reason is that it also covers loads that
+// were not recorded: blocks of one recording are alike, and a model that follows them more closely
+// can be far off at another load. The hold-out takes no part in the choice.
 func ChooseRecipe(ctx context.Context, sources []Source, o Options, progress trace.Progress) (RecipeChoice, error) {
 	plain := o
 	plain.Prior = PriorZero

@@ -193,7 +193,7 @@ func (f *fitter) contextsMerged() bool {
 }
 
 // preemptionTerm is the step-time term that gamma belongs to.
-const preemptionTerm = "preemption_overhead"
+const preemptionTerm = features.PreemptionOverhead
 
 // describeGamma notes whether the rows determine gamma. It widens the interval of the
 // preemption term to include the intervals at every other gamma within one standard

@@ -62,9 +62,6 @@ func alphaTerms(fs []features.Feature, configs int) []Term {
 	return out
 }
 
-// nominalTerm is the term whose feature is in nominal seconds, not seconds of the hardware.
-const nominalTerm = "fixed_step_overhead"
-
 // ridgeOptions returns the options of package ridge for a model with these terms.
 func ridgeOptions(terms []Term, epsUs float64, o Options) ridge.Options {
 	ro := ridge.DefaultOptions(len(terms))

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -22,7 +23,7 @@ const (
 	Waiting
 )
 
-var regimeNames = [...]string{"decode", "prefill", "mixed", "idle", "waiting"}
+var regimeNames = [...]string{coeff.RegimeDecode, coeff.RegimePrefill, coeff.RegimeMixed, "idle", "waiting"}
 
 // String returns the regime's name in tables and reports.
 func (r Regime) String() string { return regimeNames[r] }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/sim"
@@ -152,9 +153,9 @@ func (m *recordedMachine) StepUs(b *sim.Batch) (float64, error) {
 // regimeOf returns the regime of a simulated batch.
 func regimeOf(b *sim.Batch) rows.Regime {
 	switch b.Regime() {
-	case sim.RegimeDecode:
+	case coeff.RegimeDecode:
 		return rows.Decode
-	case sim.RegimePrefill:
+	case coeff.RegimePrefill:
 		return rows.Prefill
 	}
 	return rows.Mixed

@@ -13,6 +13,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/pipeline/validate"
 	"github.com/blis-train/blis-train/result"
@@ -39,12 +40,12 @@ func pointOf(share float64) float64 { return -math.Log(1 - share) }
 // Constants of the estimate. s is the scale of shareEstimate.
 const (
 	shareStep     = 0.3   // s, of the derivative by differences
-	offElasticity = 0.3   // of a term: standard error of how its work changes with s, before the replays show it
+	offElasticity = 0.3   // prior standard deviation of d log(work)/ds of a term
 	leastShareSD  = 0.002 // s: clocks and blocks make no estimate better
 	shareNear     = 0.02  // s: estimates this near to what was assumed are that
 	mostShareFits = 6     // fits, each with the share that the one before found
 	mostShare     = 0.95  // that a fit assumes
-	leastStep     = -0.9  // of the linear step that estimateShare takes the logarithm of
+	leastStep     = -0.9  // lower bound of the step in estimateShare: log1p(step) needs step > -1
 	mostWidenings = 30    // passes that widen the prior
 	widenedNear   = 0.01  // relative change of its precision that ends them
 )
@@ -73,8 +74,8 @@ func countUnstated(loads []*Load) int {
 // isUnstated reports whether nothing is stated of the cached tokens of request i.
 func (l *Load) isUnstated(i int) bool { return i < len(l.Unstated) && l.Unstated[i] }
 
-// assume takes a share of every prompt of which nothing is stated as cached. It changes the requests, which
-// the parts of a load (Before, Later) have in common.
+// assume takes a share of every prompt of which nothing is stated as cached. It changes l.Requests in place; Before
+// and Later share that slice.
 func (l *Load) assume(share float64) {
 	for i := range l.Requests {
 		r := &l.Requests[i]
@@ -101,9 +102,10 @@ func (l *Load) withShare(share float64) *Load {
 // which it was made. A share that could be chance is set to 0. all are loads of the same prompts,
 // of which some are not used by the fit. The answer is the fit with the smallest objective.
 func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) (*Learned, error) {
-	// assume sets the share of the prompts, s on the estimate's scale, in all loads. Those of the fit remember it.
+	// assume sets the share of the prompts, s on the estimate's scale, in all loads. The loads of the fit also store s in
+	// assumed.
 	assume := func(s float64) {
-		for _, l := range append(all[:len(all):len(all)], loads...) {
+		for _, l := range slices.Concat(all, loads) {
 			l.assume(shareOf(s))
 		}
 		for _, l := range loads {
@@ -124,7 +126,8 @@ func fitShare(ctx context.Context, loads, all []*Load, prior *Prior, o Options) 
 		if math.Abs(next-found.assumed) <= shareNear {
 			break
 		}
-		if fits > 1 { // prompts cross the end of the graphs with the share, and whole steps may go to and fro
+		// Half a step only: as the share changes, batches enter or leave CUDA graph sizes, so the estimate can oscillate.
+		if fits > 1 {
 			next = (next + found.assumed) / 2
 		}
 		assume(next)
@@ -352,9 +355,9 @@ func (l *learner) smoothShare(rows []shareRow, s *state, share float64) bool {
 	gradient := make([]float64, n)
 	for k, name := range l.m.names {
 		switch name {
-		case "step/prefill_linear_compute": // in proportion to the tokens that are computed
+		case stepPrefix + features.PrefillLinearCompute: // in proportion to the tokens that are computed
 			along[k] = -s.values[k]
-		case "step/prefill_attention": // in proportion to (1-c)(1+c)
+		case stepPrefix + features.PrefillAttention: // in proportion to (1-c)(1+c)
 			along[k] = -s.values[k] * 2 * share / (1 + share)
 		}
 		// The prior lets the work of each term change by about offElasticity per unit of s.

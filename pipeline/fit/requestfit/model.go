@@ -64,7 +64,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 			if set.Library != nil {
 				row[j] += termSD * termSD * c.Value * c.Value
 			}
-			m.addFree(j, "step/"+c.Name, c.Value, math.Sqrt(row[j]))
+			m.addFree(j, stepPrefix+c.Name, c.Value, math.Sqrt(row[j]))
 			cov = append(cov, row)
 		}
 	}
@@ -76,6 +76,9 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	m.delays(space)
 	return m, m.invert(cov)
 }
+
+// stepPrefix begins the names of the terms of the step time.
+const stepPrefix = "step/"
 
 // addFree makes a column of the simulator free, with its prior mean and standard error.
 func (m *model) addFree(column int, name string, mean, sd float64) {

@@ -16,7 +16,7 @@ type Point struct{ TTFTMs, TPOTMs float64 }
 // Assumed relative errors of a point: repeated benchmarks differ by 2 % in TPOT. TTFT has twice
 // that, because benchmarks do not state how they start and how lengths vary. The points of one
 // server differ from a prediction mostly by a common factor; larger errors would keep the fit
-// from learning that factor (TestEvalPoints).
+// from learning that factor.
 const (
 	pointTPOTSD = 0.02
 	pointTTFTSD = 0.04
