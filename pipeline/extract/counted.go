@@ -205,7 +205,9 @@ func (x *extraction) countServer() (out []result.ServerCount) {
 		}
 		clients.add(o.SendWallNs.V, o.TTFTUs.V, o.E2EUs.V, o.PromptTokens.V*max(1, o.N.V), o.OutputTokens.V)
 	}
-	for _, c := range []*result.ServerCount{x.spans.stock.compare(x.logs.Statistics, result.CountSpans), clients.compare(x.logs.Statistics, result.CountClients)} {
+	ofSpans := x.spans.stock.compare(x.logs.Statistics, result.CountSpans)
+	ofClients := clients.compare(x.logs.Statistics, result.CountClients)
+	for _, c := range []*result.ServerCount{ofSpans, ofClients} {
 		if c != nil {
 			out = append(out, *c)
 		}

@@ -87,10 +87,11 @@ func (x *extraction) dropLateFirst() error {
 	for _, r := range late {
 		clients.DropFirstToken(r)
 	}
-	x.clients = append(x.clients, trace.Findingf(source.CodeFirstToken, "by the log, the tokens of %d of %d answers with fewer chunks than tokens took "+
-		"longer than from the first chunk to the last (in the median %.3g and %.3g ms), so their first chunk is not the first token, as where "+
-		"reasoning is not shown or a first chunk holds several tokens: TTFT and ITL of %d such answers are not used, E2E is", len(late), compared, stat.Median(madeUs)/1e3, stat.Median(shownUs)/1e3,
-		max(dropped, len(late))))
+	x.clients = append(x.clients, trace.Findingf(source.CodeFirstToken,
+		"by the log, the tokens of %d of %d answers with fewer chunks than tokens took longer than from the first chunk to "+
+			"the last (in the median %.3g and %.3g ms), so their first chunk is not the first token, as where reasoning is "+
+			"not shown or a first chunk holds several tokens: TTFT and ITL of %d such answers are not used, E2E is",
+		len(late), compared, stat.Median(madeUs)/1e3, stat.Median(shownUs)/1e3, max(dropped, len(late))))
 	return nil
 }
 

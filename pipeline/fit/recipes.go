@@ -86,8 +86,9 @@ func CompareUncalibrated(scores []result.RecipeScore) []trace.Finding {
 	if uncalibrated == 0 || chosen == 0 || chosen < uncalibrated {
 		return nil
 	}
-	return []trace.Finding{trace.Findingf(NoGain, "the library alone predicts the step times with %.3g %% error, the fit those held out with %.3g %%: "+
-		"these measurements add nothing to it; record more loads, or use --coefficients library", 100*uncalibrated, 100*chosen)}
+	return []trace.Finding{trace.Findingf(NoGain,
+		"the library alone predicts the step times with %.3g %% error, the fit those held out with %.3g %%: these "+
+			"measurements add nothing to it; record more loads, or use --coefficients library", 100*uncalibrated, 100*chosen)}
 }
 
 // scorePlain returns the score of the recipe without a prior, of which no rows but those of the step

@@ -101,8 +101,8 @@ func (c *Reader) dropStatedHidden() {
 // Rules by which tokens that came before the first chunk are recognised.
 const (
 	fewerChunks     = 0.5 // of the answers must have fewer chunks than tokens
-	leastAgreeing   = 0.8 // of those must have their missing tokens at the same place: before the first chunk, in one gap, or between chunks
-	leastStepsShare = 0.8 // of the time of the missing tokens' steps must be found where they are looked for: a step is known roughly
+	leastAgreeing   = 0.8 // of those must have the others at one place: before the first chunk, in one gap, or between chunks
+	leastStepsShare = 0.8 // of the time of their steps, for a time to hold missing tokens: a step is known roughly
 	sameNumber      = 0.9 // of those must miss the same number of tokens for it to be a habit of the server or the client
 	leastHole       = 8   // tokens of a stretch that was not shown: fewer look like a pass with a prompt
 	hiddenInGaps    = 0.5 // share of the missing tokens that may lie between chunks

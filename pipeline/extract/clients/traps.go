@@ -326,7 +326,8 @@ func (c *Reader) findCap() {
 		return
 	}
 	c.addFinding(CodeCapped, "the client kept at most %d requests in flight, and sent %d of %d requests at that "+
-		"limit: a replay takes the recorded send times, so its verdict is for information only, unless the load is replayed as a closed loop", most, atMost, sends)
+		"limit: a replay takes the recorded send times, so its verdict is for information only, unless the load is "+
+		"replayed as a closed loop", most, atMost, sends)
 }
 
 // leastWallNs is later than any stamp of a monotonic clock: 2001 on the wall clock.

@@ -1,7 +1,7 @@
 package requestfit
 
-// This file has the state of a fit to loads (a recording's requests, or a benchmark's load level) and its objective: how far replays with candidate
-// coefficients are from the measured times (learner.assess).
+// This file has the state of a fit to loads (a recording's requests, or a benchmark's load level) and its
+// objective: how far replays with candidate coefficients are from the measured times (learner.assess).
 
 import (
 	"context"
