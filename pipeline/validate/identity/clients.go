@@ -490,7 +490,7 @@ func (r *floorRatios) addLevels(f *facts, space *features.Space) (n int, err err
 			continue
 		}
 		n++
-		if tp := p.TP.Or(dep.TP); tp != dep.TP {
+		if tp := p.TP.Or(f.dep.TP); tp != dep.TP {
 			dep.TP = tp
 			if space, err = features.New(features.DefaultVersion(&dep), &dep); err != nil {
 				return n, err

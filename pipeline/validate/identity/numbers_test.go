@@ -159,6 +159,13 @@ func TestFloorOfLevels(t *testing.T) {
 		f.dep.Engine.PrefixCaching = false
 		p.TP = trace.Some(int64(2))
 	}))
+	wanted{6, 0, 1.1, false, ""}.compare(t, "the first level on two GPUs", with(3, 1.1*gap, 3*prompt, func(f *facts, p *trace.LoadPoint) {
+		f.dep.Engine.PrefixCaching = false
+		if len(f.run.Points) == 0 {
+			p.TP = trace.Some(int64(2))
+			p.TPOTMs = 1.1 * gapOfTwo
+		}
+	}))
 	for name, change := range map[string]func(*facts, *trace.LoadPoint){
 		"experts apart": func(_ *facts, p *trace.LoadPoint) { p.EP = trace.Some(int64(2)) },
 		"ranks":         func(_ *facts, p *trace.LoadPoint) { p.DP = trace.Some(int64(2)) },
