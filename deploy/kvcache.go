@@ -4,6 +4,7 @@ package deploy
 
 import (
 	"cmp"
+	"errors"
 	"maps"
 	"math"
 	"strings"
@@ -50,11 +51,22 @@ func (d *Deployment) KVBlocks() (blocks int64, estimated bool, err error) {
 	return blocks, true, err
 }
 
+// NoRoomError is an error of a KV cache for which the weights leave too little memory, as of
+// [Deployment.EstimateKVBlocks] where not one block fits. Err has the code bad_hardware, as other failures of the
+// estimate.
+type NoRoomError struct{ Err error }
+
+// Error returns the text of the wrapped error.
+func (e *NoRoomError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the error with the code and the hint.
+func (e *NoRoomError) Unwrap() error { return e.Err }
+
 // EstimateKVBlocks returns the number of KV blocks as vLLM derives it at start
 // (vllm/v1/worker/gpu_worker.py: Worker.determine_available_memory()): memory x utilization, less weights,
 // less the activations of a full step, divided by the bytes of a block.
 // It is the least over the stages of a pipeline, without the null block. Code: bad_hardware if the
-// memory is unknown or the model does not fit.
+// memory is unknown or the model does not fit, the latter as a [NoRoomError].
 func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	if !(d.Hardware.MemoryGB > 0) {
 		return 0, trace.Errorf(BadHardware, "hardware memory_gb: got %g, want > 0 to estimate the KV cache", d.Hardware.MemoryGB).
@@ -105,8 +117,8 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 			cmp.Or(d.Engine.VLLMVersion, "unknown")).WithHint("give vllm.kv_blocks_total_gpu as the server printed it (num_gpu_blocks - 1)")
 	}
 	if !(blocks >= 1) {
-		return 0, trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",
-			left/gib, budget/gib, weights/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")
+		return 0, &NoRoomError{trace.Errorf(BadHardware, "KV cache: got %.1f GiB left of %.1f GiB, want room for one block (weights %.1f GiB per device)",
+			left/gib, budget/gib, weights/gib).WithHint("give vllm.kv_blocks_total_gpu, or a larger tensor_parallel_size")}
 	}
 	return int64(math.Min(blocks, vllm.MaxKVBlocks)), nil
 }
@@ -121,8 +133,12 @@ func (d *Deployment) CheckKVBlocks(blocks int64) error {
 	all.Engine.Extra = maps.Clone(d.Engine.Extra)
 	delete(all.Engine.Extra, "kv_cache_memory_bytes")
 	most, err := all.EstimateKVBlocks()
-	if err != nil && !strings.Contains(err.Error(), "room for") || blocks <= most {
-		return nil // the memory or the layers are not known
+	_, hasNoRoom := errors.AsType[*NoRoomError](err)
+	if err != nil && !hasNoRoom { // the memory or the layers are not known
+		return nil
+	}
+	if blocks <= most {
+		return nil
 	}
 	return trace.Errorf(BadHardware, "KV cache: got %d blocks, want at most %d: a device has %g GiB for weights and cache", blocks, most, d.Hardware.MemoryGB).
 		WithHint("lower --num-gpu-blocks-override or --kv-cache-memory-bytes, or raise --tp")

@@ -39,6 +39,7 @@ type Simulation struct {
 	LatencyModel string        // source of the step times: ModelTables, ModelPhysics, ...
 	Step         *library.Step // the kernels of a step; nil unless the source is kernel tables
 	Trust        *Trust        // how far the step times can be relied on; nil for fitted coefficients
+	NoTables     error         // why steps take the roofline's times instead of kernel tables; nil: they were not looked for, or found
 	asked        library.Asked // the load, by which intervals of step times are chosen
 
 	ctx   context.Context

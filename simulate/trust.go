@@ -81,6 +81,7 @@ func (s *Simulation) bind() error {
 			return err
 		}
 		s.LatencyModel = ModelRoofline
+		s.NoTables = err
 		s.Trust = &Trust{Family: "roofline, " + d.Hardware.Name, Unjudged: err.Error()}
 		why := "no measured kernels (" + err.Error() + ")"
 		if code == library.NoTables {

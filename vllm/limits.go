@@ -122,5 +122,7 @@ func (h *ReachedLimit) Finding() trace.Finding {
 			what = h.What + " is not in the step times; simulate plays it"
 		}
 	}
-	return trace.Findingf(h.Code(), "%s: %s; %s", h.Got, what, h.Next)
+	out := trace.Findingf(h.Code(), "%s: %s; %s", h.Got, what, h.Next)
+	out.Limit = h.Key
+	return out
 }

@@ -16,6 +16,7 @@ package predict
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -148,8 +149,7 @@ func (q *Question) Plan(ctx context.Context, batch []trace.Chunk) (*Prediction, 
 		return nil, err
 	}
 	if p.Step == nil {
-		code, why, _ := strings.Cut(p.Trust.Unjudged, ": ") // the error of the tables
-		return nil, trace.Errorf(trace.Code(code), "%s", why)
+		return nil, trace.Hinted(p.simulation.NoTables, "") // its own hint names a flag of simulate
 	}
 	if err := checkBatch(d, batch); err != nil {
 		return nil, err
@@ -264,8 +264,8 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 		if f.Code == vllm.UnsupportedEngine || slices.Contains(p.Warnings, f) {
 			continue
 		}
-		if strings.HasPrefix(f.Message, "data_parallel_size: ") {
-			continue // all ranks are simulated
+		if f.Limit == "data_parallel_size" { // all ranks are simulated
+			continue
 		}
 		p.Warnings = append(p.Warnings, f)
 	}
@@ -329,8 +329,9 @@ func (q *Question) fitCache(p *Prediction, d *deploy.Deployment) error {
 		p.KVTokens = blocks * ((tokens + size - 1) / size) / perRequest * size
 	}
 	if p.KVTokens < tokens {
-		return hintAtMemory(trace.Errorf(deploy.BadHardware, "KV cache: got room for %s tokens, want %s and %s of one request",
-			trace.Thousands(p.KVTokens), trace.Thousands(p.InputTokens), trace.Thousands(p.OutputTokens)), d, tokens)
+		err := trace.Errorf(deploy.BadHardware, "KV cache: got room for %s tokens, want %s and %s of one request",
+			trace.Thousands(p.KVTokens), trace.Thousands(p.InputTokens), trace.Thousands(p.OutputTokens))
+		return hintAtMemory(&deploy.NoRoomError{Err: err}, d, tokens)
 	}
 	if ok && isEstimated { // stated blocks are those of a server that started
 		return q.fitLongest(p, d, func(n int64) int64 { return pool.RequestBlocks(n, d.Engine.MaxNumBatchedTokens) })
@@ -366,9 +367,10 @@ func (q *Question) fitLongest(p *Prediction, d *deploy.Deployment, blocksOf func
 // lengthFitted is the code of the warning that max_model_len is shortened.
 const lengthFitted trace.Code = "max_model_len_fitted"
 
-// hintAtMemory adds to an error the number of GPUs that has room for the model and so many tokens.
+// hintAtMemory adds to an error about too little memory the number of GPUs that has room for the model and so many
+// tokens. Another error stays as it is.
 func hintAtMemory(err error, d *deploy.Deployment, tokens int64) error {
-	if !strings.Contains(err.Error(), "room for") { // layers that share no pool, for example
+	if _, isNoRoom := errors.AsType[*deploy.NoRoomError](err); !isNoRoom { // layers that share no pool, for example
 		return err
 	}
 	for wider := *d; wider.TP <= 8; {
