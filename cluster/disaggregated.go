@@ -170,7 +170,7 @@ func (s *Spec) checkRoles() error {
 func (s *Spec) checkBlind(instances string) error {
 	switch {
 	case s.NeedsController() ||
-		slices.Contains([]string{"clairvoyant", "predictive-seed", "latency-slo"}, s.Admission.Policy):
+		slices.Contains([]string{policyClairvoyant, policySeed, policyLatencySLO}, s.Admission.Policy):
 		return specErrorf("admission policy: got %q with %s, want one that predicts nothing", s.Admission.Policy,
 			instances)
 	case s.Routing.Policy == LLMD:

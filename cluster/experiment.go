@@ -344,7 +344,7 @@ func (l *lab) measureCapacity(plant *plant, gate *gate, reqs []sim.Request) (flo
 	if err != nil {
 		return 0, err
 	}
-	res, err := Run(new(specOf("always-admit", "", "fcfs")).Build(p), reqs)
+	res, err := Run(new(specOf(policyAlways, "", "fcfs")).Build(p), reqs)
 	if err != nil {
 		return 0, err
 	}
@@ -385,21 +385,43 @@ const (
 	scorersToday = "prefix-affinity:4,queue-depth:3"
 )
 
-// Names of the cells that verdicts compare.
+// Parts of the names of cells.
 const (
-	mainCell    = "predictive pa4qd3 priority"
-	oldCell     = "always pa3qd2kv2 fcfs"
-	matchedCell = "random-matched pa4qd3 priority"
-	robinCell   = "always round-robin fcfs"
-	noFloorCell = "predictive without floor pa4qd3 priority"
-	gatedCell   = "slo-gated pa4qd3 priority"
-	alwaysCell  = "always pa4qd3 priority"
-	sizeCell    = "size-only pa4qd3 priority"
-	seedCell    = "predictive-seed b pa4qd3 priority"
+	shortAlways  = "always" // policyAlways
+	routingOld   = "pa3qd2kv2"
+	routingNew   = "pa4qd3"
+	routingRobin = "round-robin"
+	schedFCFS    = "fcfs"
+	schedClasses = "priority" // priorityFCFS
+)
+
+// cellName returns the name of a cell. gate is the policy of admission, with what else a control changes.
+func cellName(gate, routing, sched string) string { return gate + " " + routing + " " + sched }
+
+// extraName returns the name of a control, which has the new routing and priority.
+func extraName(gate string) string { return cellName(gate, routingNew, schedClasses) }
+
+// Names of the cells that verdicts compare.
+var (
+	mainCell    = cellName(policyPredictive, routingNew, schedClasses)
+	oldCell     = cellName(shortAlways, routingOld, schedFCFS)
+	matchedCell = extraName("random-matched")
+	robinCell   = cellName(shortAlways, routingRobin, schedFCFS)
+	noFloorCell = extraName("predictive without floor")
+	gatedCell   = cellName(policyGated, routingNew, schedClasses)
+	alwaysCell  = cellName(shortAlways, routingNew, schedClasses)
+	sizeCell    = extraName(policySizeOnly)
+	seedCell    = extraName("predictive-seed b")
 )
 
 // numbers are the numbers of the five published configurations.
-var numbers = map[string]int{oldCell: 1, gatedCell: 2, mainCell: 3, "predictive pa3qd2kv2 fcfs": 4, robinCell: 5}
+var numbers = map[string]int{
+	oldCell:   1,
+	gatedCell: 2,
+	mainCell:  3,
+	cellName(policyPredictive, routingOld, schedFCFS): 4,
+	robinCell: 5,
+}
 
 // publishedP99 are the published values of the P99 of TTFT on the workload seed, ms, with the cell that
 // each belongs to. Two belong to one gate, from runs of 0.25 s and of 1 s. 627 ms was measured with the
@@ -446,7 +468,7 @@ func specOf(policy, scorers, scheduler string) Spec {
 	s.Admission = defaultAdmission(policy)
 	s.Admission.Beta0 = plantBeta[0] // predictive-seed knows the published engines
 	s.Admission.Beta1 = plantBeta[1]
-	if policy == "slo-gated" {
+	if policy == policyGated {
 		s.Admission.Signal = maxQueueDepth
 		s.Admission.Thresholds = gateDefault
 	}
@@ -456,7 +478,7 @@ func specOf(policy, scorers, scheduler string) Spec {
 		s.Routing.Policy = RoundRobin
 	}
 	s.Scheduler = scheduler
-	predicts := policy == "clairvoyant" || policy == "predictive-seed" || s.NeedsController()
+	predicts := policy == policyClairvoyant || policy == policySeed || s.NeedsController()
 	if predicts {
 		s.ShadowShare = shadowShare
 	}
@@ -477,18 +499,18 @@ func targetsOf(classes map[string]target) map[string]targetSpec {
 // two schedulers, and round-robin.
 func presetCells() []cell {
 	out := []cell{{Name: robinCell, Number: numbers[robinCell], Role: roleCell,
-		Spec: specOf("always-admit", "", "fcfs")}}
-	short := map[string]string{"always-admit": "always", "slo-gated": "slo-gated", "predictive": "predictive"}
-	for _, policy := range []string{"always-admit", "slo-gated", "predictive"} {
+		Spec: specOf(policyAlways, "", "fcfs")}}
+	short := map[string]string{policyAlways: shortAlways, policyGated: policyGated, policyPredictive: policyPredictive}
+	for _, policy := range []string{policyAlways, policyGated, policyPredictive} {
 		for _, routing := range []struct{ name, scorers string }{
-			{"pa3qd2kv2", scorersOld},
-			{"pa4qd3", scorersNew},
+			{routingOld, scorersOld},
+			{routingNew, scorersNew},
 		} {
 			for _, sched := range []struct{ name, scheduler string }{
-				{"fcfs", "fcfs"},
-				{"priority", "priority-fcfs"},
+				{schedFCFS, "fcfs"},
+				{schedClasses, priorityFCFS},
 			} {
-				name := fmt.Sprintf("%s %s %s", short[policy], routing.name, sched.name)
+				name := cellName(short[policy], routing.name, sched.name)
 				out = append(out, cell{
 					Name:   name,
 					Number: numbers[name],
@@ -505,24 +527,24 @@ func presetCells() []cell {
 // and priority.
 func extraCells() []cell {
 	one := func(name, policy string, change func(*Spec)) cell {
-		s := specOf(policy, scorersNew, "priority-fcfs")
+		s := specOf(policy, scorersNew, priorityFCFS)
 		if change != nil {
 			change(&s)
 		}
-		return cell{Name: name + " pa4qd3 priority", Role: roleExtra, Spec: s}
+		return cell{Name: extraName(name), Role: roleExtra, Spec: s}
 	}
-	matched := one("random-matched", "always-admit", nil)
+	matched := one("random-matched", policyAlways, nil)
 	matched.Matched = true
 	return []cell{
-		one("predictive-seed a", "predictive-seed", func(s *Spec) { s.Admission.Variant = "a" }),
-		one("predictive-seed b", "predictive-seed", nil),
-		one("probabilistic", "probabilistic", nil),
+		one("predictive-seed a", policySeed, func(s *Spec) { s.Admission.Variant = "a" }),
+		one("predictive-seed b", policySeed, nil),
+		one(policyProbabilistic, policyProbabilistic, nil),
 		matched,
-		one("size-only", "size-only", nil),
-		one("clairvoyant", "clairvoyant", nil),
-		one("predictive without floor", "predictive", func(s *Spec) { s.Admission.Floor = new(0.0) }),
-		one("today's qd, always", "always-admit", func(s *Spec) { s.Routing.Scorers = scorersToday }),
-		one("today's qd, predictive", "predictive", func(s *Spec) { s.Routing.Scorers = scorersToday }),
+		one(policySizeOnly, policySizeOnly, nil),
+		one(policyClairvoyant, policyClairvoyant, nil),
+		one("predictive without floor", policyPredictive, func(s *Spec) { s.Admission.Floor = new(0.0) }),
+		one("today's qd, always", policyAlways, func(s *Spec) { s.Routing.Scorers = scorersToday }),
+		one("today's qd, predictive", policyPredictive, func(s *Spec) { s.Routing.Scorers = scorersToday }),
 	}
 }
 
@@ -532,7 +554,7 @@ func extraCells() []cell {
 func frontiers() []cell {
 	var out []cell
 	for _, n := range []float64{1, 2, 4, 8, 16, 32, 64} {
-		s := specOf("slo-gated", scorersNew, "priority-fcfs")
+		s := specOf(policyGated, scorersNew, priorityFCFS)
 		s.Admission.Thresholds = map[string]float64{"standard": 2 * n, "sheddable": n}
 		out = append(out, cell{
 			Name:      fmt.Sprintf("slo-gated threshold %g", n),
@@ -542,7 +564,7 @@ func frontiers() []cell {
 		})
 	}
 	for _, e := range []float64{0.01, 0.03, 0.1, 0.2, 0.35, 0.5} {
-		s := specOf("predictive", scorersNew, "priority-fcfs")
+		s := specOf(policyPredictive, scorersNew, priorityFCFS)
 		s.Admission.Eps = map[string]float64{"standard": e, "sheddable": e}
 		s.ShadowShare = 0
 		out = append(out, cell{

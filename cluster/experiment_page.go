@@ -341,7 +341,7 @@ func newcomerSection(d *Document) report.Section {
 }
 
 // extraSuffix is the routing and the scheduler of all controls.
-const extraSuffix = " pa4qd3 priority"
+var extraSuffix = extraName("")
 
 // goodputFigure draws the mean goodput of every configuration with its 95 % interval; nil if none
 // has a value.
@@ -402,7 +402,7 @@ func goodputRows(d *Document) (rows []report.ChartRow, top float64) {
 var gates = []struct {
 	policy, word string
 	p            report.Paint
-}{{"slo-gated", "slo-gated, thresholds", report.Prefill}, {"predictive", "predictive, eps", report.Decode}}
+}{{policyGated, "slo-gated, thresholds", report.Prefill}, {policyPredictive, "predictive, eps", report.Decode}}
 
 // frontierFigure draws goodput and admitted share against the P99 of TTFT of class critical, one
 // curve for each gate; nil if no setting has a finite P99.

@@ -247,7 +247,7 @@ func (l *lab) reliability(d *Document) {
 	}
 	for i := range l.cells {
 		c := &l.cells[i]
-		if c.Role != roleFrontier || c.Spec.Admission.Policy != "predictive" {
+		if c.Role != roleFrontier || c.Spec.Admission.Policy != policyPredictive {
 			continue
 		}
 		goodput := stat.Mean(valuesOf(l.runs[i], figureBy("goodput")))
@@ -332,11 +332,11 @@ func (l *lab) contrasts(d *Document) {
 		{mainCell, alwaysCell},
 		{mainCell, gatedCell},
 		{gatedCell, alwaysCell},
-		{mainCell, "predictive pa3qd2kv2 priority"},
-		{mainCell, "predictive pa4qd3 fcfs"},
-		{alwaysCell, "always pa3qd2kv2 priority"},
-		{alwaysCell, "always pa4qd3 fcfs"},
-		{"always pa4qd3 fcfs", oldCell},
+		{mainCell, cellName(policyPredictive, routingOld, schedClasses)},
+		{mainCell, cellName(policyPredictive, routingNew, schedFCFS)},
+		{alwaysCell, cellName(shortAlways, routingOld, schedClasses)},
+		{alwaysCell, cellName(shortAlways, routingNew, schedFCFS)},
+		{cellName(shortAlways, routingNew, schedFCFS), oldCell},
 		{oldCell, robinCell},
 		{mainCell, oldCell},
 	}
@@ -392,7 +392,7 @@ func (l *lab) loads(d *Document) error {
 			continue
 		}
 		switch c.Spec.Admission.Policy {
-		case "predictive-seed", "probabilistic":
+		case policySeed, policyProbabilistic:
 			names = append(names, c.Name)
 		}
 	}

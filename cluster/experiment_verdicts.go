@@ -175,8 +175,8 @@ func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 		text:    "at equal critical P99 predictive admits at least 30 % more than slo-gated, and its goodput is higher",
 		blocked: selectionBlocks(d, main),
 	}
-	gate := l.frontierPoints("slo-gated")
-	ours := l.frontierPoints("predictive")
+	gate := l.frontierPoints(policyGated)
+	ours := l.frontierPoints(policyPredictive)
 	// By seed, at the common P99: what predictive does, and what it has to exceed.
 	var admitted, admittedBound, goodput, goodputBound []float64
 	for k := range l.seeds {
@@ -196,8 +196,8 @@ func (l *lab) equalTailStatement(d *Document, main []*outcome) statement {
 		return s
 	}
 	s.evidence = []contrastDoc{
-		pairedContrast("predictive", "1.3 x slo-gated, same critical P99", "admitted_share", admitted, admittedBound),
-		pairedContrast("predictive", "slo-gated, same critical P99", "goodput", goodput, goodputBound)}
+		pairedContrast(policyPredictive, "1.3 x slo-gated, same critical P99", "admitted_share", admitted, admittedBound),
+		pairedContrast(policyPredictive, "slo-gated, same critical P99", "goodput", goodput, goodputBound)}
 	return s
 }
 

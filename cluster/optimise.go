@@ -44,7 +44,7 @@ const (
 func DefaultOptimiseOptions() optimiseOptions {
 	o := optimiseOptions{
 		IsolationOptions: DefaultIsolationOptions(),
-		Policy:           "predictive-seed",
+		Policy:           policySeed,
 		Method:           methodGP,
 		Start:            defaultStart,
 		Calls:            30,

@@ -149,7 +149,7 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 		// Keys and policies that do not exist get their errors from DecodeYAMLNode and
 		// checkParameters.
 		policies := havePolicies(key.Value)
-		if len(policies) > 0 && slices.Contains(Policies, head.Policy) {
+		if len(policies) > 0 && slices.Contains(admissionPolicies, head.Policy) {
 			return &trace.SyntaxError{
 				Line: int64(key.Line),
 				Col:  int64(key.Column),
@@ -165,7 +165,7 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 
 // havePolicies returns the policies that read a key.
 func havePolicies(key string) (out []string) {
-	for _, name := range Policies {
+	for _, name := range admissionPolicies {
 		if slices.Contains(policyKeys[name], key) {
 			out = append(out, name)
 		}
@@ -225,7 +225,7 @@ func defaultSpec() Spec {
 		Instances: instances{Groups: []group{{Count: 1}}},
 		RefreshUs: 50_000,
 		Scrape:    "staggered",
-		Admission: defaultAdmission("always-admit"),
+		Admission: defaultAdmission(policyAlways),
 		Routing:   Routing{Policy: RoundRobin, IndexUpdate: OnRoute, EventDelayUs: 50_000},
 		Retry:     retrySpec{Kind: "none"},
 		Transfer:  transferSpec{BandwidthGBs: 25, LatencyUs: 50, Shared: true},
@@ -313,27 +313,41 @@ func (s *Spec) ByClass() map[string]target {
 }
 
 // Policies of admission, by their names in cluster.yaml.
-var Policies = []string{
-	"always-admit",
-	"token-bucket",
-	"slo-gated",
-	"gaie-legacy",
-	"probabilistic",
-	"latency-slo",
-	"predictive-seed",
-	"predictive",
-	"size-only",
-	"clairvoyant",
+const (
+	policyAlways        = "always-admit"
+	policyTokenBucket   = "token-bucket"
+	policyGated         = "slo-gated"
+	policyLegacy        = "gaie-legacy"
+	policyProbabilistic = "probabilistic"
+	policyLatencySLO    = "latency-slo"
+	policySeed          = "predictive-seed"
+	policyPredictive    = "predictive"
+	policySizeOnly      = "size-only"
+	policyClairvoyant   = "clairvoyant"
+)
+
+// admissionPolicies are all policies of admission.
+var admissionPolicies = []string{
+	policyAlways,
+	policyTokenBucket,
+	policyGated,
+	policyLegacy,
+	policyProbabilistic,
+	policyLatencySLO,
+	policySeed,
+	policyPredictive,
+	policySizeOnly,
+	policyClairvoyant,
 }
 
 // policyKeys are the keys of admission that each policy reads.
 var policyKeys = map[string][]string{
-	"token-bucket":  {"capacity", "refill"},
-	"slo-gated":     {"signal", "thresholds"},
-	"gaie-legacy":   {"queue_depth_threshold", "kv_threshold"},
-	"probabilistic": {"queue_depth_threshold", "kv_threshold", "k", "power"},
-	"latency-slo":   {"predictor", "controller"},
-	"predictive-seed": {
+	policyTokenBucket:   {"capacity", "refill"},
+	policyGated:         {"signal", "thresholds"},
+	policyLegacy:        {"queue_depth_threshold", "kv_threshold"},
+	policyProbabilistic: {"queue_depth_threshold", "kv_threshold", "k", "power"},
+	policyLatencySLO:    {"predictor", "controller"},
+	policySeed: {
 		"variant",
 		"headroom",
 		"step_ms",
@@ -342,9 +356,9 @@ var policyKeys = map[string][]string{
 		"budget_ms",
 		"admit_unmatched",
 	},
-	"predictive":  predictiveKeys,
-	"size-only":   predictiveKeys,
-	"clairvoyant": predictiveKeys,
+	policyPredictive:  predictiveKeys,
+	policySizeOnly:    predictiveKeys,
+	policyClairvoyant: predictiveKeys,
 }
 
 // predictiveKeys are the keys of predictive, and of size-only and clairvoyant, which differ from it
@@ -380,8 +394,8 @@ func defaultAdmission(policy string) admission {
 
 // checkParameters returns an error for an unknown policy and for parameters out of range.
 func (a *admission) checkParameters() error {
-	if !slices.Contains(Policies, a.Policy) {
-		return specErrorf("admission policy: got %q, want one of %v", a.Policy, Policies)
+	if !slices.Contains(admissionPolicies, a.Policy) {
+		return specErrorf("admission policy: got %q, want one of %v", a.Policy, admissionPolicies)
 	}
 	for _, n := range []struct {
 		name     string
@@ -399,11 +413,11 @@ func (a *admission) checkParameters() error {
 		return specErrorf("admission.predict_on: got %q, want chosen or best", a.PredictOn)
 	case a.Floor != nil && !(*a.Floor >= 0 && *a.Floor <= 1):
 		return specErrorf("admission.floor: got %g, want 0 to 1", *a.Floor)
-	case a.Policy == "slo-gated" && !slices.Contains(signals, a.Signal):
+	case a.Policy == policyGated && !slices.Contains(signals, a.Signal):
 		return trace.Errorf(codeBadSpec, "slo-gated signal: got %q, want %s", a.Signal, trace.OneOf(signals)).
-			WithHint("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: " +
-				"{sheddable: 8, standard: 16}}")
-	case a.Policy == "predictive-seed" && a.Variant != "a" && a.Variant != "b":
+			WithHint(fmt.Sprintf("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: "+
+				"{sheddable: %g, standard: %g}}", gateDefault["sheddable"], gateDefault["standard"]))
+	case a.Policy == policySeed && a.Variant != "a" && a.Variant != "b":
 		return specErrorf("predictive-seed variant: got %q, want a or b", a.Variant)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Thresholds)) {
@@ -435,7 +449,7 @@ type parts struct {
 // and forecasts.
 func (s *Spec) Build(p parts) *Config {
 	cfg := &Config{Spec: *s, parts: p}
-	if s.Admission.Policy == "clairvoyant" {
+	if s.Admission.Policy == policyClairvoyant {
 		cfg.Live = &live{Engines: p.Plants, ByPriority: s.byPriority(p.Engines)}
 	}
 	cfg.Policy = s.policy(&p, cfg.Live)
@@ -454,9 +468,9 @@ func (s *Spec) byPriority(engines []sim.Config) bool {
 func (s *Spec) NeedsController() bool {
 	a := &s.Admission
 	switch a.Policy {
-	case "predictive", "size-only":
+	case policyPredictive, policySizeOnly:
 		return true
-	case "latency-slo":
+	case policyLatencySLO:
 		if a.Predictor == "" {
 			return true
 		}
@@ -469,13 +483,13 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 	a := &s.Admission
 	rollout := &Rollout{Engines: p.Controllers, ByPriority: s.byPriority(p.Engines)}
 	switch a.Policy {
-	case "token-bucket":
+	case policyTokenBucket:
 		return &tokenBucket{Capacity: a.Capacity, RefillPerS: a.Refill}
-	case "slo-gated":
+	case policyGated:
 		return &sloGated{Signal: a.Signal, Thresholds: a.Thresholds}
-	case "gaie-legacy":
+	case policyLegacy:
 		return &gaieLegacy{Queue: a.QueueThreshold, KV: a.KVThreshold}
-	case "probabilistic":
+	case policyProbabilistic:
 		return &probabilistic{
 			Queue: a.QueueThreshold,
 			KV:    a.KVThreshold,
@@ -483,12 +497,12 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 			Power: a.Power,
 			Seed:  p.Seed,
 		}
-	case "latency-slo":
+	case policyLatencySLO:
 		if a.Predictor != "" {
 			return &latencySLO{Estimate: p.Trees}
 		}
 		return &latencySLO{Estimate: rollout}
-	case "predictive-seed":
+	case policySeed:
 		budgets := map[string]float64{}
 		for name, ms := range a.BudgetsMs {
 			budgets[name] = ms * 1e3
@@ -502,10 +516,10 @@ func (s *Spec) policy(p *parts, live *live) Policy {
 			BudgetUs:       budgets,
 			AdmitUnmatched: a.AdmitUnmatched,
 		}
-	case "predictive", "size-only":
-		rollout.IgnoreCache = a.Policy == "size-only"
+	case policyPredictive, policySizeOnly:
+		rollout.IgnoreCache = a.Policy == policySizeOnly
 		return s.predictive(p, rollout)
-	case "clairvoyant":
+	case policyClairvoyant:
 		return s.predictive(p, live)
 	}
 	return Always{}

@@ -34,11 +34,11 @@ func (p *parameter) value(u float64) float64 {
 // tunable returns the policies that can be tuned, with their parameters.
 func tunable() map[string][]parameter {
 	return map[string][]parameter{
-		"predictive-seed": append([]parameter{budgetParameter("critical"), budgetParameter("standard"),
+		policySeed: append([]parameter{budgetParameter("critical"), budgetParameter("standard"),
 			budgetParameter("sheddable"),
 			{"step_ms", 1, 60, func(s *Spec, v float64) { s.Admission.StepMs = v }}}, weightParameters()...),
-		"slo-gated": append([]parameter{threshold("standard"), threshold("sheddable")}, weightParameters()...),
-		"probabilistic": append([]parameter{{"k", 1, 1000, func(s *Spec, v float64) { s.Admission.K = v }},
+		policyGated: append([]parameter{threshold("standard"), threshold("sheddable")}, weightParameters()...),
+		policyProbabilistic: append([]parameter{{"k", 1, 1000, func(s *Spec, v float64) { s.Admission.K = v }},
 			{"power", 0.5, 10, func(s *Spec, v float64) { s.Admission.Power = v }},
 			{"queue_depth_threshold", 1, 100, func(s *Spec, v float64) { s.Admission.QueueThreshold = v }}},
 			weightParameters()...),
@@ -128,7 +128,7 @@ func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 	t.train = seedsFrom(1, s.TrainSeeds)
 	t.test = seedsFrom(101, s.TestSeeds)
 	t.seeds = t.train
-	base, critical, err := t.goodput(new(specOf("always-admit", scorersNew, "priority-fcfs")), &t.plant, t.train,
+	base, critical, err := t.goodput(new(specOf(policyAlways, scorersNew, priorityFCFS)), &t.plant, t.train,
 		t.drawRequests)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 		Warnings: []trace.Finding{},
 	}
 	policies := []string{s.Policy}
-	for _, policy := range []string{"slo-gated", "probabilistic"} {
+	for _, policy := range []string{policyGated, policyProbabilistic} {
 		if policy != s.Policy {
 			policies = append(policies, policy)
 		}
@@ -158,7 +158,7 @@ func tunePolicies(t *tuner) (*OptimiseDoc, error) {
 		}
 		doc.Tuned = append(doc.Tuned, *one)
 	}
-	one, err := t.validated("predictive", new(specOf("predictive", scorersNew, "priority-fcfs")))
+	one, err := t.validated(policyPredictive, new(specOf(policyPredictive, scorersNew, priorityFCFS)))
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (t *tuner) outcomes(spec *Spec, plant *plant, seeds []int64, draw func(int6
 
 // apply returns the spec of a policy whose parameters are at point x of the unit cube.
 func (t *tuner) apply(policy string, x []float64) Spec {
-	s := specOf(policy, scorersNew, "priority-fcfs")
+	s := specOf(policy, scorersNew, priorityFCFS)
 	for k, p := range tunable()[policy] {
 		p.set(&s, p.value(x[k]))
 	}
@@ -324,7 +324,7 @@ func (t *tuner) validated(policy string, spec *Spec) (*optimisePolicy, error) {
 		}
 		always, known := t.always[to.name]
 		if !known { // the same for every policy
-			runs, err := t.outcomes(new(specOf("always-admit", scorersNew, "priority-fcfs")), to.plant, t.test, to.draw)
+			runs, err := t.outcomes(new(specOf(policyAlways, scorersNew, priorityFCFS)), to.plant, t.test, to.draw)
 			if err != nil {
 				return nil, err
 			}
