@@ -256,7 +256,7 @@ func TestOptionsOfADemand(t *testing.T) {
 // TestSeatsByHand: a request of 100 prompt and 50 answer tokens holds 125 KV tokens on average if all answers are alike,
 // and takes 50 steps and 149 tokens.
 func TestSeatsByHand(t *testing.T) {
-	m := &model{s: shape{Prompt: 100, Output: 50}, v: Limits{MaxBatch: 64, MaxBatchedTokens: 1000}}
+	m := &model{shape: shape{Prompt: 100, Output: 50}, limits: Limits{MaxBatch: 64, MaxBatchedTokens: 1000}}
 	check := func(name string, want int) {
 		t.Helper()
 		if got := m.correctedSeats(); got != want {
@@ -266,14 +266,14 @@ func TestSeatsByHand(t *testing.T) {
 	if got := m.residentTokens(); got != 125 {
 		t.Errorf("got %g tokens in service, want 125", got)
 	}
-	m.s.OutputCV2 = 0.5
+	m.shape.OutputCV2 = 0.5
 	if got := m.residentTokens(); got != 137.5 {
 		t.Errorf("spread answers: got %g tokens in service, want 137.5", got)
 	}
-	m.s.OutputCV2 = 0
+	m.shape.OutputCV2 = 0
 	check("max_num_seqs", 64)
 	kv := 2500.0
-	m.v.KVTokens = &kv
+	m.limits.KVTokens = &kv
 	check("KV cache", 20)
 	kv = 2499
 	check("a token less", 19)
@@ -281,13 +281,13 @@ func TestSeatsByHand(t *testing.T) {
 	check("hardly any cache", 1)
 	kv = 0
 	check("an unknown cache", 64)
-	m.v.KVTokens = nil
+	m.limits.KVTokens = nil
 	// 60 tokens a step: a prompt takes 2 steps, so that 60*(2+49) tokens are 20.5 requests.
-	m.v.MaxBatchedTokens = 60
+	m.limits.MaxBatchedTokens = 60
 	check("token budget", 20)
-	m.v.MaxBatchedTokens = 100
+	m.limits.MaxBatchedTokens = 100
 	check("a prompt a step", 100*50/149)
-	m.s = shape{Prompt: 0, Output: 1}
+	m.shape = shape{Prompt: 0, Output: 1}
 	check("nothing to compute", 64)
 }
 

@@ -18,7 +18,6 @@ import (
 type point struct {
 	RateRPS          float64 // offered, requests per second
 	ThroughputRPS    float64 // accepted
-	BlockedFrac      float64 // of the arrivals
 	WaitMs           float64 // Wq, before service
 	ServiceMs        float64 // S, in service
 	InService        float64 // X, mean requests in service
@@ -29,23 +28,22 @@ type point struct {
 }
 
 // MaxRateRPS returns the largest throughput of the server, N/tau(N), requests per second.
-func (m *model) MaxRateRPS() float64 { return 1000 * float64(m.n) / m.tauMs(m.n) }
+func (q *model) MaxRateRPS() float64 { return 1000 * float64(q.seats) / q.tauMs(q.seats) }
 
 // Solve returns the steady state at a rate above 0, requests per second. Above MaxRateRPS the
 // throughput levels off and the rest of the arrivals is blocked.
-func (m *model) Solve(rateRPS float64) point {
-	pt := point{RateRPS: rateRPS, MaxRateRPS: m.MaxRateRPS()}
-	c := m.chain(rateRPS / 1000)
-	pt.BlockedFrac = c.blocked
+func (q *model) Solve(rateRPS float64) point {
+	pt := point{RateRPS: rateRPS, MaxRateRPS: q.MaxRateRPS()}
+	c := q.chain(rateRPS / 1000)
 	pt.ThroughputRPS = rateRPS * c.accepted
 	perMs := pt.ThroughputRPS / 1000
 	pt.InService = c.inService
 	pt.WaitMs = c.queued / perMs
-	if m.flavour == corrected {
-		m.seatWait(&pt)
+	if q.flavour == corrected {
+		q.seatWait(&pt)
 	}
 	pt.ServiceMs = c.inService / perMs
-	m.phases(&pt, &c)
+	q.phases(&pt, &c)
 	return pt
 }
 
@@ -105,17 +103,17 @@ func (h *head) rescale() {
 
 // chain returns the moments of the chain at arrival rate lambda, requests per ms. It solves p_{n+1}
 // = p_n lambda tau(n+1)/(n+1) for n < N; the states of the waiting room follow geometrically.
-func (m *model) chain(lambda float64) moments {
+func (q *model) chain(lambda float64) moments {
 	states := head{none: 1, p: 1}
-	for n := 0; n < m.n; {
+	for n := 0; n < q.seats; {
 		// A prompt has the same number of chunks up to last requests; there the time in service is linear
 		// in n, and so is the ratio of neighbouring probabilities times n+1.
-		chunks := m.chunksAt(float64(n + 1))
-		last := m.n
-		if m.flavour.chunked() {
-			last = int(math.Min(float64(m.n), m.fitting(chunks)))
+		chunks := q.chunksAt(float64(n + 1))
+		last := q.seats
+		if q.flavour.chunked() {
+			last = int(math.Min(float64(q.seats), q.fitting(chunks)))
 		}
-		base, perRequest := m.lineAt(chunks, lambda) // tau(n) = base + perRequest*n, ms
+		base, perRequest := q.lineAt(chunks, lambda) // tau(n) = base + perRequest*n, ms
 		base, perRequest = base*lambda, perRequest*lambda
 		// Local variables stay in registers, which halves the time of a calibration.
 		p, zero, first := states.p, states.zero, states.first
@@ -124,7 +122,7 @@ func (m *model) chain(lambda float64) moments {
 				zero += p
 				first += p * float64(n)
 			}
-			if n+1 == m.n { // p_N is made below
+			if n+1 == q.seats { // p_N is made below
 				continue
 			}
 			p *= base/float64(n+1) + perRequest
@@ -137,17 +135,17 @@ func (m *model) chain(lambda float64) moments {
 		states.p, states.zero, states.first = p, zero, first
 	}
 	// With all seats taken each further request waits, and the ratio is constant.
-	r := lambda * m.tauMs(m.n) / float64(m.n)
+	r := lambda * q.tauMs(q.seats) / float64(q.seats)
 	states.times(r)
-	return m.finish(&states, r)
+	return q.finish(&states, r)
 }
 
 // finish returns the moments of head h together with the waiting room, which has Q places: states N to N+Q,
 // geometric with ratio r = lambda tau(N)/N. The tail is summed in units of its largest member, p_N if r <= 1 and
 // p_{N+Q} otherwise, so that nothing overflows or cancels.
-func (m *model) finish(h *head, r float64) moments {
-	places := m.v.Queue
-	seats := float64(m.n)
+func (q *model) finish(h *head, r float64) moments {
+	places := q.limits.Queue
+	seats := float64(q.seats)
 	var notLast, last, waiting float64 // sums over 0 <= j < Q and j = Q of p_{N+j}, and of j p_{N+j}
 	unit := math.Ldexp(h.p, h.shift)   // the largest member in the head's units
 	if r <= 1 {

@@ -10,7 +10,7 @@ import (
 // twin solves the chain by direct sums over all K+1 states, each probability a
 // mantissa with its own exponent.
 func twin(m *model, lambda float64) moments {
-	k := m.n + m.v.Queue
+	k := m.seats + m.limits.Queue
 	type scaled struct {
 		frac float64
 		exp  int
@@ -19,9 +19,9 @@ func twin(m *model, lambda float64) moments {
 	p[0].frac, p[0].exp = math.Frexp(1)
 	top := p[0].exp
 	for n := range k {
-		seats := min(n+1, m.n)
+		seats := min(n+1, m.seats)
 		tau := m.tauMs(seats)
-		if seats < m.n {
+		if seats < m.seats {
 			a, b := m.lineAt(m.chunksAt(float64(seats)), lambda)
 			tau = a + b*float64(seats)
 		}
@@ -33,8 +33,8 @@ func twin(m *model, lambda float64) moments {
 	for n := range p {
 		v := math.Ldexp(p[n].frac, p[n].exp-top)
 		total += v
-		inService += float64(min(n, m.n)) * v
-		queued += float64(max(0, n-m.n)) * v
+		inService += float64(min(n, m.seats)) * v
+		queued += float64(max(0, n-m.seats)) * v
 	}
 	last := math.Ldexp(p[k].frac, p[k].exp-top)
 	return moments{
@@ -70,7 +70,7 @@ func randomModel(rng *rand.Rand) (model, error) {
 		Queue:            int(logUniform(1, 5000)) - 1,
 		MaxBatchedTokens: int(logUniform(64, 32768)),
 	}
-	return New(f, p, s, v)
+	return newModel(f, p, s, v)
 }
 
 // TestTwin: the closed form agrees with direct sums over all states, also above capacity.
@@ -97,7 +97,7 @@ func TestTwin(t *testing.T) {
 		}{{"in service", got.inService, want.inService}, {"queued", got.queued, want.queued}, {"accepted", got.accepted, want.accepted},
 			{"blocked", got.blocked, want.blocked}} {
 			if !closeTo(x.got, x.want, 1e-10) && math.Abs(x.got-x.want) > 1e-290 {
-				t.Fatalf("case %d, %s, load %g, %+v %+v %+v: %s: got %.17g, want %.17g (%g)", i, m.flavour, load, m.p, m.s, m.v, x.name, x.got, x.want,
+				t.Fatalf("case %d, %s, load %g, %+v %+v %+v: %s: got %.17g, want %.17g (%g)", i, m.flavour, load, m.params, m.shape, m.limits, x.name, x.got, x.want,
 					x.got/x.want-1)
 			}
 		}
@@ -134,7 +134,7 @@ func TestClosedForms(t *testing.T) {
 	for _, n := range []int{1, 2, 7, 64, 256} {
 		for _, q := range []int{0, 1, 10, 500, 2560} {
 			for _, rho := range []float64{1e-3, 0.1, 0.5, 0.9, 1 - 1e-9, 1, 1 + 1e-9, 1.1, 3} {
-				m, err := New(wvA4P, params{AlphaMs: 2}, shape{Output: 1}, Limits{MaxBatch: n, Queue: q})
+				m, err := newModel(wvA4P, params{AlphaMs: 2}, shape{Output: 1}, Limits{MaxBatch: n, Queue: q})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -157,7 +157,7 @@ func TestClosedForms(t *testing.T) {
 
 // TestMM1KFormula: the textbook's two lines for one server.
 func TestMM1KFormula(t *testing.T) {
-	m, err := New(wvA4P, params{AlphaMs: 4}, shape{Output: 1}, Limits{MaxBatch: 1, Queue: 3})
+	m, err := newModel(wvA4P, params{AlphaMs: 4}, shape{Output: 1}, Limits{MaxBatch: 1, Queue: 3})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestMM1KFormula(t *testing.T) {
 		name      string
 		got, want float64
 	}{
-		{"blocked", p.BlockedFrac, 1.0 / 31}, {"throughput", p.ThroughputRPS, 125 * 30.0 / 31}, {"in service", p.InService, 15.0 / 31},
+		{"blocked", 1 - p.ThroughputRPS/p.RateRPS, 1.0 / 31}, {"throughput", p.ThroughputRPS, 125 * 30.0 / 31}, {"in service", p.InService, 15.0 / 31},
 		{"response", p.WaitMs + p.ServiceMs, (8*1 + 4*2 + 2*3 + 1*4) / 31.0 / (0.125 * 30 / 31)},
 		{"wait", p.WaitMs, (4*1 + 2*2 + 1*3) / 31.0 / (0.125 * 30 / 31)}, {"max rate", p.MaxRateRPS, 250},
 	} {
@@ -179,7 +179,7 @@ func TestMM1KFormula(t *testing.T) {
 // seatModel has requests of 100 steps that cost the same whatever they hold, and no prompts.
 func seatModel(t *testing.T, seats int, outputCV2 float64) model {
 	t.Helper()
-	m, err := New(corrected, params{AlphaMs: 10, BetaMs: 0.5}, shape{Output: 101, OutputCV2: outputCV2},
+	m, err := newModel(corrected, params{AlphaMs: 10, BetaMs: 0.5}, shape{Output: 101, OutputCV2: outputCV2},
 		Limits{MaxBatch: seats, Queue: 200_000, MaxBatchedTokens: 8192})
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +221,7 @@ func TestSeatWaitInHeavyTraffic(t *testing.T) {
 func TestVariabilityOfTheWork(t *testing.T) {
 	const seats, prompt, output, promptCV2, outputCV2 = 32, 400, 100, 2, 0.5
 	p := params{AlphaMs: 30, BetaMs: 0.5, GammaMs: 0.01}
-	m, err := New(corrected, p, shape{
+	m, err := newModel(corrected, p, shape{
 		Prompt:    prompt,
 		Output:    output,
 		PromptCV2: promptCV2,
@@ -260,7 +260,7 @@ func TestVariabilityOfTheWork(t *testing.T) {
 var sink point
 
 func benchModel(b testing.TB, f Flavour) model {
-	m, err := New(f, params{
+	m, err := newModel(f, params{
 		AlphaMs: 6.58,
 		BetaMs:  1.93e-2,
 		GammaMs: 5.46e-5,

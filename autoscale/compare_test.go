@@ -78,7 +78,7 @@ func (g *grid) compare(t *testing.T) []cell {
 
 func (g *grid) solve(c *cell) error {
 	c.shape.OutputCV2 = outputCV2[c.law]
-	m, err := New(corrected, g.params, c.shape, g.server)
+	m, err := newModel(corrected, g.params, c.shape, g.server)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (g *grid) solve(c *cell) error {
 	physical := Physical{Params: g.params, Prompt: drawn.Prompt, Output: drawn.Output}
 	c.errors = map[Flavour][2]float64{}
 	for _, f := range flavours {
-		m, err := New(f, fromVector(physical.vector(f)), drawn, g.server)
+		m, err := newModel(f, fromVector(physical.vector(f)), drawn, g.server)
 		if err != nil {
 			return err
 		}
@@ -234,7 +234,7 @@ func TestGolden(t *testing.T) {
 		}
 	}
 	build := func(f Flavour) model {
-		m, err := New(f, params{
+		m, err := newModel(f, params{
 			AlphaMs: g.Problem.Alpha,
 			BetaMs:  g.Problem.Beta,
 			GammaMs: g.Problem.Gamma,
@@ -275,7 +275,7 @@ func TestGolden(t *testing.T) {
 	}
 	for i := range g.Primitives {
 		x := &g.Primitives[i]
-		m, err := New(inferno3P, params{
+		m, err := newModel(inferno3P, params{
 			AlphaMs: x.Alpha,
 			BetaMs:  x.Beta,
 			GammaMs: x.Gamma,

@@ -43,44 +43,46 @@ import (
 // higher ones are those of log-normal lengths.
 
 // decodeSteps returns the number of decode steps of a request: its output tokens but the first.
-func (m *model) decodeSteps() float64 { return m.s.Output - 1 }
+func (q *model) decodeSteps() float64 { return q.shape.Output - 1 }
 
 // seatSteps returns how many steps a request with c prefill steps occupies its seat. With
 // asynchronous scheduling the step after its last one is formed before its end is known.
-func (m *model) seatSteps(c float64) float64 {
-	if m.v.Async {
+func (q *model) seatSteps(c float64) float64 {
+	if q.limits.Async {
 		c++
 	}
-	return c + m.decodeSteps()
+	return c + q.decodeSteps()
 }
 
 // secondMoment returns E[m^2] of the output length.
-func (m *model) secondMoment() float64 { return m.s.Output * m.s.Output * (1 + m.s.OutputCV2) }
+func (q *model) secondMoment() float64 {
+	return q.shape.Output * q.shape.Output * (1 + q.shape.OutputCV2)
+}
 
 // residentTokens returns the mean number of KV tokens of a request in service.
-func (m *model) residentTokens() float64 {
-	return m.s.Prompt + m.secondMoment()/(2*m.s.Output)
+func (q *model) residentTokens() float64 {
+	return q.shape.Prompt + q.secondMoment()/(2*q.shape.Output)
 }
 
 // correctedSeats returns N, the number of requests that fit into max_num_seqs, the KV cache and the
 // token budget.
-func (m *model) correctedSeats() int {
-	n := float64(m.v.MaxBatch)
-	if kv := m.v.KVTokens; kv != nil && *kv > 0 {
-		n = math.Min(n, *kv/m.residentTokens())
+func (q *model) correctedSeats() int {
+	n := float64(q.limits.MaxBatch)
+	if kv := q.limits.KVTokens; kv != nil && *kv > 0 {
+		n = math.Min(n, *kv/q.residentTokens())
 	}
-	if tokens := m.s.Prompt + m.decodeSteps(); tokens > 0 {
-		budget := float64(m.v.MaxBatchedTokens)
-		n = math.Min(n, budget*(math.Ceil(m.s.Prompt/budget)+m.decodeSteps())/tokens)
+	if tokens := q.shape.Prompt + q.decodeSteps(); tokens > 0 {
+		budget := float64(q.limits.MaxBatchedTokens)
+		n = math.Min(n, budget*(math.Ceil(q.shape.Prompt/budget)+q.decodeSteps())/tokens)
 	}
 	return int(math.Max(1, n))
 }
 
 // correctedDecodeWork returns the work of a request's m-1 decodes, ms. The j-th of them reads k+j
 // tokens.
-func (m *model) correctedDecodeWork() float64 {
-	context := m.decodeSteps()*m.s.Prompt + (m.secondMoment()-m.s.Output)/2
-	return m.p.BetaMs*m.decodeSteps() + m.p.GammaMs*context
+func (q *model) correctedDecodeWork() float64 {
+	context := q.decodeSteps()*q.shape.Prompt + (q.secondMoment()-q.shape.Output)/2
+	return q.params.BetaMs*q.decodeSteps() + q.params.GammaMs*context
 }
 
 // stepwise is the parts of a step of the corrected flavour at one rate. Letters are those of the
@@ -97,81 +99,81 @@ type stepwise struct {
 
 // stepwise returns the parts of a step for a mean number of requests in service and an arrival rate
 // lambda, per ms.
-func (m *model) stepwise(inService, lambda float64) stepwise {
-	s := stepwise{chunks: m.chunksAt(inService)}
-	s.steps = m.seatSteps(s.chunks)
-	s.prompt = m.prefillWork(s.chunks)
-	s.perSeat = m.correctedDecodeWork() / s.steps
+func (q *model) stepwise(inService, lambda float64) stepwise {
+	s := stepwise{chunks: q.chunksAt(inService)}
+	s.steps = q.seatSteps(s.chunks)
+	s.prompt = q.prefillWork(s.chunks)
+	s.perSeat = q.correctedDecodeWork() / s.steps
 	s.branch = lambda * s.prompt
-	s.kappa = lambda * s.prompt * s.prompt * (1 + m.s.PromptCV2) / (1 - s.branch*s.branch)
-	s.full = m.p.AlphaMs + float64(m.n)*(s.prompt/s.steps+s.perSeat)
+	s.kappa = lambda * s.prompt * s.prompt * (1 + q.shape.PromptCV2) / (1 - s.branch*s.branch)
+	s.full = q.params.AlphaMs + float64(q.seats)*(s.prompt/s.steps+s.perSeat)
 	return s
 }
 
-// correctedPhases sets the latencies of p from the moments h of the chain: TTFT is queueing delay +
+// correctedPhases sets the latencies of pt from the moments h of the chain: TTFT is queueing delay +
 // overhead + prefill, with what an arrival finds (idle, busy or full engine) weighted by its share.
-func (m *model) correctedPhases(p *point, h *moments) {
-	lambda := p.RateRPS / 1000
-	s := m.stepwise(p.InService, lambda)
+func (q *model) correctedPhases(pt *point, h *moments) {
+	lambda := pt.RateRPS / 1000
+	s := q.stepwise(pt.InService, lambda)
 	waiting := 1 - h.idle - h.busy // share that finds all seats taken
-	alone := s.chunks*m.p.AlphaMs + s.prompt
+	alone := s.chunks*q.params.AlphaMs + s.prompt
 	// sums over what accepted arrivals meet, each weighted by its share
 	prefill := h.idle*alone +
-		waiting*(s.chunks*(m.p.AlphaMs+float64(m.n)*s.perSeat)+s.prompt*(1+float64(m.n)/s.steps))
+		waiting*(s.chunks*(q.params.AlphaMs+float64(q.seats)*s.perSeat)+s.prompt*(1+float64(q.seats)/s.steps))
 	oneStepLate := waiting * s.full // one step more, for asynchronous scheduling
 	var extraITL float64
 	if s.branch < 1 {
-		decodeStepMs := h.busy*m.p.AlphaMs + h.busyN*s.perSeat // b(n)
-		runningStepMs := decodeStepMs / (1 - s.branch)         // T(n)
-		busyStepMs := runningStepMs + h.busy*s.kappa           // the step that an arrival meets
+		decodeStepMs := h.busy*q.params.AlphaMs + h.busyN*s.perSeat // b(n)
+		runningStepMs := decodeStepMs / (1 - s.branch)              // T(n)
+		busyStepMs := runningStepMs + h.busy*s.kappa                // the step that an arrival meets
 		// Half of the running step; the other prompts that arrived during it, which are computed in the
 		// same step as the own one; the own prompt with its decodes beside it.
 		prefill += busyStepMs*(0.5+s.branch) + s.chunks*decodeStepMs + h.busy*s.prompt
-		prefill += m.spilledSteps(p.InService, lambda, busyStepMs, h.busy) * (decodeStepMs + s.branch*busyStepMs)
-		prefill += m.sharedStepMs(p.InService, &s, lambda, decodeStepMs)
+		prefill += q.spilledSteps(pt.InService, lambda, busyStepMs, h.busy) * (decodeStepMs + s.branch*busyStepMs)
+		prefill += q.sharedStepMs(pt.InService, &s, lambda, decodeStepMs)
 		oneStepLate += runningStepMs
-		extraITL = (1 - waiting) * m.extraGap(&s, lambda)
+		extraITL = (1 - waiting) * q.extraGap(&s, lambda)
 	} else { // prompts take all the time, so every step is full: half of one, a whole one and the own prompt
 		prefill += h.busy * (1.5*s.full + s.prompt)
 		oneStepLate += h.busy * s.full
 	}
-	if m.v.Async {
+	if q.limits.Async {
 		prefill += oneStepLate
 	}
-	p.PrefillMs = prefill
-	p.TTFTMs = m.v.OverheadMs + p.WaitMs + prefill
-	p.TunerTTFTMs = p.TTFTMs
+	pt.PrefillMs = prefill
+	pt.TTFTMs = q.limits.OverheadMs + pt.WaitMs + prefill
+	pt.TunerTTFTMs = pt.TTFTMs
 	// The extra gap comes from longer steps, none of which is longer than one with all seats taken.
-	p.ITLMs = math.Min(p.ServiceMs/s.steps+extraITL, math.Max(s.full, p.ServiceMs/s.steps))
+	pt.ITLMs = math.Min(pt.ServiceMs/s.steps+extraITL, math.Max(s.full, pt.ServiceMs/s.steps))
 }
 
 // extraGap returns by how much the effects "own" and "slow" of the derivation lengthen the mean gap
 // between tokens, ms.
-func (m *model) extraGap(s *stepwise, lambda float64) float64 {
-	if m.decodeSteps() == 0 {
+func (q *model) extraGap(s *stepwise, lambda float64) float64 {
+	if q.decodeSteps() == 0 {
 		return 0
 	}
 	g := 1 - s.branch
-	own := (s.prompt + s.branch*s.kappa) * s.branch / g / m.decodeSteps()
-	free := g - lambda*m.correctedDecodeWork()
+	own := (s.prompt + s.branch*s.kappa) * s.branch / g / q.decodeSteps()
+	free := g - lambda*q.correctedDecodeWork()
 	if free <= 0 {
 		return own
 	}
 	// mean overlap of two lifetimes over the mean lifetime, for log-normal outputs
-	overlap := 1 - math.Erf(math.Sqrt(math.Log1p(m.s.OutputCV2))/2)
-	return own + m.correctedDecodeWork()/m.decodeSteps()/free*(1/(g*g)-1)*overlap
+	overlap := 1 - math.Erf(math.Sqrt(math.Log1p(q.shape.OutputCV2))/2)
+	return own + q.correctedDecodeWork()/q.decodeSteps()/free*(1/(g*g)-1)*overlap
 }
 
 // sharedStepMs returns the time that other prompts add to the last chunk of a prompt that is cut,
 // ms: they use the rest of the step's token budget whenever one is waiting. base is the time of a
 // step without prompts.
-func (m *model) sharedStepMs(inService float64, s *stepwise, lambda, base float64) float64 {
+func (q *model) sharedStepMs(inService float64, s *stepwise, lambda, base float64) float64 {
 	if s.chunks < 2 {
 		return 0
 	}
-	budget := math.Max(1, float64(m.v.MaxBatchedTokens)-inService) // tokens of a step for prompts
-	steps := m.s.Prompt / budget                                   // whole steps' worth of tokens, not rounded up
-	waiting := math.Min(1, lambda*(steps*base+s.prompt))           // probability that a prompt waits
+	budget := math.Max(1, float64(q.limits.MaxBatchedTokens)-inService) // tokens of a step for prompts
+	steps := q.shape.Prompt / budget                                    // whole steps' worth of tokens, not rounded up
+	waiting := math.Min(1, lambda*(steps*base+s.prompt))                // probability that a prompt waits
 	return waiting * (s.chunks - steps) * s.prompt / steps
 }
 
@@ -179,9 +181,9 @@ func (m *model) sharedStepMs(inService float64, s *stepwise, lambda, base float6
 // before it in the same step fill the token budget: those that arrived earlier during the running
 // step, a Poisson number. busyStepMs is the duration of that step times busy, the share of arrivals
 // that meet one.
-func (m *model) spilledSteps(inService, lambda, busyStepMs, busy float64) float64 {
-	perStep := math.Max(1, float64(m.v.MaxBatchedTokens)-inService) / m.s.Prompt // prompts that fit a step
-	ahead := lambda * busyStepMs / 2                                             // mean number of earlier prompts
+func (q *model) spilledSteps(inService, lambda, busyStepMs, busy float64) float64 {
+	perStep := math.Max(1, float64(q.limits.MaxBatchedTokens)-inService) / q.shape.Prompt // prompts that fit a step
+	ahead := lambda * busyStepMs / 2                                                      // mean number of earlier prompts
 	if busy > 0 {
 		ahead /= busy
 	}

@@ -153,7 +153,7 @@ func TestFittingBatchesByHand(t *testing.T) {
 		{inferno3P, 4, 12},
 		{inferno3P, 100, 59},
 	} {
-		m := &model{flavour: c.flavour, s: shape{Prompt: 100, Output: 50}, v: Limits{MaxBatch: 64, MaxBatchedTokens: 60}}
+		m := &model{flavour: c.flavour, shape: shape{Prompt: 100, Output: 50}, limits: Limits{MaxBatch: 64, MaxBatchedTokens: 60}}
 		if got := m.fitting(c.chunks); got != c.want {
 			t.Errorf("%s, %g chunks: got %g, want %g", c.flavour, c.chunks, got, c.want)
 		}

@@ -252,7 +252,7 @@ func widenIntervals(params []queueParameter, windows []window, all *fitted, opt 
 				return theta
 			})
 			for j := range half {
-				half[j] = math.Max(half[j], normal975*se[j])
+				half[j] = math.Max(half[j], stat.Normal95*se[j])
 			}
 			intervals = append(intervals, logInterval{centre: x, half: half})
 		}

@@ -429,7 +429,7 @@ func simulatedSweep(t *testing.T, p params, law workload.Law, shapes []shape, re
 	limits := Limits{MaxBatch: 64, Queue: 640}
 	var out []window
 	for i, s := range shapes {
-		m, err := New(inferno3P, p, s, limits)
+		m, err := newModel(inferno3P, p, s, limits)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -191,7 +191,7 @@ func (p *problem) sweep(x []float64) []queuePoint {
 	var out []queuePoint
 	for _, times := range []float64{1, 4} {
 		s := shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
-		m, err := New(p.o.Flavour, fromVector(x), s, p.windows[0].Limits)
+		m, err := newModel(p.o.Flavour, fromVector(x), s, p.windows[0].Limits)
 		if err != nil {
 			continue
 		}

@@ -51,7 +51,7 @@ func (p *problem) intervals(f *fitted, z []float64) {
 		if p.prior == nil {
 			pulled = 0
 		}
-		half := normal975 * math.Sqrt(variance*p.residualVariance(z))
+		half := stat.Normal95 * math.Sqrt(variance*p.residualVariance(z))
 		f.Lo[j] = f.X[j] * math.Exp(-half)
 		f.Hi[j] = f.X[j] * math.Exp(half)
 		// What may not move has its value from the prior.
@@ -98,7 +98,5 @@ func (p *problem) residualVariance(z []float64) float64 {
 	return sum / weights * float64(n) / float64(n-len(z))
 }
 
-const (
-	normal975 = 1.959963984540054 // quantile of the standard normal
-	heldShare = 0.5               // a parameter counts as held if a smaller share of it may move
-)
+// heldShare: a parameter counts as held if a smaller share of it may move.
+const heldShare = 0.5

@@ -83,30 +83,31 @@ type shape = workload.Lengths
 const defaultMaxBatchedTokens = 8192
 
 // model is one flavour with its numbers. It is a value without pointers to changing data, so it can
-// be copied and used from several goroutines.
+// be copied and used from several goroutines. Receivers are called q, for queue: in all formulas m is the mean number
+// of output tokens.
 type model struct {
 	flavour Flavour
-	p       params
-	s       shape
-	v       Limits
-	n       int // N, the number of seats: MaxBatch; in corrected what correctedSeats returns
+	params  params
+	shape   shape
+	limits  Limits
+	seats   int // N, the number of seats: MaxBatch; in corrected what correctedSeats returns
 }
 
-// New returns a model, or an error that names a number out of range.
-func New(f Flavour, p params, s shape, v Limits) (model, error) {
+// newModel returns a model, or an error that names a number out of range.
+func newModel(f Flavour, p params, s shape, v Limits) (model, error) {
 	v.MaxBatchedTokens = cmp.Or(v.MaxBatchedTokens, defaultMaxBatchedTokens)
 	m := model{
 		flavour: f,
-		p:       p,
-		s:       s,
-		v:       v,
-		n:       v.MaxBatch,
+		params:  p,
+		shape:   s,
+		limits:  v,
+		seats:   v.MaxBatch,
 	}
 	if err := m.checkInputs(); err != nil {
 		return model{}, err
 	}
 	if f == corrected {
-		m.n = m.correctedSeats()
+		m.seats = m.correctedSeats()
 	}
 	return m, nil
 }
@@ -126,40 +127,40 @@ func (x number) checkRange() error {
 }
 
 // checkInputs returns an error for the first number of the model out of range.
-func (m *model) checkInputs() error {
-	if err := m.flavour.checkName(); err != nil {
+func (q *model) checkInputs() error {
+	if err := q.flavour.checkName(); err != nil {
 		return err
 	}
 	var kv float64
-	if m.v.KVTokens != nil {
-		kv = *m.v.KVTokens
+	if q.limits.KVTokens != nil {
+		kv = *q.limits.KVTokens
 	}
 	numbers := [...]number{
-		{"alpha ms", m.p.AlphaMs, 0}, {"beta ms", m.p.BetaMs, 0}, {"gamma ms", m.p.GammaMs, 0},
-		{"delta ms", m.p.DeltaMs, 0},
-		{"prompt tokens", m.s.Prompt, 0}, {"output tokens", m.s.Output, 1},
-		{"cached tokens", m.s.Cached, 0}, {"prompt cv2", m.s.PromptCV2, 0}, {"output cv2", m.s.OutputCV2, 0},
-		{"max batch", float64(m.v.MaxBatch), 1}, {"queue", float64(m.v.Queue), 0},
-		{"max batched tokens", float64(m.v.MaxBatchedTokens), 1},
-		{"kv tokens", kv, 0}, {"overhead ms", m.v.OverheadMs, 0},
+		{"alpha ms", q.params.AlphaMs, 0}, {"beta ms", q.params.BetaMs, 0}, {"gamma ms", q.params.GammaMs, 0},
+		{"delta ms", q.params.DeltaMs, 0},
+		{"prompt tokens", q.shape.Prompt, 0}, {"output tokens", q.shape.Output, 1},
+		{"cached tokens", q.shape.Cached, 0}, {"prompt cv2", q.shape.PromptCV2, 0}, {"output cv2", q.shape.OutputCV2, 0},
+		{"max batch", float64(q.limits.MaxBatch), 1}, {"queue", float64(q.limits.Queue), 0},
+		{"max batched tokens", float64(q.limits.MaxBatchedTokens), 1},
+		{"kv tokens", kv, 0}, {"overhead ms", q.limits.OverheadMs, 0},
 	}
-	if m.s.Cached > m.s.Prompt {
-		return trace.Errorf(badModel, "cached tokens: got %g, want at most the %g of the prompt", m.s.Cached,
-			m.s.Prompt)
+	if q.shape.Cached > q.shape.Prompt {
+		return trace.Errorf(badModel, "cached tokens: got %g, want at most the %g of the prompt", q.shape.Cached,
+			q.shape.Prompt)
 	}
 	for _, x := range numbers {
 		if err := x.checkRange(); err != nil {
 			return err
 		}
 	}
-	if tau := m.tauMs(1); !(tau > 0) || math.IsInf(tau, 0) {
+	if tau := q.tauMs(1); !(tau > 0) || math.IsInf(tau, 0) {
 		return trace.Errorf(badModel, "time in service ms: got %g, want a finite number > 0", tau)
 	}
 	return nil
 }
 
 // serviceLine returns the time in service with n requests in service and prompts of c chunks, as
-// tau(n) = a + b*n, ms:
+// tau(n) = a + b*n, ms. k and m are the mean prompt and output tokens of a request:
 //
 //	wva-4p      gamma + delta*k*n + (m-1)(alpha + beta*n); without prompts the
 //	            prefill is nothing, and one decode is left for m = 1
@@ -170,11 +171,11 @@ func (m *model) checkInputs() error {
 //
 // Source: workload-variant-autoscaler pkg/analyzer/queueanalyzer.go@ce39598 (4p) and @b08b1c7
 // (wva-3p), llm-inferno/queue-analysis pkg/analyzer/queueanalyzer.go@cfadd1c.
-func (m *model) serviceLine(c float64) (a, b float64) {
-	p := m.p
-	k := m.s.Prompt
-	out := m.s.Output
-	switch m.flavour {
+func (q *model) serviceLine(c float64) (a, b float64) {
+	p := q.params
+	k := q.shape.Prompt
+	out := q.shape.Output
+	switch q.flavour {
 	case wvA4P:
 		decodes := out - 1
 		if k == 0 {
@@ -185,55 +186,55 @@ func (m *model) serviceLine(c float64) (a, b float64) {
 		}
 		return p.GammaMs + decodes*p.AlphaMs, p.DeltaMs*k + decodes*p.BetaMs
 	case wvA3P:
-		slope := m.wvaSlope()
+		slope := q.wvaSlope()
 		decode := p.BetaMs + p.GammaMs*(k+out/2)
 		if k == 0 {
 			return out * (p.AlphaMs + decode), out * slope
 		}
 		return (1+out)*p.AlphaMs + (p.BetaMs+p.GammaMs)*k + out*decode, (1 + out) * slope
 	}
-	if m.flavour == corrected {
-		return (c + m.decodeSteps()) * p.AlphaMs, m.prefillWork(c) + m.correctedDecodeWork()
+	if q.flavour == corrected {
+		return (c + q.decodeSteps()) * p.AlphaMs, q.prefillWork(c) + q.correctedDecodeWork()
 	}
-	return (c + out) * p.AlphaMs, m.prefillWork(c) + m.decodeWork()
+	return (c + out) * p.AlphaMs, q.prefillWork(c) + q.decodeWork()
 }
 
 // lineAt returns tau(n) = a + b*n for n < N at arrival rate lambda, ms. Only the corrected flavour
 // depends on the rate, because prompts of other requests make its steps longer.
-func (m *model) lineAt(c, lambda float64) (a, b float64) {
-	idle := 1 - lambda*m.prefillWork(c)
-	if m.flavour != corrected || idle <= 0 {
-		return m.serviceLine(c)
+func (q *model) lineAt(c, lambda float64) (a, b float64) {
+	idle := 1 - lambda*q.prefillWork(c)
+	if q.flavour != corrected || idle <= 0 {
+		return q.serviceLine(c)
 	}
-	return m.seatSteps(c) * m.p.AlphaMs / idle, m.correctedDecodeWork() / idle
+	return q.seatSteps(c) * q.params.AlphaMs / idle, q.correctedDecodeWork() / idle
 }
 
 // wvaSlope returns by how much one more request in service lengthens an iteration in the flavour
 // wva-3p, ms: its share of the computed tokens times beta, and its mean context times gamma.
-func (m *model) wvaSlope() float64 {
-	k, out := m.s.Prompt, m.s.Output
-	return m.p.BetaMs*(k+out)/(out+1) + m.p.GammaMs*(k+out/2)
+func (q *model) wvaSlope() float64 {
+	k, out := q.shape.Prompt, q.shape.Output
+	return q.params.BetaMs*(k+out)/(out+1) + q.params.GammaMs*(k+out/2)
 }
 
 // prefillWork returns the work of a request's own prompt in inferno-3p and corrected, ms. Each of c
 // chunks reads the part of the prompt that is in the KV cache by then.
-func (m *model) prefillWork(c float64) float64 {
-	computed := m.s.Prompt
-	if m.flavour == corrected {
-		computed -= m.s.Cached
+func (q *model) prefillWork(c float64) float64 {
+	computed := q.shape.Prompt
+	if q.flavour == corrected {
+		computed -= q.shape.Cached
 	}
-	return m.p.BetaMs*computed + m.p.GammaMs*(c+1)/2*m.s.Prompt
+	return q.params.BetaMs*computed + q.params.GammaMs*(c+1)/2*q.shape.Prompt
 }
 
 // decodeWork returns the work of a request's own decodes in inferno-3p, ms.
-func (m *model) decodeWork() float64 {
-	out := m.s.Output
-	return m.p.BetaMs*out + m.p.GammaMs*out*(m.s.Prompt+(out+1)/2)
+func (q *model) decodeWork() float64 {
+	out := q.shape.Output
+	return q.params.BetaMs*out + q.params.GammaMs*out*(q.shape.Prompt+(out+1)/2)
 }
 
 // tauMs returns the time in service with n requests in service, ms.
-func (m *model) tauMs(n int) float64 {
-	a, b := m.serviceLine(m.chunksAt(float64(n)))
+func (q *model) tauMs(n int) float64 {
+	a, b := q.serviceLine(q.chunksAt(float64(n)))
 	return a + b*float64(n)
 }
 
@@ -242,19 +243,19 @@ func (m *model) tauMs(n int) float64 {
 // less one token for each request. In inferno-3p the answer is the smallest number i of chunks for
 // which (i+m)(M-k/i)/(k+m) >= n, where k and m are the mean prompt and output tokens: the upper root
 // of the quadratic M i^2 + (m M - k - n(k+m)) i - m k, rounded up.
-func (m *model) chunksAt(n float64) float64 {
-	if !m.flavour.chunked() {
+func (q *model) chunksAt(n float64) float64 {
+	if !q.flavour.chunked() {
 		return 1
 	}
 	n = math.Floor(n + 0.5)
-	n = math.Min(math.Max(n, 1), float64(m.n))
-	budget := float64(m.v.MaxBatchedTokens)
-	k := m.s.Prompt
-	out := m.s.Output
-	if m.flavour == corrected {
+	n = math.Min(math.Max(n, 1), float64(q.seats))
+	budget := float64(q.limits.MaxBatchedTokens)
+	k := q.shape.Prompt
+	out := q.shape.Output
+	if q.flavour == corrected {
 		return math.Max(1, math.Ceil(k/math.Max(1, budget-n)))
 	}
-	if m.fitting(1) >= n {
+	if q.fitting(1) >= n {
 		return 1
 	}
 	half := (out*budget - k - n*(k+out)) / 2
@@ -263,13 +264,13 @@ func (m *model) chunksAt(n float64) float64 {
 	// Rounding can put the root a chunk off to either side.
 	const mostOff = 4
 	for range mostOff {
-		if c == 1 || m.fitting(c-1) < n {
+		if c == 1 || q.fitting(c-1) < n {
 			break
 		}
 		c--
 	}
 	for range mostOff {
-		if m.fitting(c) >= n {
+		if q.fitting(c) >= n {
 			break
 		}
 		c++
@@ -279,10 +280,10 @@ func (m *model) chunksAt(n float64) float64 {
 
 // fitting returns the largest batch in which prompts need no more than c chunks: the inverse of
 // chunksAt, with the same condition on k/c tokens a chunk.
-func (m *model) fitting(c float64) float64 {
-	k, out := m.s.Prompt, m.s.Output
-	budget := float64(m.v.MaxBatchedTokens)
-	if m.flavour == corrected {
+func (q *model) fitting(c float64) float64 {
+	k, out := q.shape.Prompt, q.shape.Output
+	budget := float64(q.limits.MaxBatchedTokens)
+	if q.flavour == corrected {
 		if c >= k { // one token a chunk, which always has room
 			return math.Inf(1)
 		}
@@ -291,52 +292,52 @@ func (m *model) fitting(c float64) float64 {
 	return math.Floor(math.Max(0, (c+out)*(budget-k/c)/(k+out)))
 }
 
-// phases sets the latencies of p: it divides the time in service, p.ServiceMs, into prefill and
+// phases sets the latencies of pt: it divides the time in service, pt.ServiceMs, into prefill and
 // decode as the flavour does.
-func (m *model) phases(p *point, h *moments) {
-	switch m.flavour {
+func (q *model) phases(pt *point, h *moments) {
+	switch q.flavour {
 	case corrected:
-		m.correctedPhases(p, h)
+		q.correctedPhases(pt, h)
 		return
 	case wvA4P:
-		n := m.effectiveBatch(p.ServiceMs)
-		if m.s.Prompt > 0 {
-			p.PrefillMs = m.p.GammaMs + m.p.DeltaMs*m.s.Prompt*n
+		n := q.effectiveBatch(pt.ServiceMs)
+		if q.shape.Prompt > 0 {
+			pt.PrefillMs = q.params.GammaMs + q.params.DeltaMs*q.shape.Prompt*n
 		}
-		p.ITLMs = m.p.AlphaMs + m.p.BetaMs*n
-		p.TTFTMs = p.WaitMs + p.PrefillMs
-		p.TunerTTFTMs = p.TTFTMs
+		pt.ITLMs = q.params.AlphaMs + q.params.BetaMs*n
+		pt.TTFTMs = pt.WaitMs + pt.PrefillMs
+		pt.TunerTTFTMs = pt.TTFTMs
 		return
 	case wvA3P:
-		if m.s.Prompt > 0 {
-			p.PrefillMs = m.p.AlphaMs + p.InService*m.wvaSlope() + (m.p.BetaMs+m.p.GammaMs)*m.s.Prompt
+		if q.shape.Prompt > 0 {
+			pt.PrefillMs = q.params.AlphaMs + pt.InService*q.wvaSlope() + (q.params.BetaMs+q.params.GammaMs)*q.shape.Prompt
 		}
 	default:
-		p.PrefillMs = m.prefillMs(p.InService)
+		pt.PrefillMs = q.prefillMs(pt.InService)
 	}
 	// Of wva-3p and inferno-3p: the m output tokens take the rest of the service, and the first of them
 	// counts into TTFT.
-	p.ITLMs = (p.ServiceMs - p.PrefillMs) / m.s.Output
-	p.TTFTMs = p.WaitMs + p.PrefillMs + p.ITLMs
-	p.TunerTTFTMs = p.TTFTMs
-	if m.flavour == wvA3P {
-		p.TunerTTFTMs = p.WaitMs + p.PrefillMs
+	pt.ITLMs = (pt.ServiceMs - pt.PrefillMs) / q.shape.Output
+	pt.TTFTMs = pt.WaitMs + pt.PrefillMs + pt.ITLMs
+	pt.TunerTTFTMs = pt.TTFTMs
+	if q.flavour == wvA3P {
+		pt.TunerTTFTMs = pt.WaitMs + pt.PrefillMs
 	}
 }
 
 // prefillMs returns the prefill time of inferno-3p with x requests in service, ms: c iterations
 // shared with the other requests, and the prompt's own work.
-func (m *model) prefillMs(x float64) float64 {
-	c := m.chunksAt(x)
-	share := (m.prefillWork(c) + m.decodeWork()) / (c + m.s.Output)
-	return c*math.Max(0, m.p.AlphaMs+(x-1)*share) + m.prefillWork(c)
+func (q *model) prefillMs(x float64) float64 {
+	c := q.chunksAt(x)
+	share := (q.prefillWork(c) + q.decodeWork()) / (c + q.shape.Output)
+	return c*math.Max(0, q.params.AlphaMs+(x-1)*share) + q.prefillWork(c)
 }
 
 // effectiveBatch returns the number n of requests in service, 0 to N, at which the prefill and the
 // decodes of wva-4p, gamma + delta*k*n + (m-1)(alpha + beta*n), add up to serviceMs. Without prompts
 // serviceLine has no gamma, and one decode for m = 1, so there n does not invert it.
-func (m *model) effectiveBatch(serviceMs float64) float64 {
-	decodes := m.s.Output - 1
-	n := (serviceMs - m.p.GammaMs - m.p.AlphaMs*decodes) / (m.p.DeltaMs*m.s.Prompt + m.p.BetaMs*decodes)
-	return math.Min(math.Max(n, 0), float64(m.n))
+func (q *model) effectiveBatch(serviceMs float64) float64 {
+	decodes := q.shape.Output - 1
+	n := (serviceMs - q.params.GammaMs - q.params.AlphaMs*decodes) / (q.params.DeltaMs*q.shape.Prompt + q.params.BetaMs*decodes)
+	return math.Min(math.Max(n, 0), float64(q.seats))
 }

@@ -243,8 +243,8 @@ func TestSizesOfADocument(t *testing.T) {
 		t.Errorf("physical parameters: got %v", err)
 	}
 	physical.Load.CachedTokens = 256
-	if m, err := sizedOf(&physical, corrected, 1024, 30); err != nil || m.s.Prompt != 1024 || m.s.Cached != 512 || m.s.Output != 30 {
-		t.Errorf("other lengths: got %+v, %v", m.s, err)
+	if m, err := sizedOf(&physical, corrected, 1024, 30); err != nil || m.shape.Prompt != 1024 || m.shape.Cached != 512 || m.shape.Output != 30 {
+		t.Errorf("other lengths: got %+v, %v", m.shape, err)
 	}
 	physical.Load = nil
 	if _, err := sizedOf(&physical, corrected, 0, 0); err == nil || !strings.Contains(err.Error(), "the mean lengths of its requests are unknown, because no window was recorded") {

@@ -21,7 +21,7 @@ const (
 // solveWindow returns TTFT and ITL of a window, ms, and the steady state, with parameters x of
 // flavour f; ok is false if x is out of range or the model has no answer.
 func solveWindow(f Flavour, w *window, x []float64, as observation) (ttft, itl float64, p point, ok bool) {
-	m, err := New(f, fromVector(x), w.Shape, w.Limits)
+	m, err := newModel(f, fromVector(x), w.Shape, w.Limits)
 	if err != nil {
 		return 0, 0, p, false
 	}

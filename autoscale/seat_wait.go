@@ -26,56 +26,56 @@ import (
 // seats always free it is the state-space collapse of processor sharing, Gromoll (2004),
 // doi:10.1214/105051604000000035.
 
-// seatWait sets p.WaitMs, the mean queueing delay of the corrected flavour (spec#queue-seats): that
+// seatWait sets pt.WaitMs, the mean queueing delay of the corrected flavour (spec#queue-seats): that
 // of a chain whose number of requests has the same drift but the variance of the work, as derived
 // above.
-func (m *model) seatWait(p *point) {
-	lambda := p.RateRPS / 1000
-	fullMs := m.tauMs(m.n) / float64(m.n) // E[U]: from one departure to the next with all seats taken
+func (q *model) seatWait(pt *point) {
+	lambda := pt.RateRPS / 1000
+	fullMs := q.tauMs(q.seats) / float64(q.seats) // E[U]: from one departure to the next with all seats taken
 	// r, the share of time spent on prompts, at the mean number in service and with all seats taken.
-	share := lambda * m.prefillWork(m.chunksAt(p.InService))
-	fullShare := m.prefillWork(m.chunksAt(float64(m.n))) / fullMs
+	share := lambda * q.prefillWork(q.chunksAt(pt.InService))
+	fullShare := q.prefillWork(q.chunksAt(float64(q.seats))) / fullMs
 	if share >= 1 || fullShare >= 1 {
 		return // requests without decodes: the wait of the chain stays
 	}
 	// Below N. Birth and death rates grow by `more` times their sum, which keeps the drift and raises
 	// the variance to (1 + 2*more) times the chain's.
-	cv2, psi := m.variability(math.Max(1, p.InService), share)
+	cv2, psi := q.variability(math.Max(1, pt.InService), share)
 	more := math.Max(0, (1+cv2)/(2*psi*(1-share)*(1-share))-1) / 2
-	h := m.seatHead(lambda, more, lambda*fullMs*float64(m.n))
+	h := q.seatHead(lambda, more, lambda*fullMs*float64(q.seats))
 	// From N on.
-	cv2, psi = m.variability(float64(m.n), fullShare)
+	cv2, psi = q.variability(float64(q.seats), fullShare)
 	h.p /= psi * (1 - fullShare)
-	queue := m.finish(&h, math.Pow(lambda*fullMs, 2/(1+cv2)))
-	p.WaitMs = queue.queued / (p.ThroughputRPS / 1000)
+	queue := q.finish(&h, math.Pow(lambda*fullMs, 2/(1+cv2)))
+	pt.WaitMs = queue.queued / (pt.ThroughputRPS / 1000)
 }
 
 // variability returns two properties of the work of a request with n in service, if prompts take
 // the share r of the time: cv2 is its squared coefficient of variation, for log-normal lengths, and
 // psi the expected remaining share of the decodes of a request in service.
-func (m *model) variability(n, r float64) (cv2, psi float64) {
-	decodes := m.seatSteps(m.chunksAt(n))*m.p.AlphaMs/n + m.correctedDecodeWork() // ms of the full engine
+func (q *model) variability(n, r float64) (cv2, psi float64) {
+	decodes := q.seatSteps(q.chunksAt(n))*q.params.AlphaMs/n + q.correctedDecodeWork() // ms of the full engine
 	// Shares of these that come from reading the prompt, and from reading the output, which grows with
 	// its square.
-	prompt := m.p.GammaMs * m.decodeSteps() * m.s.Prompt / decodes
-	output := m.p.GammaMs * (m.secondMoment() - m.s.Output) / 2 / decodes
-	spread := 1 + m.s.OutputCV2
+	prompt := q.params.GammaMs * q.decodeSteps() * q.shape.Prompt / decodes
+	output := q.params.GammaMs * (q.secondMoment() - q.shape.Output) / 2 / decodes
+	spread := 1 + q.shape.OutputCV2
 	byOutput := (1 - r) * (1 + output) // power of the output length with which the work grows
 	both := (1 - r) * prompt           // share of the work that grows with prompt times output
-	cv2 = math.Expm1(byOutput*byOutput*math.Log(spread)) + m.s.PromptCV2*((r+both)*(r+both)+both*both*m.s.OutputCV2)
+	cv2 = math.Expm1(byOutput*byOutput*math.Log(spread)) + q.shape.PromptCV2*((r+both)*(r+both)+both*both*q.shape.OutputCV2)
 	return cv2, (1-output)*spread/2 + 2*output*spread*spread/3
 }
 
 // seatHead returns the head (sums below N, and p_N) of the chain of seatWait. With t =
 // lambda*tau(n), and t = last for n = N, its birth rate is 1 + more*(1+n/t) and its death rate n/t +
 // more*(1+n/t), both in units of lambda.
-func (m *model) seatHead(lambda, more, last float64) head {
+func (q *model) seatHead(lambda, more, last float64) head {
 	h := head{none: 1, zero: 1, p: 1}
 	birth, over := 1+more, 1.0 // the birth rate of the state reached is birth/over
-	for n := 1; n < m.n; {
-		c := m.chunksAt(float64(n))
-		segment := int(math.Min(float64(m.n-1), m.fitting(c)))
-		a, b := m.lineAt(c, lambda)
+	for n := 1; n < q.seats; {
+		c := q.chunksAt(float64(n))
+		segment := int(math.Min(float64(q.seats-1), q.fitting(c)))
+		a, b := q.lineAt(c, lambda)
 		a, b = a*lambda, b*lambda
 		for ; n <= segment; n++ {
 			seats := float64(n)
@@ -87,6 +87,6 @@ func (m *model) seatHead(lambda, more, last float64) head {
 			birth, over = (1+more)*t+more*seats, t
 		}
 	}
-	h.times(birth * last / (over * (more*last + (1+more)*float64(m.n))))
+	h.times(birth * last / (over * (more*last + (1+more)*float64(q.seats))))
 	return h
 }

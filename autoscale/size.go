@@ -54,13 +54,13 @@ const (
 // every latency target is met. With a TPS target it also returns the number of replicas at that
 // rate that produce TPS output tokens per second (optimizer-light pkg/core/allocation.go@77615bd).
 // It returns an error if a target is missed even at the smallest rate.
-func (m *model) Size(t Targets) (sizing, error) {
+func (q *model) Size(t Targets) (sizing, error) {
 	s := sizing{QueueSizing: QueueSizing{
 		TargetTTFTMs: t.TTFTMs,
 		TargetITLMs:  t.ITLMs,
 		TargetTPS:    t.TPS,
-		MinRPS:       1000 * rangeEdge / m.tauMs(1),
-		MaxRPS:       (1 - rangeEdge) * m.MaxRateRPS(),
+		MinRPS:       1000 * rangeEdge / q.tauMs(1),
+		MaxRPS:       (1 - rangeEdge) * q.MaxRateRPS(),
 	}}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
 	s.TTFTRPS = s.MaxRPS
@@ -74,22 +74,22 @@ func (m *model) Size(t Targets) (sizing, error) {
 			continue
 		}
 		var err error
-		if *x.rate, err = m.largestRate(&s, x); err != nil {
+		if *x.rate, err = q.largestRate(&s, x); err != nil {
 			return s, err
 		}
 	}
-	s.bindSmallest(m)
+	s.bindSmallest(q)
 	for _, x := range latencyLimits(&s, t) { // one latency may rise and fall below where another one binds
 		if x.target > 0 && x.latencyOf(s.At) > x.target {
 			gridRate := s.MinRPS + math.Floor((s.RateRPS-s.MinRPS)/s.step())*s.step() // the last one below, which meets it
-			*x.rate = m.crossing(gridRate, s.RateRPS, x)
+			*x.rate = q.crossing(gridRate, s.RateRPS, x)
 			s.Findings = append(s.Findings, trace.Findingf(sizingRemark,
 				"%s does not grow with the load everywhere; the smallest rate found that misses the target counts",
 				x.name))
-			s.bindSmallest(m)
+			s.bindSmallest(q)
 		}
 	}
-	s.Replicas = int(math.Min(maxReplicas, math.Ceil(m.rateOf(t.TPS)/s.RateRPS)))
+	s.Replicas = int(math.Min(maxReplicas, math.Ceil(q.rateOf(t.TPS)/s.RateRPS)))
 	return s, nil
 }
 
@@ -103,11 +103,11 @@ const (
 // leastSeats sizes a server with the smallest max_num_seqs, at most most, whose throughput under
 // the targets is nearPeak of that with the largest. The closed forms of prefill and ITL bracket it,
 // and a few halvings narrow the bracket, as in llm-inferno.
-func (m *model) leastSeats(t Targets, most int) (sizing, error) {
+func (q *model) leastSeats(t Targets, most int) (sizing, error) {
 	sizeWith := func(seats int) (model, sizing, error) {
-		v := m.v
+		v := q.limits
 		v.MaxBatch = seats
-		own, err := New(m.flavour, m.p, m.s, v)
+		own, err := newModel(q.flavour, q.params, q.shape, v)
 		if err != nil {
 			return own, sizing{}, err
 		}
@@ -122,7 +122,7 @@ func (m *model) leastSeats(t Targets, most int) (sizing, error) {
 	itl, prefill := 1, 1
 	for n := 1; n <= most; n++ {
 		ms := all.prefillMs(float64(n))
-		if t.ITLMs == 0 || (all.tauMs(n)-ms)/m.s.Output <= t.ITLMs {
+		if t.ITLMs == 0 || (all.tauMs(n)-ms)/q.shape.Output <= t.ITLMs {
 			itl = n
 		}
 		if t.TTFTMs == 0 || ms <= t.TTFTMs {
@@ -146,7 +146,7 @@ func (m *model) leastSeats(t Targets, most int) (sizing, error) {
 }
 
 // rateOf returns the requests per second whose answers are tps output tokens per second.
-func (m *model) rateOf(tps float64) float64 { return tps / m.s.Output }
+func (q *model) rateOf(tps float64) float64 { return tps / q.shape.Output }
 
 // limit is one latency target, and where the largest rate that meets it is stored.
 type limit struct {
@@ -189,9 +189,9 @@ func (s *sizing) step() float64 {
 
 // largestRate returns the rate up to which the latency stays within its target, requests per
 // second: the first crossing on a grid, refined by bisection.
-func (m *model) largestRate(s *sizing, x limit) (float64, error) {
+func (q *model) largestRate(s *sizing, x limit) (float64, error) {
 	lo := s.MinRPS
-	before := x.latencyOf(m.Solve(s.MinRPS))
+	before := x.latencyOf(q.Solve(s.MinRPS))
 	falls := 0 // number of rates at which the latency is lower than at the rate before
 	if before > x.target {
 		return 0, trace.Errorf(targetBelowRange,
@@ -202,7 +202,7 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 	hi := math.NaN()
 	for i := 1; i <= sizeGrid; i++ {
 		rate := s.MinRPS + s.step()*float64(i)
-		v := x.latencyOf(m.Solve(rate))
+		v := x.latencyOf(q.Solve(rate))
 		if v < before*(1-sizeTol) {
 			falls++
 		}
@@ -226,18 +226,18 @@ func (m *model) largestRate(s *sizing, x limit) (float64, error) {
 			x.target, s.MaxRPS))
 		return s.MaxRPS, nil
 	}
-	return m.crossing(lo, hi, x), nil
+	return q.crossing(lo, hi, x), nil
 }
 
 // crossing returns the rate, between lo that meets the target and hi that misses it, at which the
 // latency crosses it.
-func (m *model) crossing(lo, hi float64, x limit) float64 {
+func (q *model) crossing(lo, hi float64, x limit) float64 {
 	const mostHalvings = 100 // 60 halvings leave two neighbouring numbers
 	for range mostHalvings {
 		if hi-lo <= sizeTol*hi {
 			break
 		}
-		if mid := (lo + hi) / 2; x.latencyOf(m.Solve(mid)) > x.target {
+		if mid := (lo + hi) / 2; x.latencyOf(q.Solve(mid)) > x.target {
 			hi = mid
 		} else {
 			lo = mid
@@ -279,7 +279,7 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 		return model{}, trace.Errorf(badModel, "server %q: the mean lengths of its requests are unknown, because no window was recorded",
 			s.ID).WithHint("give --prompt-tokens and --output-tokens")
 	}
-	return New(f, fromVector(valuesOf(params)), of, s.Limits)
+	return newModel(f, fromVector(valuesOf(params)), of, s.Limits)
 }
 
 // trafficOf returns n requests with Poisson arrivals and log-normal lengths of shape s.

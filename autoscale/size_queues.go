@@ -87,7 +87,7 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 		findings[i] = size.Findings
 		s.Sizing = &size.QueueSizing
 		if o.Requests > 0 {
-			size.Simulated, err = simulate(z.p, z.v, trafficOf(z.s, size.RateRPS, o.Requests, o.Seed), ctx.Done())
+			size.Simulated, err = simulate(z.params, z.limits, trafficOf(z.shape, size.RateRPS, o.Requests, o.Seed), ctx.Done())
 		}
 		return err
 	}, nil)

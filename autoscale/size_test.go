@@ -24,7 +24,7 @@ func TestSizeIsTheLargestRate(t *testing.T) {
 		}
 		lo := m.Solve(1000 * 0.001 / m.tauMs(1))
 		hi := m.Solve((1 - 0.001) * m.MaxRateRPS())
-		if hi.TTFTMs < lo.TTFTMs*1.001 || hi.ITLMs < lo.ITLMs*1.001 || m.s.Output == 1 {
+		if hi.TTFTMs < lo.TTFTMs*1.001 || hi.ITLMs < lo.ITLMs*1.001 || m.shape.Output == 1 {
 			continue // one seat, or no gap between tokens: nothing grows with the load
 		}
 		target := Targets{TTFTMs: lo.TTFTMs + (hi.TTFTMs-lo.TTFTMs)*rng.Float64(), ITLMs: lo.ITLMs + (hi.ITLMs-lo.ITLMs)*1.2*rng.Float64()}
@@ -83,11 +83,11 @@ func TestNewRefuses(t *testing.T) {
 		s := s
 		v := v
 		change(&p, &s, &v)
-		if _, err := New(corrected, p, s, v); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := newModel(corrected, p, s, v); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}
 	}
-	if _, err := New("mm1", p, s, v); err == nil || !strings.Contains(err.Error(), string(badOption)) {
+	if _, err := newModel("mm1", p, s, v); err == nil || !strings.Contains(err.Error(), string(badOption)) {
 		t.Errorf("flavour mm1: got %v, want %s", err, badOption)
 	}
 }
@@ -103,11 +103,11 @@ func TestSolveAnywhere(t *testing.T) {
 		p := m.Solve(m.MaxRateRPS() * math.Exp(rng.NormFloat64()*4))
 		for _, v := range []float64{p.ThroughputRPS, p.WaitMs, p.ServiceMs, p.TTFTMs, p.ITLMs, p.TunerTTFTMs, p.PrefillMs} {
 			if math.IsNaN(v) || math.IsInf(v, 0) {
-				t.Fatalf("case %d, %s: got %+v, want finite numbers (%+v %+v %+v)", i, m.flavour, p, m.p, m.s, m.v)
+				t.Fatalf("case %d, %s: got %+v, want finite numbers (%+v %+v %+v)", i, m.flavour, p, m.params, m.shape, m.limits)
 			}
 		}
-		if p.TTFTMs < 0 || p.ThroughputRPS > p.MaxRateRPS*(1+1e-12) && !m.flavour.chunked() || p.BlockedFrac < 0 || p.BlockedFrac > 1 {
-			t.Fatalf("case %d, %s: got %+v (%+v %+v %+v)", i, m.flavour, p, m.p, m.s, m.v)
+		if p.TTFTMs < 0 || p.ThroughputRPS > p.MaxRateRPS*(1+1e-12) && !m.flavour.chunked() || p.ThroughputRPS < 0 || p.ThroughputRPS > p.RateRPS {
+			t.Fatalf("case %d, %s: got %+v (%+v %+v %+v)", i, m.flavour, p, m.params, m.shape, m.limits)
 		}
 		if got := p.ThroughputRPS / 1000 * p.ServiceMs; !closeTo(got, p.InService, 1e-9) {
 			t.Fatalf("case %d, %s: throughput x time in service = %g, want %g in service", i, m.flavour, got, p.InService)
@@ -119,7 +119,7 @@ func TestSolveAnywhere(t *testing.T) {
 func Example() {
 	p := params{AlphaMs: 12, BetaMs: 0.05, GammaMs: 0.0005}
 	for _, f := range []Flavour{wvA3P, inferno3P, corrected} {
-		m, err := New(f, p, shape{Prompt: 128, Output: 512},
+		m, err := newModel(f, p, shape{Prompt: 128, Output: 512},
 			Limits{MaxBatch: 48, Queue: 128})
 		if err != nil {
 			fmt.Println(err)
@@ -160,7 +160,7 @@ func recording(t *testing.T, rng *rand.Rand, p params, v Limits, n, requests int
 			OutputCV2: 0.5,
 			PromptCV2: 0.3,
 		}
-		m, err := New(corrected, p, s, v)
+		m, err := newModel(corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -246,7 +246,7 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 			PromptCV2: 0.3,
 			OutputCV2: 0.5,
 		}
-		m, err := New(corrected, p, s, v)
+		m, err := newModel(corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -259,7 +259,7 @@ func TestSizeHoldsInTheSimulator(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := simulate(m.p, m.v, trafficOf(m.s, size.RateRPS, 6000, 1), nil)
+		got, err := simulate(m.params, m.limits, trafficOf(m.shape, size.RateRPS, 6000, 1), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -329,12 +329,12 @@ func TestSizeHoldsNearCapacity(t *testing.T) {
 		{0.75, shape{Prompt: 200, Output: 135, PromptCV2: 3, OutputCV2: 0.25}},
 	} {
 		s := c.s
-		m, err := New(corrected, p, s, v)
+		m, err := newModel(corrected, p, s, v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		at := m.Solve(c.load * m.MaxRateRPS())
-		got, err := simulate(m.p, m.v, trafficOf(m.s, at.RateRPS, 100_000, 1), nil)
+		got, err := simulate(m.params, m.limits, trafficOf(m.shape, at.RateRPS, 100_000, 1), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -350,7 +350,7 @@ func TestSizeHoldsNearCapacity(t *testing.T) {
 // A target in output tokens per second says how many replicas: at 14.74 requests/s of 200
 // outputs each, 10 and 1,000 need one and 100,000 need 34; queue allocate says the same.
 func TestTPSSaysReplicas(t *testing.T) {
-	m, err := New(inferno3P, params{
+	m, err := newModel(inferno3P, params{
 		AlphaMs: 10,
 		BetaMs:  0.03,
 		GammaMs: 4e-5,
@@ -359,7 +359,7 @@ func TestTPSSaysReplicas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.p.AlphaMs *= m.MaxRateRPS() * 0.999 / 14.74 // about that rate
+	m.params.AlphaMs *= m.MaxRateRPS() * 0.999 / 14.74 // about that rate
 	free, err := m.Size(Targets{})
 	if err != nil {
 		t.Fatal(err)
@@ -387,7 +387,7 @@ func TestTPSSaysReplicas(t *testing.T) {
 // TestFewestSeats: the example of queue-analysis' README (cfadd1c, POST /optimize): 49 seats of 256 serve 2.9716 requests/s within
 // the targets.
 func TestFewestSeats(t *testing.T) {
-	m, err := New(inferno3P, params{
+	m, err := newModel(inferno3P, params{
 		AlphaMs: 12,
 		BetaMs:  0.05,
 		GammaMs: 5e-4,

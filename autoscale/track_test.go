@@ -39,7 +39,7 @@ func multiLoadAs(t testing.TB, f Flavour, n int, x func(i int) []float64, noise 
 			Shape:    shapes[i%len(shapes)],
 			Limits:   Limits{MaxBatch: 64, Queue: 640, MaxBatchedTokens: 8192},
 		}
-		m, err := New(f, fromVector(truth[f]), w.Shape, w.Limits)
+		m, err := newModel(f, fromVector(truth[f]), w.Shape, w.Limits)
 		if err != nil {
 			t.Fatal(err)
 		}

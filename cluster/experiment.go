@@ -205,13 +205,15 @@ func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w windo
 		Seats:    seatsInUse(res.Records, l.Instances, r.Plant.Deployment.Engine.MaxNumSeqs),
 		Newcomer: newcomerOf(res.Records, newcomerGroup, w),
 	}
-	sum, n := 0.0, 0
+	sumS := 0.0
+	n := 0
 	for i := range res.Records {
 		if e2e, ok := res.Records[i].E2EUs(); ok {
-			sum, n = sum+e2e/1e6, n+1
+			sumS += e2e / 1e6
+			n++
 		}
 	}
-	o.LifetimeS = sum / float64(max(1, n))
+	o.LifetimeS = sumS / float64(max(1, n))
 	if c.Name == mainCell && seed == l.seeds[0] {
 		o.Points = stat.Thin(pairsOf(inWindow(res.Records, w)), 1500)
 	}
@@ -246,7 +248,8 @@ func rejectRates(recs []record) map[string][]float64 {
 }
 
 // worstInstance returns the largest P99 of TTFT over the instances, ms; NaN if no instance served a
-// request in the window. The publication called this figure the P99 of the cluster.
+// request in the window. The publication called this figure the P99 of the cluster. It is interpolated between two
+// requests, unlike the other percentiles of the document, which are by nearest rank (p99).
 func worstInstance(recs []record, w window) float64 {
 	by := map[int][]float64{}
 	for i := range recs {

@@ -5,6 +5,7 @@ package cluster
 // rejected request whose TTFT was simulated on a copy of the engine (gate.go).
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -199,7 +200,7 @@ func inWindow(all []record, w window) []*record {
 			out = append(out, &all[i])
 		}
 	}
-	stat.SortStable(out, func(a, b *record) int { return int(a.ArrivalUs - b.ArrivalUs) })
+	stat.SortStable(out, func(a, b *record) int { return cmp.Compare(a.ArrivalUs, b.ArrivalUs) })
 	return out
 }
 
@@ -252,14 +253,8 @@ func (out *Goodput) tails(recs []*record) {
 	out.Everybody = p99(everybody)
 }
 
-// p99 returns the 99th percentile of the values, the smallest value that is not below 99 % of them;
-// NaN without values.
-func p99(v []float64) float64 {
-	if len(v) == 0 {
-		return math.NaN()
-	}
-	return stat.Sorted(v)[max(0, int(math.Ceil(0.99*float64(len(v))))-1)]
-}
+// p99 returns the 99th percentile of the values by nearest rank; NaN without values.
+func p99(v []float64) float64 { return stat.NearestRank(stat.Sorted(v), 0.99) }
 
 // cache sets the figures of cached prompt tokens: found, expected, and expected but not found
 // (phantom).
@@ -429,6 +424,10 @@ type newcomer struct {
 	SecondS trace.Opt[float64] // the first second in which Ratio reaches 0.8
 }
 
+// leastRatio is the admitted share of a new prefix group, relative to that of the others, from which on its prefix
+// counts as taken up.
+const leastRatio = 0.8
+
 // newcomerOf returns the admission of a prefix group compared with all other groups, from the
 // group's first arrival to the end of the window; empty if it has no arrival.
 func newcomerOf(all []record, group uint64, w window) newcomer {
@@ -454,7 +453,7 @@ func newcomerOf(all []record, group uint64, w window) newcomer {
 	var out newcomer
 	for s := range fresh {
 		out.Ratio = append(out.Ratio, fresh[s].AdmittedShare()/old[s].AdmittedShare())
-		if out.Ratio[s] >= 0.8 && !out.SecondS.OK {
+		if out.Ratio[s] >= leastRatio && !out.SecondS.OK {
 			out.SecondS = trace.Some(float64(s))
 		}
 	}

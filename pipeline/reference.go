@@ -11,6 +11,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/option"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/export"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -196,13 +197,8 @@ func (r Reference) replayOf(d *deploy.Deployment, set *coeff.Set, reqs []sim.Req
 		}
 		sort.Float64s(m.ms)
 		out = append(out,
-			figure{name: m.name + "_p50", ms: nearestRank(m.ms, 0.5)},
-			figure{name: m.name + "_p99", ms: nearestRank(m.ms, 0.99)})
+			figure{name: m.name + "_p50", ms: stat.NearestRank(m.ms, 0.5)},
+			figure{name: m.name + "_p99", ms: stat.NearestRank(m.ms, 0.99)})
 	}
 	return out, nil
-}
-
-// nearestRank returns the nearest-rank quantile of sorted values.
-func nearestRank(sorted []float64, q float64) float64 {
-	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
 }

@@ -353,7 +353,7 @@ func coverageOf(y, pred []float64) (share float64, band [2]float64) {
 
 // wilson returns the 95 % score interval of a share among n rows (Wilson, JASA 22, 1927).
 func wilson(p, n float64) [2]float64 {
-	const z = 1.959963984540054
+	const z = stat.Normal95
 	centre := (p + z*z/(2*n)) / (1 + z*z/n)
 	half := z / (1 + z*z/n) * math.Sqrt(p*(1-p)/n+z*z/(4*n*n))
 	return [2]float64{math.Max(0, centre-half), math.Min(1, centre+half)}

@@ -37,7 +37,8 @@ func changeRow(c *result.Change) Row {
 		old = GateValue(c.Name, c.Old)
 		now = GateValue(c.Name, c.New)
 		if c.Was != c.Is {
-			old, now = old+" "+c.Was, now+" "+c.Is
+			old += " " + c.Was
+			now += " " + c.Is
 		}
 	case result.ChangeTerm:
 		was, unit := Milli(*c.Old, c.Unit)

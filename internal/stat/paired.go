@@ -39,9 +39,11 @@ func Paired(a, b []float64) difference {
 // one before by one flip. The last pair keeps its sign, because opposite patterns are equally far
 // from 0.
 func signFlips(d []float64) float64 {
-	sum, scale := 0.0, 0.0
+	sum := 0.0
+	scale := 0.0
 	for _, x := range d {
-		sum, scale = sum+x, scale+math.Abs(x)
+		sum += x
+		scale += math.Abs(x)
 	}
 	limit := math.Abs(sum) - 1e-9*scale // patterns as far from 0 count, though rounding errors make them differ
 	if len(d) > maxFlips {

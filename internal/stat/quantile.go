@@ -27,6 +27,15 @@ func Quantile(sorted []float64, p float64) float64 {
 	return sorted[k] + part*(sorted[k+1]-sorted[k])
 }
 
+// NearestRank returns the smallest value of a sorted sample that is not below a share q of its values, q in [0, 1].
+// NaN without values. It is always a value of the sample, other than Quantile.
+func NearestRank(sorted []float64, q float64) float64 {
+	if len(sorted) == 0 {
+		return math.NaN()
+	}
+	return sorted[max(0, int(math.Ceil(q*float64(len(sorted))))-1)]
+}
+
 // Median returns the 0.5-quantile of values in any order, which it does not change; NaN without
 // values.
 func Median(v []float64) float64 { return Quantile(Sorted(v), 0.5) }
@@ -59,7 +68,8 @@ func Mean(v []float64) float64 {
 	n := 0
 	for _, x := range v {
 		if !math.IsNaN(x) {
-			sum, n = sum+x, n+1
+			sum += x
+			n++
 		}
 	}
 	if n == 0 {
@@ -71,11 +81,13 @@ func Mean(v []float64) float64 {
 // StdErr returns the standard error of the mean of the values that are not NaN; 0 if there are
 // fewer than two.
 func StdErr(v []float64) float64 {
-	m, n := Mean(v), 0
+	m := Mean(v)
+	n := 0
 	var squares float64
 	for _, x := range v {
 		if !math.IsNaN(x) {
-			squares, n = squares+(x-m)*(x-m), n+1
+			squares += (x - m) * (x - m)
+			n++
 		}
 	}
 	if n < 2 {

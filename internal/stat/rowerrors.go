@@ -117,7 +117,8 @@ func (r *Rows) mape(pred []float64, keep func(i int) bool) float64 {
 	n := 0
 	for i := range pred {
 		if y := r.Y[i]; (keep == nil || keep(i)) && !math.IsNaN(pred[i]) && math.Abs(y) >= minTargetUs {
-			sum, n = sum+math.Abs((pred[i]-y)/y), n+1
+			sum += math.Abs((pred[i] - y) / y)
+			n++
 		}
 	}
 	return sum / float64(n)

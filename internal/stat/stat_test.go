@@ -47,6 +47,15 @@ func TestQuantileIsType7(t *testing.T) {
 	near(t, "no values in place", MedianInPlace(nil), math.NaN(), 0)
 }
 
+// TestNearestRank: the quantile is the smallest value that is not below the share of the values.
+func TestNearestRank(t *testing.T) {
+	s := []float64{1, 2, 4, 8}
+	for q, want := range map[float64]float64{0: 1, 0.25: 1, 0.26: 2, 0.5: 2, 0.51: 4, 0.75: 4, 0.76: 8, 0.99: 8, 1: 8} {
+		near(t, "nearest rank", NearestRank(s, q), want, 0)
+	}
+	near(t, "no values", NearestRank(nil, 0.5), math.NaN(), 0)
+}
+
 // TestWeightedMedianIsTheBestConstant: no other value has a smaller weighted
 // distance.
 func TestWeightedMedianIsTheBestConstant(t *testing.T) {

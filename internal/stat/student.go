@@ -8,6 +8,9 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
+// Normal95 is half the width of a 95 % interval of a normal distribution, in standard deviations: its 0.975-quantile.
+const Normal95 = 1.959963984540054
+
 // StudentT returns the p-quantile, 0 < p < 1, of Student's t distribution with df > 0 degrees of
 // freedom; NaN for any other df.
 func StudentT(p, df float64) float64 {

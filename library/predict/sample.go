@@ -4,6 +4,7 @@ package predict
 // their intervals.
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -55,7 +56,7 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 	for i := range order {
 		order[i] = i
 	}
-	stat.SortStable(order, func(a, b int) int { return int(requests[a].ArrivalUs - requests[b].ArrivalUs) })
+	stat.SortStable(order, func(a, b int) int { return cmp.Compare(requests[a].ArrivalUs, requests[b].ArrivalUs) })
 	var arrivals []stat.Arrival
 	for _, i := range order {
 		if s.Requests[i].Unmeasured {

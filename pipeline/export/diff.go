@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -236,7 +237,7 @@ func standardError(model string, i int, a, b *coeff.Coefficient, opt DiffOptions
 }
 
 // halfWidth returns the standard error to which a 95 % interval corresponds: its half width over 1.96.
-func halfWidth(ci [2]float64) float64 { return (ci[1] - ci[0]) / (2 * 1.959963984540054) }
+func halfWidth(ci [2]float64) float64 { return (ci[1] - ci[0]) / (2 * stat.Normal95) }
 
 // twoSided returns the two-sided p-value of z under the normal distribution. For a standard error
 // of 0, z is infinite and the result 0.

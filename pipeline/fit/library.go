@@ -387,7 +387,7 @@ func (s *kernelSums) set(d *deploy.Deployment, step *library.Step, beta []float6
 			t.Identified = coeff.PriorOnly
 			continue
 		}
-		half := normal95 * math.Sqrt(covariance[j][j])
+		half := stat.Normal95 * math.Sqrt(covariance[j][j])
 		t.Identified = coeff.Within
 		t.Evidence = "kernels+silicon"
 		t.Range = &[2]float64{lo, hi}
@@ -406,9 +406,6 @@ func (s *kernelSums) set(d *deploy.Deployment, step *library.Step, beta []float6
 	}
 	return out
 }
-
-// normal95 is half the width of a 95 % interval of a normal distribution, in standard errors.
-const normal95 = 1.959963984540054
 
 // featureRange returns the smallest and largest value of a feature over the batches.
 func (s *kernelSums) featureRange(j int) (lo, hi float64) {

@@ -78,16 +78,13 @@ func (m *model) inverse(information []float64) ([]float64, error) {
 	return out, nil
 }
 
-// normal95 is half the width of a 95 % interval in standard errors.
-const normal95 = 1.959963984540054
-
 // describe sets intervals and evidence of the free terms. A term on which no measured time of any
 // load depends counts as known from the prior alone, even if the prior's correlations moved it.
 func (l *learner) describe(out *Learned, s *state) {
 	n := len(s.values)
 	for k, v := range s.values {
 		c := l.m.coefficientOf(out.Set, k)
-		half := normal95 * math.Sqrt(out.Covariance[k][k])
+		half := stat.Normal95 * math.Sqrt(out.Covariance[k][k])
 		c.CI95 = &[2]float64{math.Max(0, v-half), v + half}
 		c.CI95Given = coeff.GivenPrior
 		// The share of the prior's variance that the measured times removed.

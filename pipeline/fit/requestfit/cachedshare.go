@@ -164,7 +164,7 @@ func (l *learner) learnedWithShare(s *state, post []float64, u *result.RequestSc
 }
 
 // isPresent reports whether more is cached than could be chance.
-func (e *shareEstimate) isPresent() bool { return e.mode > normal95*e.sd }
+func (e *shareEstimate) isPresent() bool { return e.mode > stat.Normal95*e.sd }
 
 // posterior returns the distribution of s, normal with mode and sd but cut off below 0: values of s on
 // a grid and their weights.

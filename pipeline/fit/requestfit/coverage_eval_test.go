@@ -12,6 +12,7 @@ import (
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/sim"
 )
@@ -56,7 +57,7 @@ func TestEvalCoverage(t *testing.T) {
 				z += dir.vector[k] * ridge.Dot(m.precision[k*n:(k+1)*n], off)
 			}
 			z /= 1 - dir.LearnedFrac
-			results[r].held = append(results[r].held, z*z <= normal95*normal95)
+			results[r].held = append(results[r].held, z*z <= stat.Normal95*stat.Normal95)
 			results[r].learned = append(results[r].learned, dir.Learned)
 			if dir.Learned {
 				sum += z * z

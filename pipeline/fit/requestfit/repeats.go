@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/par"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/sim"
@@ -366,7 +367,7 @@ func (r *repeats) sandwich(information, meat []float64, count int) ([]float64, e
 
 // stampSD is a lower bound on the standard error of a delay, us: client stamps are
 // rounded to a microsecond, so 95 % of their errors lie within 0.475 us.
-const stampSD = 0.475 / normal95
+const stampSD = 0.475 / stat.Normal95
 
 // numMetrics counts the times of a request that replays are compared by: TTFT,
 // span and E2E, in this order.
