@@ -24,9 +24,6 @@ type Finding struct {
 	Message string `json:"message" yaml:"message"`
 	// Setting is the key of run.yaml that a recording or a log contradicts, of a finding about one.
 	Setting string `json:"setting,omitempty" yaml:"setting,omitempty"`
-	// Limit is the flag of vLLM whose effect is not modelled, of a finding about one (vllm.Limit.Key). Documents do
-	// not have it.
-	Limit string `json:"-" yaml:"-"`
 }
 
 // About returns the finding with the key of run.yaml that it contradicts.

@@ -122,7 +122,5 @@ func (h *ReachedLimit) Finding() trace.Finding {
 			what = h.What + " is not in the step times; simulate plays it"
 		}
 	}
-	out := trace.Findingf(h.Code(), "%s: %s; %s", h.Got, what, h.Next)
-	out.Limit = h.Key
-	return out
+	return trace.Findingf(h.Code(), "%s: %s; %s", h.Got, what, h.Next)
 }

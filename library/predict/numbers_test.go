@@ -143,7 +143,7 @@ func TestWhatDescribesTheServer(t *testing.T) {
 		t.Errorf("got %+v for %d blocks, %d tokens, %v", o, blocks, p.KVTokens, err)
 	}
 	for _, f := range p.Warnings {
-		if strings.HasPrefix(f.Message, "data_parallel_size: ") || f.Limit == "data_parallel_size" {
+		if strings.HasPrefix(f.Message, "data_parallel_size: ") {
 			t.Errorf("all ranks are simulated: got %q", f.Message)
 		}
 	}
@@ -155,12 +155,10 @@ func TestWhatDescribesTheServer(t *testing.T) {
 	}
 	alone := onL4(4, 0)
 	again := trace.Findingf(trace.Code("x"), "said twice")
-	ofRanks := trace.Findingf(trace.Code("y"), "data_parallel_size: of a rank")
-	ofRanks.Limit = "data_parallel_size"
 	if d, _, err = alone.Deployment(); err != nil {
 		t.Fatal(err)
 	}
-	if p, err = alone.prepare(context.Background(), d, []trace.Finding{again, again, ofRanks}); err != nil || !slices.Equal(p.Warnings, []trace.Finding{again}) || p.EP {
+	if p, err = alone.prepare(context.Background(), d, []trace.Finding{again, again}); err != nil || !slices.Equal(p.Warnings, []trace.Finding{again}) || p.EP {
 		t.Errorf("got warnings %v, %v", p.Warnings, err)
 	}
 	if cfg, err := p.Engine(1); err != nil || cfg.Ranks {

@@ -260,16 +260,27 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 	p.Step = s.Step
 	p.Bound = s.Step == nil
 	p.simulation = s
+	simulated := rankFindings(d)
 	for _, f := range slices.Concat(findings, d.NotModelled(), d.Estimates()) {
-		if f.Code == vllm.UnsupportedEngine || slices.Contains(p.Warnings, f) {
-			continue
-		}
-		if f.Limit == "data_parallel_size" { // all ranks are simulated
+		if f.Code == vllm.UnsupportedEngine || slices.Contains(simulated, f) || slices.Contains(p.Warnings, f) {
 			continue
 		}
 		p.Warnings = append(p.Warnings, f)
 	}
 	return p, nil
+}
+
+// rankFindings returns the warnings that the steps of several data-parallel ranks are not modelled, which are not true
+// here: all ranks are simulated.
+func rankFindings(d *deploy.Deployment) []trace.Finding {
+	ranks := func(key string) any {
+		if key == "data_parallel_size" {
+			return d.DP
+		}
+		return nil
+	}
+	// Warnings from the arguments of vllm serve alone do not know whether the model has experts.
+	return slices.Concat(vllm.Findings(ranks, false), vllm.Findings(ranks, true))
 }
 
 // predictOn returns the answer to the question for its deployment.
