@@ -121,6 +121,12 @@ func SpeedChanged(run string, block, blocks int, biasFrac float64) string {
 		run, block, blocks, direction, 100*biasFrac)
 }
 
+// runOfSpeedChange returns the run with which a message of [SpeedChanged] begins: a finding has no field for it.
+func runOfSpeedChange(message string) string {
+	run, _, _ := strings.Cut(message, ": ")
+	return run
+}
+
 // OutsideInterval returns the warning about terms whose value lies outside the interval of their estimate.
 func OutsideInterval(terms []string) string {
 	return strings.Join(terms, ", ") + ": the penalty or the reweighting moved the value outside the 95 % interval of the estimate"

@@ -147,9 +147,10 @@ func driftedRuns(f *result.Fit) []string {
 	}
 	var out []string
 	for _, w := range slices.Concat(f.Warnings, f.Beta.Warnings) {
-		// The message of such a finding begins with the run (SpeedChanged); a finding has no field for it.
-		run, _, ok := strings.Cut(w.Message, ": ")
-		if ok && string(w.Code) == result.CauseMachineDrift && !isComposed(f, run) {
+		if string(w.Code) != result.CauseMachineDrift {
+			continue
+		}
+		if run := runOfSpeedChange(w.Message); !isComposed(f, run) {
 			out = appendNew(out, run)
 		}
 	}

@@ -18,7 +18,6 @@ import (
 
 // How much is simulated. Probes decide where to look; a row has the mean of several replications.
 const (
-	probeRequests     = 500
 	measuredRequests  = 2000
 	leastReplications = 6
 	mostReplications  = 24
@@ -36,6 +35,7 @@ const (
 const (
 	narrowMedian       = 0.05
 	narrowTail         = 0.15
+	highestNarrowed    = 0.95 // of higher percentiles no width is promised
 	repetitionRequests = 24_000
 )
 
@@ -184,9 +184,6 @@ func (c *candidate) replicas(n int) servers {
 	}
 }
 
-// mostWarmUps is how often a longer warm-up is tried.
-const mostWarmUps = 2
-
 // serve simulates a stretch, again with a longer warm-up where the load needs one.
 func (c *candidate) serve(stretch func() (*predict.Stretch, error), seed int64, by servers) (*predict.Sample, error) {
 	for tries := 0; ; tries++ {
@@ -204,7 +201,7 @@ func (c *candidate) serve(stretch func() (*predict.Stretch, error), seed int64, 
 		}
 		sample := predict.NewSample(requests, engines, s)
 		needsS, isLonger := sample.LongerWarmUp(c.warmUpS, c.idleS)
-		if !isLonger || tries == mostWarmUps || c.q.Load.IsWorkload() {
+		if !isLonger || tries == predict.MostWarmUps || c.q.Load.IsWorkload() {
 			return sample, nil
 		}
 		c.warmUpS = needsS
@@ -225,7 +222,7 @@ func (c *candidate) probe(amount float64, n int) (broken string, err error) {
 func (c *candidate) probeSample(amount float64, n int) (*predict.Sample, error) {
 	load := c.q.Load.WithAmount(amount)
 	return c.serve(func() (*predict.Stretch, error) {
-		stretch, err := load.Stretch(c.q.Seed, probeRequests, c.warmUpS, n)
+		stretch, err := load.Stretch(c.q.Seed, predict.ProbeRequests, c.warmUpS, n)
 		if err == nil {
 			stretch.AtMeanRate()
 		}
@@ -345,7 +342,7 @@ func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 		return false
 	}
 	for _, t := range c.shownFigures() {
-		if t.Quantile > 0.95 { // would need far more replications
+		if t.Quantile > highestNarrowed { // would need far more replications
 			continue
 		}
 		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) })

@@ -94,5 +94,5 @@ func (c *candidate) probeReplicas(n int) (*predict.Sample, error) {
 	if c.isAlike() {
 		return c.probeSample(c.q.Load.Amount()/float64(n), n)
 	}
-	return c.simulate(n, c.q.Seed, probeRequests)
+	return c.simulate(n, c.q.Seed, predict.ProbeRequests)
 }

@@ -45,7 +45,7 @@ func (c *candidate) pools(ctx context.Context, row *Row) error {
 		if err := ctx.Err(); err != nil {
 			return "", err
 		}
-		s, err := c.simulatePools(d, c.q.Seed, probeRequests, true)
+		s, err := c.simulatePools(d, c.q.Seed, predict.ProbeRequests, true)
 		if err != nil {
 			return "", err
 		}

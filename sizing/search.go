@@ -159,7 +159,7 @@ func (c *candidate) fewestByDoubling(ctx context.Context) (n int, why string, er
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		s, err := c.simulate(n, c.q.Seed, probeRequests)
+		s, err := c.simulate(n, c.q.Seed, predict.ProbeRequests)
 		if err != nil {
 			return false, err
 		}

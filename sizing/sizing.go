@@ -309,9 +309,10 @@ func (c *candidate) serveLine() string {
 
 // DefaultQuestion returns a question with the default candidates and load.
 func DefaultQuestion() Question {
+	one := predict.DefaultQuestion() // of one server
 	return Question{
 		TP:           []int64{1, 2, 4, 8},
-		Load:         predict.Load{InputTokens: 1000, OutputTokens: 200},
+		Load:         predict.Load{InputTokens: one.InputTokens, OutputTokens: one.OutputTokens},
 		Routing:      cluster.RouteRoundRobin,
 		MostGPUs:     512,
 		Seed:         1,

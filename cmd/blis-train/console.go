@@ -57,7 +57,7 @@ type console struct {
 }
 
 // outputFiles are flags with files that are written at the end of the work. newConsole checks before the work that
-// they can be, and may be.
+// they can be written and would replace nothing that they must not.
 var outputFiles = []string{"ledger", "junit", "save-gram", "emit-otlp"}
 
 // fullName returns the words of a command without the name of the program: "predictor fit".

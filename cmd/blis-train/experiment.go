@@ -38,8 +38,7 @@ func isolationCommand() *cli.Command {
 
 Example:
    blis-train experiment isolation --preset groups --seeds 20 -o out`,
-		Flags: append(o.Flags(),
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"}),
+		Flags: append(o.Flags(), outFolderFlag(&o.Out)),
 	}, nil, func(c *cli.Context, con *console) error {
 		return runExperiment(c, con, &o, &o, cluster.Isolation, showIsolation)
 	})
@@ -56,8 +55,7 @@ it has not seen. Writes OUT/optimise.json; an interrupted search goes on from OU
 
 Example:
    blis-train experiment optimise --policy predictive-seed --calls 30 -o out`,
-		Flags: append(o.Flags(),
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"}),
+		Flags: append(o.Flags(), outFolderFlag(&o.Out)),
 	}, nil, func(c *cli.Context, con *console) error {
 		return runExperiment(c, con, &o.IsolationOptions, &o, cluster.Optimise, showOptimise)
 	})

@@ -33,8 +33,7 @@ Files are recognised by content, not by name.
 Example:
    blis-train extract testdata/traces/real -o out --why-rejected`,
 		Flags: slices.Concat(groups[0].options, []cli.Flag{
-			&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"},
-			dryRunFlag(), configFlag(), verboseFlag(),
+			outFolderFlag(&o.Out), dryRunFlag(), configFlag(), verboseFlag(),
 		}),
 	}, groups, func(c *cli.Context, con *console) error { return runExtract(c, con, &o) })
 }

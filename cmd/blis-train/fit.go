@@ -53,9 +53,7 @@ Example:
 					Usage: "fit the sums in this Gram `FILE` in place of OUT (repeatable, or as arguments); needs -o"},
 				&cli.StringFlag{Name: "deployment",
 					Usage: "run.yaml `FILE` of the server that --from points were measured on"},
-				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out,
-					Usage: "`FOLDER` of the results (default: OUT itself)"},
-				configFlag(), ledgerFlag(), verboseFlag(),
+				resultsFlag(&o.Out), configFlag(), ledgerFlag(), verboseFlag(),
 			}),
 	}, groups, func(c *cli.Context, con *console) error { return runFit(c, con, &o, grams) })
 }

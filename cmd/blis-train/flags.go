@@ -28,8 +28,16 @@ func outFlag(usage string) cli.Flag {
 	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Usage: usage}
 }
 
-// resultsFlag returns -o of commands that write to their input folder if it is not given.
-func resultsFlag() cli.Flag { return outFlag("`FOLDER` of the results (default: OUT itself)") }
+// outFolderFlag returns -o of commands that write a folder of their own, which is stored in to.
+func outFolderFlag(to *string) cli.Flag {
+	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: to, Usage: "output `FOLDER`"}
+}
+
+// resultsFlag returns -o of commands that write to their input folder if it is not given. It is stored in to, unless
+// that is nil.
+func resultsFlag(to *string) cli.Flag {
+	return &cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: to, Usage: "`FOLDER` of the results (default: OUT itself)"}
+}
 
 // configFlag returns --config.
 func configFlag() cli.Flag {
@@ -58,9 +66,9 @@ func forceFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "force", Usage: "accept an output folder that holds files of other programs"}
 }
 
-// workersFlag returns --workers.
-func workersFlag() cli.Flag {
-	return &cli.IntFlag{Name: "workers", Usage: "`N` workers; 0: every core"}
+// workersFlag returns --workers, which is stored in to, unless that is nil.
+func workersFlag(to *int) cli.Flag {
+	return &cli.IntFlag{Name: "workers", Destination: to, Usage: "`N` workers; 0: every core"}
 }
 
 // tasksDirFlag returns --tasks-dir of plan and collect.

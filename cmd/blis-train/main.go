@@ -27,17 +27,21 @@ import (
 // firstHelp shows the commands most people need; help all shows every one.
 var firstHelp = `blis-train - {{.Usage}}
 
-Predict and simulate:{{range .VisibleCategories}}{{if eq .Name "Predict and simulate"}}{{range .VisibleCommands}}
-   {{printf "%-10s" .Name}}{{.Usage}}{{end}}{{end}}{{end}}
+` + helpOfCategory(predictCategory) + `
 
-Calibrate:{{range .VisibleCategories}}{{if eq .Name "Calibrate"}}{{range .VisibleCommands}}
-   {{printf "%-10s" .Name}}{{.Usage}}{{end}}{{end}}{{end}}
+` + helpOfCategory(calibrateCategory) + `
 
 More: blis-train help all     One command: blis-train COMMAND --help     A word it printed: blis-train explain WORD
 
 Example:
    blis-train run testdata/traces/demo -o out
 `
+
+// helpOfCategory returns the part of a help template that lists the commands of a category under its name.
+func helpOfCategory(name string) string {
+	return name + `:{{range .VisibleCategories}}{{if eq .Name "` + name + `"}}{{range .VisibleCommands}}
+   {{printf "%-10s" .Name}}{{.Usage}}{{end}}{{end}}{{end}}`
+}
 
 // run runs the program and returns the exit status. It uses nothing global but the files that its
 // arguments name, the environment and signals.

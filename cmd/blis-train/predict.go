@@ -50,7 +50,7 @@ type kernelDoc struct {
 
 // predictCommand returns the command predict.
 func predictCommand() *cli.Command {
-	q := predict.Question{}
+	q := predict.DefaultQuestion()
 	return newCommand(&cli.Command{
 		Name:      "predict",
 		ArgsUsage: "[AXIS=VALUES...]",
@@ -74,8 +74,8 @@ Example:
 			&cli.Int64Flag{Name: "dp", Usage: "data-parallel size `N`"},
 			&cli.StringFlag{Name: "vllm", Destination: &q.Serve, Usage: "more `ARGUMENTS` of vllm serve, in quotes"},
 			&cli.StringFlag{Name: "vllm-version", DefaultText: predict.AssumedVersion, Usage: "`RELEASE` of vLLM"},
-			&cli.StringFlag{Name: "input-len", DefaultText: "1000", Usage: "prompt `TOKENS` of a request"},
-			&cli.StringFlag{Name: "output-len", DefaultText: "200", Usage: "output `TOKENS` of a request"},
+			&cli.StringFlag{Name: "input-len", DefaultText: fmt.Sprint(q.InputTokens), Usage: "prompt `TOKENS` of a request"},
+			&cli.StringFlag{Name: "output-len", DefaultText: fmt.Sprint(q.OutputTokens), Usage: "output `TOKENS` of a request"},
 			&cli.StringFlag{Name: "concurrency", DefaultText: "1, without --rate",
 				Usage: "closed loop of `N` clients, each sends its next request when its last one is answered"},
 			&cli.StringFlag{Name: "rate", Usage: "Poisson arrivals, `RPS` requests per second"},
@@ -91,7 +91,7 @@ Example:
 			&cli.StringFlag{Name: "library",
 				Usage: "use the kernel tables in `FILE`, written by library build, in place of the built-in ones"},
 			outFlag("of a sweep: draw latency against throughput into `FILE`, an SVG"),
-			workersFlag(), verboseFlag(),
+			workersFlag(nil), verboseFlag(),
 		},
 	}, nil, func(c *cli.Context, con *console) error { return runPredict(c, con, q) })
 }
@@ -195,17 +195,15 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	// The question has the first value of each flag; a sweep varies it.
 	hasClients := c.IsSet("concurrency")
 	hasRate := c.IsSet("rate")
-	input, output, clients := int64(1000), int64(200), int64(0)
+	clients := int64(0)
 	for _, f := range []struct {
 		name  string
 		value *int64
-	}{{"input-len", &input}, {"output-len", &output}, {"concurrency", &clients}} {
+	}{{"input-len", &q.InputTokens}, {"output-len", &q.OutputTokens}, {"concurrency", &clients}} {
 		if err := firstWhole(f.name, c.String(f.name), f.value); err != nil {
 			return err
 		}
 	}
-	q.InputTokens = input
-	q.OutputTokens = output
 	q.Concurrency = int(min(clients, math.MaxInt))
 	if hasRate {
 		first, _, _ := strings.Cut(c.String("rate"), ",")
@@ -225,11 +223,9 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	if err := q.CheckLoad(); err != nil {
 		return err
 	}
-	for _, s := range serverFlags {
-		if c.IsSet(s.flag) && !hasAxis(axes, s.flag) { // an axis sets it in each question of the sweep
-			q.Set = append(q.Set, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
-		}
-	}
+	q.Set = append(q.Set, settingsOf(c, func(flag string) bool {
+		return !hasAxis(axes, flag) // an axis sets it in each question of the sweep
+	})...)
 	if text := c.String("slo"); text != "" {
 		if q.SLO, err = predict.ParseTargets(text); err != nil {
 			return err
@@ -241,12 +237,26 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	return err
 }
 
-// serverFlags are the flags of predict and size that set a value of run.yaml, by its path.
+// versionSetting is the path in run.yaml of the release of vLLM.
+const versionSetting = "vllm.version"
+
+// serverFlags are the flags of predict and size that set a value of run.yaml, by its path. In size, --tp and --ep may
+// have several values and make candidates instead.
 var serverFlags = []struct{ flag, path string }{
 	{"tp", "tensor_parallel_size"},
 	{"dp", "data_parallel_size"},
 	{"ep", "vllm.enable_expert_parallel"},
-	{"vllm-version", "vllm.version"},
+	{"vllm-version", versionSetting},
+}
+
+// settingsOf returns the settings of run.yaml, "path=value" each, that those server flags state which isOne accepts.
+func settingsOf(c *cli.Context, isOne func(flag string) bool) (settings []string) {
+	for _, s := range serverFlags {
+		if c.IsSet(s.flag) && isOne(s.flag) {
+			settings = append(settings, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
+		}
+	}
+	return settings
 }
 
 // flagOfSetting returns the flag that sets the value of run.yaml at a path; "" if none does.
@@ -429,7 +439,7 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 		printf("highest load %s", highestText(m, &q.SLO))
 	}
 	version := p.Version
-	isNamed := func(setting string) bool { return strings.HasPrefix(setting, "vllm.version=") }
+	isNamed := func(setting string) bool { return strings.HasPrefix(setting, versionSetting+"=") }
 	if version == predict.AssumedVersion && !slices.ContainsFunc(q.Set, isNamed) {
 		version += " (assumed, or --vllm-version)"
 	}

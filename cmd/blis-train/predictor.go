@@ -50,7 +50,7 @@ predictor_rows.json: rows + drops = requests.
 
 Example:
    blis-train predictor rows out --features llmd --staleness-us 50000`,
-		Flags: append(o.Flags(), resultsFlag(), forceFlag(), workersFlag()),
+		Flags: append(o.Flags(), resultsFlag(nil), forceFlag(), workersFlag(nil)),
 	}, nil, func(c *cli.Context, con *console) error { return runPredictorRows(c, con, o) })
 }
 
@@ -86,7 +86,7 @@ Example:
 						"auto: 500, 2000 or none, whichever does best on later training rows"},
 				&cli.Uint64Flag{Name: "seed", Destination: &train.Seed, Value: train.Seed,
 					Usage: "`SEED` of samples, trees and draws"},
-				resultsFlag(),
+				resultsFlag(nil),
 			},
 			rows.Flags(),
 			extractionFlags(&extraction)),

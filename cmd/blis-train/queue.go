@@ -121,8 +121,7 @@ Example:
 			&cli.IntFlag{Name: "simulate", Destination: &o.Requests,
 				Usage: "simulate `REQUESTS` at the rate found; 0: none"},
 			&cli.Uint64Flag{Name: "seed", Destination: &o.Seed, Value: o.Seed, Usage: "`SEED` of the simulation"},
-			&cli.IntFlag{Name: "workers", Destination: &o.Workers, Usage: "`N` workers; 0: every core"},
-			forceFlag(),
+			workersFlag(&o.Workers), forceFlag(),
 		},
 	}, nil, func(c *cli.Context, con *console) error { return runQueueSize(c, con, o) })
 }
@@ -193,8 +192,7 @@ func (q *queueInputs) flags() []cli.Flag {
 		&cli.StringFlag{Name: "ttft", Destination: &q.ttft,
 			Usage: "sweeps: `STATISTIC` of TTFT that is fitted: median or mean (default: mean of a table with " +
 				"ttft_ms_mean, else median)"},
-		&cli.IntFlag{Name: "workers", Destination: &o.Workers, Usage: "`N` workers; 0: every core"},
-		forceFlag(),
+		workersFlag(&o.Workers), forceFlag(),
 		&cli.StringFlag{Name: "flavour", Destination: (*string)(&o.Flavour), Value: string(o.Flavour),
 			Usage: "queueing `MODEL`: wva-4p, wva-3p, inferno-3p or corrected"},
 	}, q.filter.Flags()...)

@@ -41,10 +41,7 @@ Example:
 				"beta-coeffs", "seed", "replications", "workers", "emit-otlp", "force", "input-len", "output-len",
 				"num-prompts",
 				"request-rate", "cluster", "num-instances"),
-			[]cli.Flag{
-				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out, Usage: "output `FOLDER`"},
-				configFlag(),
-			}),
+			[]cli.Flag{outFolderFlag(&o.Out), configFlag()}),
 	}, groups, func(c *cli.Context, con *console) error { return runSimulate(c, con, &o) })
 }
 

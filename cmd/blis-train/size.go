@@ -82,7 +82,7 @@ Example:
 			&cli.IntFlag{Name: "max-gpus", Destination: &q.MostGPUs, Value: q.MostGPUs, Usage: "look for deployments of at most `N` GPUs"},
 			&cli.Int64Flag{Name: "seed", Destination: &q.Seed, Value: q.Seed, Usage: "`SEED` of lengths and arrivals"},
 			outFlag("draw TPOT against throughput of the deployments into `FILE`, an SVG"),
-			workersFlag(), verboseFlag(),
+			workersFlag(nil), verboseFlag(),
 		},
 	}, nil, func(c *cli.Context, con *console) error { return runSize(c, con, q) })
 }
@@ -185,13 +185,11 @@ func sizeLoads(c *cli.Context, load predict.Load) ([]predict.Load, error) {
 // completeSizeQuestion checks the flags of size, stores in q those that need parsing, and reads the file of
 // --workload. Flags of single numbers and texts were stored in q when they were parsed (Destination).
 func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err error) {
-	const mostClients = 1 << 16
+	const mostClients = 1 << 16 // of all servers together; predict takes up to 1 << 14 of one
 	hasRate := c.IsSet("rate")
 	hasClients := c.IsSet("concurrency")
 	path := c.String("workload")
 	switch {
-	case c.NArg() > 0:
-		return usagef("size: got argument %q, want flags only", c.Args().First())
 	case q.Server.Model == "" && q.Server.Serve == "":
 		return usagef("size: missing --model NAME or config.json")
 	case c.String("hardware") == "":
@@ -234,12 +232,7 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 		}
 		q.EP = append(q.EP, on)
 	}
-	if c.IsSet("dp") {
-		q.Server.Set = append(q.Server.Set, fmt.Sprintf("data_parallel_size=%d", c.Int64("dp")))
-	}
-	if v := c.String("vllm-version"); v != "" {
-		q.Server.Set = append(q.Server.Set, "vllm.version="+v)
-	}
+	q.Server.Set = append(q.Server.Set, settingsOf(c, func(flag string) bool { return flag != "tp" && flag != "ep" })...)
 	if q.Prices, err = parsePrices(c.StringSlice("price"), q.Hardware); err != nil {
 		return err
 	}

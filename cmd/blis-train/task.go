@@ -30,7 +30,7 @@ and, for a bug of ours, the stack. In a job array, number I of N does every N-th
 Example:
    blis-train task job tables-0a1b`,
 		Flags: []cli.Flag{
-			workersFlag(),
+			workersFlag(nil),
 			&cli.StringFlag{Name: "tasks-dir", Usage: "`LIST` of open tasks that plan or collect wrote"},
 			&cli.StringFlag{Name: "share", Value: "0/1",
 				Usage: "do this share of the tasks of the list: number `I/N` of an array, from 0"},

@@ -75,9 +75,7 @@ Example:
 				"coefficients", "figures", "baseline", "force"),
 			verdictFlags(), ciFlags(),
 			[]cli.Flag{
-				&cli.StringFlag{Name: "out", Aliases: []string{"o"}, Destination: &o.Out,
-					Usage: "`FOLDER` of the results (default: OUT itself)"},
-				configFlag(), ledgerFlag(), verboseFlag(),
+				resultsFlag(&o.Out), configFlag(), ledgerFlag(), verboseFlag(),
 			}),
 	}, groups, func(c *cli.Context, con *console) error { return runValidate(c, con, &o) })
 }

@@ -401,8 +401,10 @@ const (
 	arrivalsOfS   = 15   // seconds of arrivals that are measured, per seed, but
 	leastArrivals = 400  // at least so many requests, and
 	mostArrivals  = 1250 // at most so many
-	mostWarmUps   = 2    // how often a longer warm-up is tried
 )
+
+// MostWarmUps is how often a longer warm-up is tried.
+const MostWarmUps = 2
 
 // steadyState is what a simulation needs to show the steady state of a server.
 type steadyState struct {
@@ -423,12 +425,13 @@ func (p *Prediction) newSteadyState(load *Load, idleS float64, measured int) ste
 	return steadyState{idleS: idleS, warmUpS: warmUpS, measured: measured}
 }
 
-// isUnsettled reports whether the measured part of a simulation was not the steady state of the server. It lengthens
-// the warm-up, or the measured part and the load after it, with which the simulation is to be repeated.
-func (p *Prediction) isUnsettled(s *Sample, load *Load, steady *steadyState) bool {
+// lengthen makes the warm-up longer, or the measured part and the load after it, if the measured part of a simulation was
+// not the steady state of the server. It reports whether it changed load or steady: then the simulation is to be
+// repeated with them.
+func (p *Prediction) lengthen(s *Sample, load *Load, steady *steadyState) bool {
 	needsS, isLonger := s.LongerWarmUp(steady.warmUpS, steady.idleS)
 	switch {
-	case isLonger && steady.longer < mostWarmUps:
+	case isLonger && steady.longer < MostWarmUps:
 		steady.warmUpS = needsS
 		steady.longer++
 		return true
@@ -460,7 +463,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	tokens := int64(0)
 	own := *load
 	steady := p.newSteadyState(load, warmUpS, measured)
-	for k := int64(0); k < replications; k++ {
+	for k := int64(0); k < replications; {
 		stretch, err := own.Stretch(p.options.Seed+k, steady.measured, steady.warmUpS, 1)
 		if err != nil {
 			return err
@@ -473,11 +476,11 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 		if err != nil {
 			return err
 		}
-		// The first seed shows whether the server was in its steady state.
-		if k == 0 && p.isUnsettled(s, &own, &steady) {
-			k--
+		// The first seed shows whether the server was in its steady state; if not, it is simulated again.
+		if k == 0 && p.lengthen(s, &own, &steady) {
 			continue
 		}
+		k++
 		if breakdown != nil && p.DP == 1 {
 			breakdown.prompts.addRequests(stretch, res, &parts)
 		}

@@ -36,6 +36,9 @@ type Question struct {
 	Start        bool    // simulate the first requests of an idle server too
 }
 
+// DefaultQuestion returns a question with the lengths of requests that are taken where none are stated.
+func DefaultQuestion() Question { return Question{InputTokens: 1000, OutputTokens: 200} }
+
 // AssumedVersion is the release of vLLM where the question names none: the one for which most
 // tables were measured.
 const AssumedVersion = "0.24.0"
@@ -161,7 +164,8 @@ func (q Question) Sweep(text string) ([]Question, error) {
 	return out, nil
 }
 
-// mostClients is the largest closed loop that is predicted.
+// mostClients is the largest closed loop that is predicted, of one server. The command size takes more, which several
+// servers share.
 const mostClients = 1 << 14
 
 // CheckLoad returns an error for lengths, clients or a rate out of their range.

@@ -66,12 +66,12 @@ func unlike(v, limit float64) string {
 	}
 }
 
-// probeRequests are measured to decide whether a load meets the targets.
-const probeRequests = 500
+// ProbeRequests are measured to decide whether a load meets the targets.
+const ProbeRequests = 500
 
 // probe simulates a load in its steady state with one seed. warmUpS is the warm-up of an idle server.
 func (p *Prediction) probe(load Load, warmUpS float64) (*Sample, error) {
-	steady := p.newSteadyState(&load, warmUpS, max(probeRequests, 2*load.Clients))
+	steady := p.newSteadyState(&load, warmUpS, max(ProbeRequests, 2*load.Clients))
 	for {
 		stretch, err := load.Stretch(p.options.Seed, steady.measured, steady.warmUpS, 1)
 		if err != nil {
@@ -79,7 +79,7 @@ func (p *Prediction) probe(load Load, warmUpS float64) (*Sample, error) {
 		}
 		stretch.AtMeanRate()
 		s, _, err := p.serve(stretch, p.options.Seed, nil)
-		if err != nil || !p.isUnsettled(s, &load, &steady) {
+		if err != nil || !p.lengthen(s, &load, &steady) {
 			return s, err
 		}
 	}
