@@ -121,10 +121,11 @@ func SpeedChanged(run string, block, blocks int, biasFrac float64) string {
 		run, block, blocks, direction, 100*biasFrac)
 }
 
-// runOfSpeedChange returns the run with which a message of [SpeedChanged] begins: a finding has no field for it.
-func runOfSpeedChange(message string) string {
-	run, _, _ := strings.Cut(message, ": ")
-	return run
+// runOfSpeedChange returns the run with which a message of [SpeedChanged] begins, because a finding has no field for it.
+// It is false for a message without a run.
+func runOfSpeedChange(message string) (run string, ok bool) {
+	run, _, ok = strings.Cut(message, ": ")
+	return run, ok
 }
 
 // OutsideInterval returns the warning about terms whose value lies outside the interval of their estimate.

@@ -147,10 +147,8 @@ func driftedRuns(f *result.Fit) []string {
 	}
 	var out []string
 	for _, w := range slices.Concat(f.Warnings, f.Beta.Warnings) {
-		if string(w.Code) != result.CauseMachineDrift {
-			continue
-		}
-		if run := runOfSpeedChange(w.Message); !isComposed(f, run) {
+		run, ok := runOfSpeedChange(w.Message)
+		if ok && string(w.Code) == result.CauseMachineDrift && !isComposed(f, run) {
 			out = appendNew(out, run)
 		}
 	}
