@@ -185,7 +185,7 @@ func (l *lab) runCell(c *cell, r *rival, seed int64, reqs []sim.Request, w windo
 		return nil, err
 	}
 	spec := c.Spec
-	promised := TargetsOf(reqs)
+	promised := promisedTargets(reqs)
 	spec.Targets = targetsOf(promised)
 	cfg := spec.Build(p)
 	cfg.ShadowShare = math.Min(cfg.ShadowShare, shadowsOf/float64(len(reqs)))

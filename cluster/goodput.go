@@ -17,8 +17,8 @@ import (
 // target is the latency targets of a class, us; 0 for none.
 type target struct{ TTFTUs, ITLUs, E2EUs float64 }
 
-// TargetsOf returns the targets of each class, from its first request that has any.
-func TargetsOf(reqs []sim.Request) map[string]target {
+// promisedTargets returns the targets of each class, from its first request that has any.
+func promisedTargets(reqs []sim.Request) map[string]target {
 	out := map[string]target{}
 	for i := range reqs {
 		if q := &reqs[i]; out[q.SLOClass] == (target{}) {

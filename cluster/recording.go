@@ -43,7 +43,7 @@ func fileRecording(reqs []sim.Request) (*recording, error) {
 		widthUs:   make([]float64, len(reqs)),
 		asTheyAre: true,
 	}
-	promised := TargetsOf(reqs)
+	promised := promisedTargets(reqs)
 	for i := range h.reqs {
 		q := &h.reqs[i]
 		if q.After > 0 || q.Loop > 0 || q.With > 0 {
@@ -54,7 +54,7 @@ func fileRecording(reqs []sim.Request) (*recording, error) {
 		}
 		if promised[q.SLOClass] == (target{}) { // no request of the class has one
 			q.SLOTTFTUs = int64(publishedTargets[q.SLOClass].TTFTUs)
-		} else if TargetsOf(h.reqs[i : i+1])[q.SLOClass] != promised[q.SLOClass] {
+		} else if promisedTargets(h.reqs[i : i+1])[q.SLOClass] != promised[q.SLOClass] {
 			return nil, trace.Errorf(codeBadSpec,
 				"preset %s: request %d: got other targets than others of class %q, want one of each class",
 				filePreset, i, q.SLOClass)

@@ -523,7 +523,7 @@ type classPart struct {
 // partOf computes the cluster's part of simulation.json from a run. Targets of the cluster file
 // replace those of the requests.
 func (s *simulation) partOf(run *Result, reqs []sim.Request) *Part {
-	targets := TargetsOf(reqs) // the workload's own
+	targets := promisedTargets(reqs) // the workload's own
 	maps.Copy(targets, s.spec.ByClass())
 	g := goodputOf(run.Records, targets, window{ToUs: math.MaxInt64})
 	p := &Part{

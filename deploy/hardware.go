@@ -24,7 +24,6 @@ import (
 const (
 	DefaultPCIeEfficiency = 0.75
 	DefaultLatencyUs      = 10.0 // collective latency over NVLink
-	PCIeLatencyUs         = 20.0 // collective latency of cards without NVLink
 )
 
 //go:embed hardware/*.json

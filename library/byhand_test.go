@@ -85,7 +85,7 @@ func handGPU(hardware string, sm int64) *GPU {
 				return 7 + at("batch_size")*at("num_key_value_heads")*at("head_dim")*x/1e6 + at("num_heads")/9
 			}),
 		handTable("moe", "0.4", []string{"kernel_source", "moe_dtype", "hidden_size", "inter_size", "topk", "num_experts", "moe_tp_size", "moe_ep_size", "distribution"},
-			[][]any{{"k"}, {bf16, fp8}, {2048}, {768}, {8}, {128}, {1, 2}, {1, 4}, {DefaultLoad, "balanced"}}, "num_tokens", sizes,
+			[][]any{{"k"}, {bf16, fp8}, {2048}, {768}, {8}, {128}, {1, 2}, {1, 4}, {defaultLoad, "balanced"}}, "num_tokens", sizes,
 			func(at func(string) float64, x float64) float64 {
 				return 9 + (200+80*at("moe_dtype")+x)/at("moe_tp_size")/at("moe_ep_size")*(1+at("distribution"))
 			}),

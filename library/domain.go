@@ -36,7 +36,7 @@ type Domain struct {
 	BatchedTokens    [2]int64   `yaml:"max_num_batched_tokens,flow" json:"max_num_batched_tokens"`
 	Releases         []string   `yaml:"vllm,flow" json:"vllm"`
 	KVBytes          []float64  `yaml:"kv_bytes,flow" json:"kv_bytes"`       // of a cached value
-	Graphs           []string   `yaml:"cuda_graphs,flow" json:"cuda_graphs"` // which steps ran in CUDA graphs, see GraphsOf
+	Graphs           []string   `yaml:"cuda_graphs,flow" json:"cuda_graphs"` // which steps ran in CUDA graphs, see graphsOf
 	Scheduling       []string   `yaml:"scheduling,flow" json:"scheduling"`   // asynchronous or synchronous
 }
 
@@ -55,7 +55,7 @@ type Asked struct {
 	DP                        int64   // data-parallel ranks
 	WeightsFloat32            bool
 	LoRA                      bool
-	Graphs                    string // see GraphsOf
+	Graphs                    string // see graphsOf
 	Scheduling                string // see schedulingOf
 	MaxNumSeqs                int64
 	LargestGraph              int64    // tokens; 0: no graphs
@@ -76,7 +76,7 @@ func AskedOf(d *deploy.Deployment) Asked {
 		DP:               d.DP,
 		WeightsFloat32:   d.Model.BytesPerActivation > 2,
 		LoRA:             lora || d.Engine.Extra["lora_modules"] != nil,
-		Graphs:           GraphsOf(d),
+		Graphs:           graphsOf(d),
 		Scheduling:       schedulingOf(d),
 		MaxNumSeqs:       d.Engine.MaxNumSeqs,
 		LargestGraph:     largestGraphOf(d),
@@ -111,8 +111,8 @@ func parametersOf(d *deploy.Deployment) (all, active float64) {
 	return stat.Round(float64(layers.TotalParams())/1e9, 3), stat.Round(float64(layers.ActiveParams())/1e9, 3)
 }
 
-// GraphsOf returns which steps a deployment runs in CUDA graphs, in the words of a domain.
-func GraphsOf(d *deploy.Deployment) string {
+// graphsOf returns which steps a deployment runs in CUDA graphs, in the words of a domain.
+func graphsOf(d *deploy.Deployment) string {
 	switch {
 	case d.GraphSizes() == nil:
 		return "no steps"
@@ -274,7 +274,7 @@ func (m *Domain) Widen(input, output, clients int64, d *deploy.Deployment, kvByt
 	parameters, active := parametersOf(d)
 	spanOfSizes(&m.Parameters, parameters)
 	spanOfSizes(&m.ActiveParameters, active)
-	if graphs := GraphsOf(d); !slices.Contains(m.Graphs, graphs) {
+	if graphs := graphsOf(d); !slices.Contains(m.Graphs, graphs) {
 		m.Graphs = append(m.Graphs, graphs)
 		slices.Sort(m.Graphs)
 	}

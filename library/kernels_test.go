@@ -225,7 +225,7 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 		!strings.Contains(err.Error(), "nearest nccl_dtype") {
 		t.Errorf("got %v", err)
 	}
-	of := expertShape{dtypes: []string{"fp8_block"}, hidden: 4096, inter: 1536, topK: 8, experts: 128, tp: 8, ep: 1, projections: 3, load: DefaultLoad}
+	of := expertShape{dtypes: []string{"fp8_block"}, hidden: 4096, inter: 1536, topK: 8, experts: 128, tp: 8, ep: 1, projections: 3, load: defaultLoad}
 	if _, f, err := g.experts(of); err != nil || f.Reached != Substituted || !strings.Contains(f.Note, "scaled from 4") {
 		t.Errorf("experts at tp 8: got %+v, %v", f, err)
 	}
@@ -238,7 +238,7 @@ func TestLookupsSayHowTheyWereReached(t *testing.T) {
 
 // TestSeriesThatBrokeOff: GB200's rows of one shape of experts end at one token; others stand for them.
 func TestSeriesThatBrokeOff(t *testing.T) {
-	of := expertShape{dtypes: []string{nvfp4}, hidden: 2048, inter: 512, topK: 8, experts: 256, tp: 1, ep: 1, projections: 3, load: DefaultLoad}
+	of := expertShape{dtypes: []string{nvfp4}, hidden: 2048, inter: 512, topK: 8, experts: 256, tp: 1, ep: 1, projections: 3, load: defaultLoad}
 	long := map[string]float64{}
 	for _, name := range []string{"B200", "GB200"} {
 		h, _ := deploy.Datasheet(name)
@@ -260,7 +260,7 @@ func TestSeriesThatBrokeOff(t *testing.T) {
 // TestExpertsOfFewBits: weights that compute as bfloat16 take a kernel of their dtype before others of as many bits, and where there are
 // none of few bits the bytes of those that the tokens touch are saved.
 func TestExpertsOfFewBits(t *testing.T) {
-	of := expertShape{dtypes: []string{"int4_wo"}, hidden: 2048, inter: 768, topK: 8, experts: 128, tp: 1, ep: 1, projections: 3, load: DefaultLoad}
+	of := expertShape{dtypes: []string{"int4_wo"}, hidden: 2048, inter: 768, topK: 8, experts: 128, tp: 1, ep: 1, projections: 3, load: defaultLoad}
 	for name, kernel := range map[string]string{"B200": "marlin", "H100": "marlin", "A100": "vllm_fused_moe"} {
 		h, _ := deploy.Datasheet(name)
 		g, err := For(&h)
@@ -387,9 +387,9 @@ func BenchmarkBind(b *testing.B) {
 // answer; bfloat16's time by their bytes does, between the roofline of fp8 and bfloat16's own time, and the answer names it. Rows that keep
 // the order stay, and those of weight-only formats, which are slower only where multiplying counts.
 func TestContradictedExpertsAreReplaced(t *testing.T) {
-	scout := expertShape{dtypes: []string{fp8}, hidden: 5120, inter: 8192, topK: 1, experts: 16, tp: 2, ep: 1, projections: 3, load: DefaultLoad}
-	super := expertShape{dtypes: []string{fp8}, hidden: 1024, inter: 2688, topK: 22, experts: 512, tp: 1, ep: 1, projections: 2, load: DefaultLoad}
-	kimi := expertShape{dtypes: []string{"int4_wo"}, hidden: 7168, inter: 2048, topK: 8, experts: 384, tp: 1, ep: 1, projections: 3, load: DefaultLoad}
+	scout := expertShape{dtypes: []string{fp8}, hidden: 5120, inter: 8192, topK: 1, experts: 16, tp: 2, ep: 1, projections: 3, load: defaultLoad}
+	super := expertShape{dtypes: []string{fp8}, hidden: 1024, inter: 2688, topK: 22, experts: 512, tp: 1, ep: 1, projections: 2, load: defaultLoad}
+	kimi := expertShape{dtypes: []string{"int4_wo"}, hidden: 7168, inter: 2048, topK: 8, experts: 384, tp: 1, ep: 1, projections: 3, load: defaultLoad}
 	for _, c := range []struct {
 		gpu   string
 		shape expertShape
@@ -480,8 +480,8 @@ func TestOutsideOfTheMeasuredDomain(t *testing.T) {
 // TestExpertsCountTheirMatrices: rows of experts with two matrices (Nemotron-3) are scaled to three for gated experts of
 // about their size, which take rows of gated ones where there are any, and no experts take less than reading them.
 func TestExpertsCountTheirMatrices(t *testing.T) {
-	qwen := expertShape{dtypes: []string{bf16}, hidden: 3584, inter: 2560, topK: 8, experts: 64, tp: 1, ep: 1, projections: 3, load: DefaultLoad}
-	nano := expertShape{dtypes: []string{bf16}, hidden: 2688, inter: 1856, topK: 6, experts: 128, tp: 1, ep: 1, projections: 2, load: DefaultLoad}
+	qwen := expertShape{dtypes: []string{bf16}, hidden: 3584, inter: 2560, topK: 8, experts: 64, tp: 1, ep: 1, projections: 3, load: defaultLoad}
+	nano := expertShape{dtypes: []string{bf16}, hidden: 2688, inter: 1856, topK: 6, experts: 128, tp: 1, ep: 1, projections: 2, load: defaultLoad}
 	gated := nano
 	gated.projections = 3
 	for _, g := range GPUs() {

@@ -280,21 +280,21 @@ func (g *GPU) mustAttention(t *testing.T, name string, h heads) (grid, float64, 
 // TestWordsOfADomain: which steps run in graphs, sizes of models, and the axes at their ends.
 func TestWordsOfADomain(t *testing.T) {
 	d := deploymentOn(t, "H100", 1, "native")
-	if got := GraphsOf(d); got != "all small steps" {
+	if got := graphsOf(d); got != "all small steps" {
 		t.Errorf("got %q", got)
 	}
 	if largestGraphOf(d) == 0 {
 		t.Error("got no graphs")
 	}
 	d.Engine.Extra = map[string]any{"enforce_eager": true}
-	if got := GraphsOf(d); got != "no steps" || largestGraphOf(d) != 0 {
+	if got := graphsOf(d); got != "no steps" || largestGraphOf(d) != 0 {
 		t.Errorf("got %q, %d", got, largestGraphOf(d))
 	}
 	only, err := deploy.LoadSettings("model.id=Qwen/Qwen3-8B", "hardware.name=H100", "vllm.version=0.19.0", "vllm.max_num_seqs=512", "vllm.max_num_batched_tokens=8192", `vllm.compilation_config={"cudagraph_mode": "FULL_DECODE_ONLY"}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := GraphsOf(only); got != "decodes alone" {
+	if got := graphsOf(only); got != "decodes alone" {
 		t.Errorf("got %q", got)
 	}
 	if all, active := parametersOf(only); all != 8.19 || active != 7.57 {

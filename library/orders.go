@@ -13,17 +13,10 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// MostOutOfOrder is the ratio up to which times of a plan may break an order that must hold: repeats of a kernel, its
-// tuning and clocks explain no more. OrderLaunchUs are allowed in addition: kernels of newer GPUs and of narrower
-// weights, which quantize their input, may take so much longer to start. Tests hold plans to both.
-const (
-	MostOutOfOrder = 1.5
-	OrderLaunchUs  = 5.0
-)
-
-// From these rows are replaced (allowedUs). They are below MostOutOfOrder and OrderLaunchUs because plans are compared
-// at some batches only, and between those the order has to hold too. Times of equal evidence that are wrongBeyond times
-// too long are no repeats of one kernel: the other's time is taken, not only a bound.
+// Rows that exceed these limits are replaced (allowedUs). The limits are below those that tests hold plans to
+// (mostOutOfOrder and orderLaunchUs) because plans are compared at some batches only, and between those the order has to
+// hold too. Times of equal evidence that are wrongBeyond times too long are no repeats of one kernel: the other's time
+// is taken, not only a bound.
 const (
 	replaceBeyond   = 1.4
 	replaceLaunchUs = 4.0

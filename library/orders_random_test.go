@@ -75,7 +75,7 @@ func compareRandom(t *testing.T, dir string, seed int, gpus []*GPU, tps []int64)
 	}
 	list, _ := compareOrders(t, string(text), "model.config="+file, gpus, tps)
 	for _, c := range list {
-		if c.ratio() > MostOutOfOrder {
+		if c.ratio() > mostOutOfOrder {
 			t.Errorf("seed %d, %d x %s, %s, %s: got %.0f us, %s takes %.0f: %s", seed, c.tp, c.gpu, c.batch, c.operator, c.us, c.relation,
 				c.leastUs, c.model)
 		}

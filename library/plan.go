@@ -67,7 +67,7 @@ type Options struct {
 	// Decoder is the model as layers; nil: the deployment's.
 	Decoder *model.Decoder
 	// Load is how tokens spread over experts, a distribution of the tables: balanced,
-	// power_law_1.01, power_law_1.2; "": DefaultLoad.
+	// power_law_1.01, power_law_1.2; "": defaultLoad.
 	Load string
 	// RawExperts keeps the times of experts as measured, also where more tokens took less.
 	RawExperts bool
@@ -75,8 +75,8 @@ type Options struct {
 	BF16 bool
 }
 
-// DefaultLoad is skewed, as routers are even when they were trained for balance.
-const DefaultLoad = "power_law_1.2"
+// defaultLoad is skewed, as routers are even when they were trained for balance.
+const defaultLoad = "power_law_1.2"
 
 // binder makes the plan of one step.
 type binder struct {
@@ -95,7 +95,7 @@ type binder struct {
 // Bind returns the plan of a deployment's step, one operator for each kernel shape. Codes:
 // kernel_rows_missing, and those of deploy.
 func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
-	o.Load = cmp.Or(o.Load, DefaultLoad)
+	o.Load = cmp.Or(o.Load, defaultLoad)
 	m := cmp.Or(o.Decoder, d.Model.Decoder)
 	if m == nil {
 		m = d.Model.Layers()

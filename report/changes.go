@@ -41,10 +41,10 @@ func changeRow(c *result.Change) Row {
 			now += " " + c.Is
 		}
 	case result.ChangeTerm:
-		was, unit := Milli(*c.Old, c.Unit)
-		is, _ := Milli(*c.New, c.Unit)
-		old = FourDigits(was) + " " + unit
-		now = FourDigits(is) + " " + unit
+		was, unit := milli(*c.Old, c.Unit)
+		is, _ := milli(*c.New, c.Unit)
+		old = fourDigits(was) + " " + unit
+		now = fourDigits(is) + " " + unit
 		if c.P != nil {
 			change += fmt.Sprintf(" (p=%s)", brief(*c.P))
 		} else {

@@ -179,10 +179,10 @@ func coefficientTable(m result.Model) *Table {
 		t.Cols = slices.DeleteFunc(t.Cols, func(c Column) bool { return c.Head == "Utilisation" })
 	}
 	for i, c := range m.Coefficients {
-		v, unit := Milli(c.Value, c.Unit)
+		v, unit := milli(c.Value, c.Unit)
 		cells := []Cell{
 			Count(i + 1), Name(c.Name), estimateCell(c), intervalCell(c), rangeIn(c.FoldSpread, c.Unit),
-			{Text: FourDigits(v), Key: sortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
+			{Text: fourDigits(v), Key: sortKey(v), Class: "n"}, {Text: unit, Class: "nb"},
 			{Mini: template.HTML(intervalBar(c))}, Percent(c.Share),
 		}
 		if beta {
@@ -213,8 +213,8 @@ func estimateCell(c result.Coefficient) Cell {
 	if c.Estimate == nil {
 		return Cell{Text: Unknown, Class: "n dim"}
 	}
-	v, _ := Milli(*c.Estimate, c.Unit)
-	return Cell{Text: FourDigits(v), Key: sortKey(v), Class: "n"}
+	v, _ := milli(*c.Estimate, c.Unit)
+	return Cell{Text: fourDigits(v), Key: sortKey(v), Class: "n"}
 }
 
 // intervalCell returns the cell of the 95 % interval of a coefficient, with the prior on which it
@@ -233,8 +233,8 @@ func rangeIn(of *[2]float64, unit string) Cell {
 	if of == nil {
 		return Cell{Text: Unknown, Class: "dim"}
 	}
-	lo, _ := Milli(of[0], unit)
-	hi, _ := Milli(of[1], unit)
+	lo, _ := milli(of[0], unit)
+	hi, _ := milli(of[1], unit)
 	return Cell{Text: Range(lo, hi), Class: "nb", Key: sortKey(hi - lo)}
 }
 
@@ -355,10 +355,10 @@ func intervalBar(c result.Coefficient) string {
 	}
 	d.Rect(At(a.Px(ci[0]), 2.5), At(math.Max(a.Px(ci[1]), a.Px(ci[0])+1), 11.5), Decode, 0.4, "")
 	d.Seg(At(a.Px(c.Value), 1), At(a.Px(c.Value), 13), Decode, 2, Solid)
-	v, unit := Milli(c.Value, c.Unit)
-	lo, _ := Milli(ci[0], c.Unit)
-	hi, _ := Milli(ci[1], c.Unit)
-	return inline(&d, fmt.Sprintf("%s; 95 %% interval %s %s", FourDigits(v), Range(lo, hi), unit))
+	v, unit := milli(c.Value, c.Unit)
+	lo, _ := milli(ci[0], c.Unit)
+	hi, _ := milli(ci[1], c.Unit)
+	return inline(&d, fmt.Sprintf("%s; 95 %% interval %s %s", fourDigits(v), Range(lo, hi), unit))
 }
 
 // utilisationFigure draws which share of the hardware's peak the coefficients of the step time

@@ -61,18 +61,18 @@ func grouped(s string) string {
 	return minus(sign + s + frac)
 }
 
-// Milli returns a value in us, or per us, converted to ms, and the new unit. Other units are
+// milli returns a value in us, or per us, converted to ms, and the new unit. Other units are
 // returned unchanged.
-func Milli(v float64, unit string) (float64, string) {
+func milli(v float64, unit string) (float64, string) {
 	if rest, ok := strings.CutPrefix(unit, "us"); ok && (rest == "" || rest[0] == '/') {
 		return v / 1000, "ms" + rest
 	}
 	return v, unit
 }
 
-// FourDigits returns a number with four significant digits, commas between thousands, and no
+// fourDigits returns a number with four significant digits, commas between thousands, and no
 // exponent from 1e-4 on, so that the numbers of a column can be compared by eye.
-func FourDigits(v float64) string {
+func fourDigits(v float64) string {
 	a := math.Abs(v)
 	switch {
 	case v == 0:
@@ -86,7 +86,7 @@ func FourDigits(v float64) string {
 }
 
 // Range returns the text of an interval.
-func Range(lo, hi float64) string { return FourDigits(lo) + " .. " + FourDigits(hi) }
+func Range(lo, hi float64) string { return fourDigits(lo) + " .. " + fourDigits(hi) }
 
 // Unknown is the text of a null.
 const Unknown = "–"

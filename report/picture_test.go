@@ -303,12 +303,12 @@ func TestNumbers(t *testing.T) {
 func TestTimesInOneStyle(t *testing.T) {
 	for us, want := range map[float64]string{946901: "946.9", 3.172e7: "31,720", 7.8e7: "78,000", 374.4: "0.3744", 3170: "3.17", 0: "0",
 		-1500: "−1.5"} {
-		v, unit := Milli(us, "us/s")
-		if got := FourDigits(v); got != want || unit != "ms/s" {
+		v, unit := milli(us, "us/s")
+		if got := fourDigits(v); got != want || unit != "ms/s" {
 			t.Errorf("%g us/s: got %s %s, want %s ms/s", us, got, unit, want)
 		}
 	}
-	if v, unit := Milli(12, "tokens"); v != 12 || unit != "tokens" {
+	if v, unit := milli(12, "tokens"); v != 12 || unit != "tokens" {
 		t.Errorf("got %g %s, want 12 tokens", v, unit)
 	}
 	if got := Range(0, 903); got != "0 .. 903" {

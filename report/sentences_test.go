@@ -68,7 +68,7 @@ func TestWarningsOfAFit(t *testing.T) {
 // TestNumbersAtTheirEdges: how a number is written just at and just beyond each change of its form.
 func TestNumbersAtTheirEdges(t *testing.T) {
 	const nb = "\u00a0%"
-	forms := map[string]func(float64) string{"short": Short, "four": FourDigits, "percent": Pct, "signed": Signed, "threshold": percentThreshold, "brief": brief, "three": threeDecimals, "key": sortKey}
+	forms := map[string]func(float64) string{"short": Short, "four": fourDigits, "percent": Pct, "signed": Signed, "threshold": percentThreshold, "brief": brief, "three": threeDecimals, "key": sortKey}
 	for _, c := range []struct {
 		form string
 		v    float64
@@ -90,10 +90,10 @@ func TestNumbersAtTheirEdges(t *testing.T) {
 	if ShortOr(nil) != Unknown || ShortOr(&v) != "0.25" || pctOr(nil) != Unknown || pctOr(&v) != "25.0"+nb {
 		t.Errorf("got %q and %q", ShortOr(&v), pctOr(&v))
 	}
-	if v, unit := Milli(1500, "us"); v != 1.5 || unit != "ms" {
+	if v, unit := milli(1500, "us"); v != 1.5 || unit != "ms" {
 		t.Errorf("got %g %s", v, unit)
 	}
-	if v, unit := Milli(1500, "usage"); v != 1500 || unit != "usage" {
+	if v, unit := milli(1500, "usage"); v != 1500 || unit != "usage" {
 		t.Errorf("got %g %s", v, unit)
 	}
 }

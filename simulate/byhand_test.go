@@ -124,12 +124,6 @@ func TestPartsByHand(t *testing.T) {
 	if got := PartOf(all); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-	if got := (&Summary{TotalOutputTokens: 30, Steps: 4}).RequestsPerStep(); got != 7.5 {
-		t.Errorf("got %g", got)
-	}
-	if got := (&Summary{TotalOutputTokens: 30}).RequestsPerStep(); got != 30 {
-		t.Errorf("no steps: got %g", got)
-	}
 	s := &Summary{}
 	gaps := stat.NewHistogram()
 	gaps.Add(2000, 3)

@@ -49,14 +49,11 @@ func TestOneRequest(t *testing.T) {
 	}{
 		{"TTFT", *doc.Latency("ttft", "mean"), 13.2}, {"ITL", *doc.Latency("itl", "p50"), 10.213}, {"E2E", *doc.Latency("e2e", "p99"), 34.626},
 		{"completed", float64(doc.CompletedRequests), 4}, {"output tokens", float64(doc.TotalOutputTokens), 12}, {"steps", float64(doc.Steps), 16},
-		{"requests a step", doc.RequestsPerStep(), 0.75}, {"preemptions", float64(doc.PreemptionCount), 0},
+		{"preemptions", float64(doc.PreemptionCount), 0},
 	} {
 		if math.Abs(c.got-c.want) > 1e-9 {
 			t.Errorf("%s: got %g, want %g", c.name, c.got, c.want)
 		}
-	}
-	if got := (&Summary{}).RequestsPerStep(); got != 0 {
-		t.Errorf("no steps: got %g", got)
 	}
 	events := strings.Count(string(repo.Read(t, o.EventLog)), "\n")
 	spans := string(repo.Read(t, o.EmitOTLP))

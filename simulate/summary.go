@@ -97,11 +97,6 @@ var (
 	spreadFigures  = []string{"mean", "p50", "p90", "p95", "p99"}
 )
 
-// RequestsPerStep returns the mean number of requests that a step decodes.
-func (s *Summary) RequestsPerStep() float64 {
-	return float64(s.TotalOutputTokens) / float64(max(1, s.Steps))
-}
-
 // EnginePart is the counts of one engine in a deployment of several.
 type EnginePart struct {
 	Role        string `json:"role,omitempty"` // prefill or decode

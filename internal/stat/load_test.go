@@ -298,7 +298,7 @@ func TestQueueRises(t *testing.T) {
 		if overrun && !slices.ContainsFunc(checks, func(k Check) bool { return k.Hit && k.Value > k.Limit }) {
 			t.Errorf("%s: no check shows the overload: %+v", c.name, checks)
 		}
-		if got := QueueRises(c.requests); got != c.rises || overrun != c.overrun {
+		if _, got := queueRises(c.requests, departures(c.requests), false); got != c.rises || overrun != c.overrun {
 			t.Errorf("%s: got rises %t, overloaded %t", c.name, got, overrun)
 		}
 	}

@@ -15,14 +15,6 @@ const (
 	leastRiseR2    = 0.5
 )
 
-// QueueRises reports whether the number of requests in the system rises while they arrive, which
-// means that more is offered than the server can do. requests are in order of arrival. A load that
-// itself rises, and few requests, prove nothing: it returns false.
-func QueueRises(requests []Arrival) bool {
-	_, rises := queueRises(requests, departures(requests), false)
-	return rises
-}
-
 // Overloaded returns what [Saturation] does for a simulated load. If the load itself rises, as a
 // ramp does, its last half decides, or the last half of that if it rises too, provided that most
 // requests of its last third wait: at the busier end of a ramp more requests run, without overload.
@@ -54,8 +46,10 @@ func mostWait(requests []Arrival) bool {
 	return 2*n > len(requests)
 }
 
-// queueRises reports whether the queue rises, and the R2 of its length against time; left are the
-// departures of the requests. ofRamps looks at the last half of a load that itself rises.
+// queueRises reports whether the number of requests in the system rises while they arrive, which means that more is
+// offered than the server can do, and the R2 of that number against time. requests are in order of arrival, left are
+// their departures. A load that itself rises, and few requests, prove nothing: it is false, unless ofRamps is set, with
+// which the last half of such a load decides.
 func queueRises(requests []Arrival, left []float64, ofRamps bool) (r2 float64, rises bool) {
 	at := make([]float64, len(requests))
 	for i := range requests {

@@ -51,7 +51,7 @@ type Check struct {
 }
 
 // Saturation runs the five checks over requests in order of arrival, and reports whether the server was
-// saturated: its queue rises ([QueueRises]), or two checks are hit, and its queue may have risen or requests
+// saturated: its queue rises (queueRises), or two checks are hit, and its queue may have risen or requests
 // fail. The requests are those of an open load: a closed loop saturates no server.
 func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 	return saturation(requests, departures(requests))

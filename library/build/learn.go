@@ -35,8 +35,8 @@ const (
 	ttftSD  = 0.30
 	cycleSD = 0.025
 
-	ttftCount  = 4   // as how many independent points the TTFTs of a family count: they share a load generator that is not stated
-	cycleCount = 15  // as how many points the step cycles of a run count, however many there are
+	ttftCount  = 4   // effective number of TTFT points per family, because all share one unknown load generator
+	cycleCount = 15  // effective number of step cycles per run, however many there are
 	huberSD    = 2.0 // standard deviations beyond which a residual counts in proportion to its size, not its square
 	passes     = 8   // steps of Gauss-Newton, after which the parameters no longer move
 )
