@@ -1,9 +1,13 @@
+# make test    every test, once
 # make check   what CI runs (.ci/run), with the race detector, and generated files
+# make generate writes the files that are made from others: pages of docs and man pages
 # make suite-cost prints the CPU seconds of each package's tests and of the ten dearest tests
 # make mutate  puts N faults into the packages that changed since SINCE and prints those that no test notices, for at most MINUTES
 # make demo    the README's first command
 # make eval    slow evaluations that print accuracy figures
 # make eval-real judges kernels and corrections on every public real set and rewrites docs/accuracy.md
+# make models-table predicts for every built-in model and rewrites docs/predictions.md
+# make eval-tracev2 prints how requests of the runs in BLIS_TRAIN_TRACEV2, a folder of TraceV2 runs, are predicted
 # make bench   every speed claim, next to its named alternative
 # make library rebuilds the embedded kernel tables and corrections from SHARED, byte for byte
 # make scale-equal compares many processes with one, byte for byte, and prints what both cost
@@ -51,7 +55,7 @@ eval:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./... -run 'TestEval' -v -timeout 120m
 
 models-table:
-	BLIS_TRAIN_EVAL=1 go test ./library/predict -run TestEvalModels -count=1 -update-models
+	BLIS_TRAIN_EVAL=1 $(GO) test ./library/predict -run TestEvalModels -count=1 -update-models
 
 eval-real:
 	BLIS_TRAIN_EVAL=1 $(GO) test ./library/build -run 'TestEvalRe(al|presentation)$$' -v -update-accuracy -timeout 60m

@@ -75,7 +75,8 @@ func (b *binder) addAttention(x *model.Mixer, times float64) {
 		return context * perToken
 	}
 	launch, one := chunkTimes(prefill.curveAt(ratio), x.Window, read)
-	b.addPrefill("attention_prefill", shape, onGPU.kvDType, times, launch, source, one)
+	op := Operator{Name: "attention_prefill", Count: times, Shape: shape, DType: onGPU.kvDType, found: source}
+	b.addPrefill(op, launch, one)
 	decode, ratio, source, err := b.g.attention("generation_attention", onGPU)
 	if b.fails(err) {
 		return
@@ -114,17 +115,16 @@ func (b *binder) addAttention(x *model.Mixer, times float64) {
 	}
 }
 
-// addPrefill adds attention of prompt chunks; one(n, v) is the time in us of a chunk of n tokens behind v
+// addPrefill adds op, attention of prompt chunks; one(n, v) is the time in us of a chunk of n tokens behind v
 // cached ones, of which launch is the fixed part. All chunks of a step are taken to be as long as the mean
 // one. vLLM passes them to one variable-length kernel, so launch counts only once.
-func (b *binder) addPrefill(name, shape, dtype string, times, launch float64, f found, one func(n, v float64) float64) {
-	b.addOperator(Operator{
-		Name: name, Count: times, Shape: shape, DType: dtype, found: f, depends: onPrefills,
-		us: func(in *state) float64 {
-			us := one(in.chunk, in.cached)
-			return us + (in.prefills-1)*max(0, us-launch)
-		},
-	})
+func (b *binder) addPrefill(op Operator, launch float64, one func(n, v float64) float64) {
+	op.depends = onPrefills
+	op.us = func(in *state) float64 {
+		us := one(in.chunk, in.cached)
+		return us + (in.prefills-1)*max(0, us-launch)
+	}
+	b.addOperator(op)
 }
 
 // chunkTimes returns a function of the time of a chunk of n tokens behind v cached ones, derived
@@ -222,7 +222,8 @@ func (b *binder) addModule(name string, x *model.Mixer, times float64) {
 	// Reading the latent cache bounds a chunk from below.
 	latent := 1e6 * float64(x.KVRank+x.Rope) * b.m.KVBytes / b.g.Bandwidth
 	launch, one := chunkTimes(grids[0].curveAt(1), 0, func(context float64) float64 { return context * latent })
-	b.addPrefill(name+"_prefill", shape, dtype, times, launch, founds[0], one)
+	op := Operator{Name: name + "_prefill", Count: times, Shape: shape, DType: dtype, found: founds[0]}
+	b.addPrefill(op, launch, one)
 	b.addOperator(Operator{
 		Name:    name + "_decode",
 		Count:   times,
@@ -301,7 +302,8 @@ func (b *binder) addCompressed(x *model.Mixer, times float64) {
 		}
 	}
 	shape := fmt.Sprintf("%d heads of %d, window %d, ratio %d", x.Heads/b.tp, x.DimK, x.Window, x.Ratio)
-	b.addPrefill(name+"_prefill", shape, dtype, times, near.rows[0].y[0], founds[0], func(n, v float64) float64 {
+	op := Operator{Name: name + "_prefill", Count: times, Shape: shape, DType: dtype, found: founds[0]}
+	b.addPrefill(op, near.rows[0].y[0], func(n, v float64) float64 {
 		return near.usAt(min(v, farCached), n) + slope*n*max(0, v-farCached)
 	})
 	decode, _ := tables[1].gridOf(series[1], "batch_size")
@@ -377,7 +379,8 @@ func (b *binder) addDelta(x *model.Mixer, times float64) {
 			phaseTimes, _ := t.gridOf(byKernel[k], "batch_size")
 			if phase == "context" {
 				alone := phaseTimes.curveAt(1)
-				b.addPrefill(name, shape, bf16, times, alone.y[0], source, func(n, _ float64) float64 { return alone.usAt(n, 1) })
+				op := Operator{Name: name, Count: times, Shape: shape, DType: bf16, found: source}
+				b.addPrefill(op, alone.y[0], func(n, _ float64) float64 { return alone.usAt(n, 1) })
 				continue
 			}
 			b.addOperator(Operator{

@@ -561,7 +561,7 @@ func TestRowsForTraining(t *testing.T) {
 		refit bool
 	}{"none": {nil, false}, "a set": {&Coefficients{}, false}, "a fit": {&Coefficients{Fit: &result.Fit{}}, true}} {
 		o := DefaultTrainOptions()
-		withPhysics(&o, "", nil, nil, made, c.of)
+		withPhysics(&o, &Inputs{Rows: made, Physics: c.of}, nil)
 		if o.isRefit != c.refit || (o.physics != nil) != (c.of != nil) || o.features != featuresLLMD || !slices.Equal(o.targets, []string{targetE2E}) {
 			t.Errorf("%s: got %+v", name, o)
 		}

@@ -34,30 +34,36 @@ func readRuns(rowsDir string, made *RowsDocument) ([]*runRows, error) {
 	return list, nil
 }
 
-// Fit trains predictors on the rows that predictor rows wrote to rowsDir (made describes them), for runs
-// whose extraction ext is in extractDir. It returns the scores on the rows held out, and the document of
-// the predictor. c are the coefficients that predict step times, from which physics estimates latencies;
-// nil if there are none, and o.PhysicsReason is then the reason.
-func Fit(ctx context.Context, extractDir, rowsDir string, ext *result.Extract, made *RowsDocument,
-	c *Coefficients, o TrainOptions, h result.Header) (*Scores, *Document, error) {
-	list, err := readRuns(rowsDir, made)
+// Inputs are the rows that predictors are fitted to or judged on, and what physics needs to estimate their latencies.
+type Inputs struct {
+	ExtractDir string          // folder of the extracted runs
+	Extract    *result.Extract // its document
+	RowsDir    string          // folder of the rows that predictor rows wrote
+	Rows       *RowsDocument   // their document
+	Physics    *Coefficients   // predict step times, from which physics estimates latencies; nil: TrainOptions.PhysicsReason says why
+}
+
+// Fit trains predictors on the rows of in. It returns the scores on the rows held out, and the document of the
+// predictor.
+func Fit(ctx context.Context, in *Inputs, o TrainOptions, h result.Header) (*Scores, *Document, error) {
+	list, err := readRuns(in.RowsDir, in.Rows)
 	if err != nil {
 		return nil, nil, err
 	}
-	withPhysics(&o, extractDir, ext, list, made, c)
+	withPhysics(&o, in, list)
 	targets, scores, err := train(ctx, list, o)
 	if err != nil {
 		return nil, nil, err
 	}
-	h.Inputs = ext.Inputs
+	h.Inputs = in.Extract.Inputs
 	scores.Header = h
-	scores.Runs = made.Runs
-	scores.Options = optionsOf(made, c, o)
-	scores.Warnings = warningsOf(made)
+	scores.Runs = in.Rows.Runs
+	scores.Options = optionsOf(in.Rows, in.Physics, o)
+	scores.Warnings = warningsOf(in.Rows)
 	p := &Document{
 		Header:  h,
 		Options: scores.Options,
-		Runs:    made.Runs,
+		Runs:    in.Rows.Runs,
 		Bins:    o.bins,
 		Targets: targets,
 		Digest:  rowsDigest(list),
@@ -107,17 +113,16 @@ func (p *Document) setVerdict() {
 	}
 }
 
-// withPhysics sets the columns and the targets of a training and, with coefficients, the function
+// withPhysics sets the columns and the targets of a training on the rows in list and, with coefficients, the function
 // that estimates latencies from step times (physics).
-func withPhysics(o *TrainOptions, extractDir string, ext *result.Extract, list []*runRows,
-	made *RowsDocument, c *Coefficients) {
-	o.features = made.Options.Features
-	o.targets = targetsOf(made.Options.Target)
-	if c == nil {
+func withPhysics(o *TrainOptions, in *Inputs, list []*runRows) {
+	o.features = in.Rows.Options.Features
+	o.targets = targetsOf(in.Rows.Options.Target)
+	if in.Physics == nil {
 		return
 	}
-	o.isRefit = c.Fit != nil
-	o.physics = physicsOf(extractDir, ext, list, c, made.Options.KeepSaturated, o.Workers)
+	o.isRefit = in.Physics.Fit != nil
+	o.physics = physicsOf(in.ExtractDir, in.Extract, list, in.Physics, in.Rows.Options.KeepSaturated, o.Workers)
 }
 
 // optionsOf returns the options of a training as documents record them.
@@ -161,15 +166,14 @@ func FitCommand(made *RowsDocument, physics string, o TrainOptions) string {
 	return strings.Join(words, " ") + " # " + made.Command
 }
 
-// Evaluate returns the scores of a finished predictor on the rows in rowsDir, which should be of runs
-// that it was not trained on. Other arguments are those of Fit.
-func Evaluate(ctx context.Context, extractDir, rowsDir string, ext *result.Extract, made *RowsDocument,
-	p *Document, c *Coefficients, o TrainOptions, h result.Header) (*Scores, error) {
-	list, err := readRuns(rowsDir, made)
+// Evaluate returns the scores of a finished predictor on the rows of in, which should be of runs that it was not
+// trained on.
+func Evaluate(ctx context.Context, in *Inputs, p *Document, o TrainOptions, h result.Header) (*Scores, error) {
+	list, err := readRuns(in.RowsDir, in.Rows)
 	if err != nil {
 		return nil, err
 	}
-	withPhysics(&o, extractDir, ext, list, made, c)
+	withPhysics(&o, in, list)
 	o.features = p.Options.Rows.Features
 	var physics []estimates
 	if o.physics != nil {
@@ -183,12 +187,12 @@ func Evaluate(ctx context.Context, extractDir, rowsDir string, ext *result.Extra
 			return nil, err
 		}
 	}
-	h.Inputs = append(h.Inputs, ext.Inputs...)
+	h.Inputs = append(h.Inputs, in.Extract.Inputs...)
 	scores.Header = h
-	scores.Runs = made.Runs
-	scores.Options = optionsOf(made, c, o)
+	scores.Runs = in.Rows.Runs
+	scores.Options = optionsOf(in.Rows, in.Physics, o)
 	scores.Options.Evaluate = true
-	scores.Warnings = append(warningsOf(made), seenBefore(p, ext)...)
+	scores.Warnings = append(warningsOf(in.Rows), seenBefore(p, in.Extract)...)
 	return scores, ctx.Err()
 }
 

@@ -61,7 +61,8 @@ func TestFromRunsToAPredictor(t *testing.T) {
 		set.Configs = append(set.Configs, coeff.ConfigOf(ext.Runs[i+1].Deployment, nil, 1))
 	}
 	c := &Coefficients{Name: "planted", Set: set}
-	scores, p, err := Fit(ctx, out, dest, ext, made, c, train, result.Header{Command: "predictor fit"})
+	data := Inputs{ExtractDir: out, Extract: ext, RowsDir: dest, Rows: made, Physics: c}
+	scores, p, err := Fit(ctx, &data, train, result.Header{Command: "predictor fit"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +92,7 @@ func TestFromRunsToAPredictor(t *testing.T) {
 	if len(p.HoldOut) != all || len(p.Scores) != ofAll || all == 0 || ofAll == 0 {
 		t.Errorf("got %d and %d, want %d and %d", len(p.HoldOut), len(p.Scores), all, ofAll)
 	}
-	judged, err := Evaluate(ctx, out, dest, ext, made, p, c, train, result.Header{Command: "predictor eval"})
+	judged, err := Evaluate(ctx, &data, p, train, result.Header{Command: "predictor eval"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,11 +137,11 @@ func TestFromRunsToAPredictor(t *testing.T) {
 	// Rows that are gone, fewer or more; runs that are gone; a set that does not fit.
 	for name, do := range map[string]func(rows string, made *RowsDocument) error{
 		"fit": func(rows string, made *RowsDocument) error {
-			_, _, err := Fit(ctx, out, rows, ext, made, c, train, header)
+			_, _, err := Fit(ctx, &Inputs{ExtractDir: out, Extract: ext, RowsDir: rows, Rows: made, Physics: c}, train, header)
 			return err
 		},
 		"evaluate": func(rows string, made *RowsDocument) error {
-			_, err := Evaluate(ctx, out, rows, ext, made, p, c, train, header)
+			_, err := Evaluate(ctx, &Inputs{ExtractDir: out, Extract: ext, RowsDir: rows, Rows: made, Physics: c}, p, train, header)
 			return err
 		},
 		"bulk": func(rows string, made *RowsDocument) error {

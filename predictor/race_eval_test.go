@@ -563,6 +563,6 @@ func recorded(t *testing.T, folder string) ([]*runRows, TrainOptions) {
 		t.Fatal(err)
 	}
 	o := DefaultTrainOptions()
-	withPhysics(&o, out, ext, list, made, &Coefficients{Set: set, Fit: doc})
+	withPhysics(&o, &Inputs{ExtractDir: out, Extract: ext, Rows: made, Physics: &Coefficients{Set: set, Fit: doc}}, list)
 	return list, o
 }

@@ -201,8 +201,8 @@ func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predi
 	if err != nil {
 		return err
 	}
-	scores, p, err := predictor.Fit(c.Context, in, out, ext, made, physics, o,
-		con.header(predictor.FitCommand(made, name, o)))
+	data := predictor.Inputs{ExtractDir: in, Extract: ext, RowsDir: out, Rows: made, Physics: physics}
+	scores, p, err := predictor.Fit(c.Context, &data, o, con.header(predictor.FitCommand(made, name, o)))
 	path := filepath.Join(out, folder.PredictorFile)
 	if err != nil {
 		// A predictor of an earlier call must not stay beside the rows of this one.
@@ -400,7 +400,8 @@ func runPredictorEvaluate(c *cli.Context, con *console, shared []string, extract
 	}
 	h := con.header("predictor evaluate --fit " + name + " --predictor " + head.Name)
 	h.Inputs = append(h.Inputs, head)
-	scores, err := predictor.Evaluate(c.Context, in, out, ext, made, p, physics, o, h)
+	data := predictor.Inputs{ExtractDir: in, Extract: ext, RowsDir: out, Rows: made, Physics: physics}
+	scores, err := predictor.Evaluate(c.Context, &data, p, o, h)
 	if err != nil {
 		return err
 	}

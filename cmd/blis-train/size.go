@@ -311,12 +311,46 @@ func markOf(r *sizing.Row) string {
 // prediction can be trusted.
 func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	con.warn(a.Notes)
-	columns := columnsOf(a)
-	loadUnit := "req/s"
-	if a.Load.Clients > 0 {
-		loadUnit = "clients"
+	con.printText(func() string { return " targets: " + targetsText(&a.Targets) })
+	if head, rows := sizeTable(a); len(rows) > 0 {
+		con.table(sizeTitle(a), head, rows)
 	}
-	head := cells{"GPUs", "deployment", loadUnit, "spare"}
+	showRefusals(con, a)
+	if con.json || con.quiet {
+		return
+	}
+	best := a.Best()
+	if best == nil {
+		return
+	}
+	if plot := paretoPlot(sizedPoints(a, false)); plot != "" {
+		con.printText(func() string { return plot })
+	}
+	showSizeNotes(con, a)
+	showServe(con, a, "serve", best)
+	// If the first row meets the targets by the estimate only, print also the first that surely does.
+	isCertain := func(r sizing.Row) bool { return r.Met == sizing.MetYes }
+	if k := slices.IndexFunc(a.Rows, isCertain); k > 0 && best.Met == sizing.MetEstimate {
+		showServe(con, a, "first yes", &a.Rows[k])
+	}
+	showTrust(con, a, verbose)
+	if verbose {
+		showIntervals(con, best)
+	}
+}
+
+// loadUnit returns the heading of the column with the load of one replica.
+func loadUnit(a *sizing.Answer) string {
+	if a.Load.Clients > 0 {
+		return "clients"
+	}
+	return "req/s"
+}
+
+// sizeTable returns the head and the rows of the table of deployments, without those that were refused.
+func sizeTable(a *sizing.Answer) (head cells, rows []cells) {
+	columns := columnsOf(a)
+	head = cells{"GPUs", "deployment", loadUnit(a), "spare"}
 	for _, t := range columns {
 		head = append(head, strings.ToUpper(t.Metric)+" "+t.Figure())
 	}
@@ -329,25 +363,16 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 		head = append(head, "USD/h", "per Mtok")
 	}
 	head = append(head, "met")
-	var rows []cells
 	for i := range a.Rows {
 		r := &a.Rows[i]
 		if r.Refused != "" {
 			continue
 		}
-		load := strconv.FormatFloat(r.ReplicaLoad, 'g', 3, 64)
-		spare := fmt.Sprintf("%.0f %%", 100*r.Headroom)
-		switch {
-		case r.HighestLoad == 0: // it was not searched for
-			spare = ""
-		case r.HighestAtLeast:
-			spare = fmt.Sprintf(">%.0f %%", 100*r.Headroom)
-		}
 		gpus := strconv.FormatInt(r.GPUs, 10)
 		if r.Bound {
 			gpus = ">" + gpus
 		}
-		row := cells{gpus, deploymentText(r), load, spare}
+		row := cells{gpus, deploymentText(r), strconv.FormatFloat(r.ReplicaLoad, 'g', 3, 64), spareText(r)}
 		for _, t := range columns {
 			row = append(row, figureText(r, t))
 		}
@@ -359,23 +384,25 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 		}
 		rows = append(rows, append(row, markOf(r)))
 	}
-	con.printText(func() string { return " targets: " + targetsText(&a.Targets) })
-	if len(rows) > 0 {
-		con.table(sizeTitle(a), head, rows)
+	return head, rows
+}
+
+// spareText returns how far the load of a replica is below the highest with which it meets the targets; "" if that was
+// not searched for.
+func spareText(r *sizing.Row) string {
+	switch {
+	case r.HighestLoad == 0:
+		return ""
+	case r.HighestAtLeast:
+		return fmt.Sprintf(">%.0f %%", 100*r.Headroom)
 	}
-	showRefusals(con, a)
-	if con.json || con.quiet {
-		return
-	}
+	return fmt.Sprintf("%.0f %%", 100*r.Headroom)
+}
+
+// showSizeNotes prints what the words and signs of the table mean, those that it has.
+func showSizeNotes(con *console, a *sizing.Answer) {
 	printf := func(format string, args ...any) { fmt.Fprintf(con.text, format+"\n", args...) }
-	best := a.Best()
-	if best == nil {
-		return
-	}
-	if plot := paretoPlot(sizedPoints(a, false)); plot != "" {
-		con.printText(func() string { return plot })
-	}
-	printf("%-12s of one replica; spare is how far that is below the highest that meets the targets", loadUnit)
+	printf("%-12s of one replica; spare is how far that is below the highest that meets the targets", loadUnit(a))
 	if slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.Met == sizing.MetEstimate }) {
 		printf("?            met by the estimate, not by the upper end of its stated error")
 	}
@@ -385,21 +412,13 @@ func showSizes(con *console, a *sizing.Answer, verbose bool) {
 	if slices.ContainsFunc(a.Rows, func(r sizing.Row) bool { return r.Drafts && r.Refused == "" }) {
 		printf("drafts       speculative decoding with the acceptance that is given: no such deployment was compared")
 	}
-	showServe := func(label string, r *sizing.Row) {
-		printf("%-12s %s", label, r.Serve)
-		if r.Replicas > 1 {
-			printf("             %d of these behind a %s router", r.Replicas, a.Routing)
-		}
-	}
-	showServe("serve", best)
-	// If the first row meets the targets by the estimate only, print also the first that surely does.
-	isCertain := func(r sizing.Row) bool { return r.Met == sizing.MetYes }
-	if k := slices.IndexFunc(a.Rows, isCertain); k > 0 && best.Met == sizing.MetEstimate {
-		showServe("first yes", &a.Rows[k])
-	}
-	showTrust(con, a, verbose)
-	if verbose {
-		showIntervals(con, best)
+}
+
+// showServe prints the command line of one server of a row, with a label, and how many of them there are.
+func showServe(con *console, a *sizing.Answer, label string, r *sizing.Row) {
+	fmt.Fprintf(con.text, "%-12s %s\n", label, r.Serve)
+	if r.Replicas > 1 {
+		fmt.Fprintf(con.text, "             %d of these behind a %s router\n", r.Replicas, a.Routing)
 	}
 }
 
