@@ -379,15 +379,17 @@ func TestRequestsOfASize(t *testing.T) {
 	repo.Write(t, "arrival_s,input_tokens,output_tokens\n0,10,20\n1,11,21\n2,12,22\n", workload)
 	for most, want := range map[string]int{"": 3, "2": 2, "3": 3, "4": 3} {
 		set := flag.NewFlagSet("", flag.ContinueOnError)
-		for name, value := range map[string]string{"workload": workload, "hardware": "H100,L4", "slo": "ttft=1s", "tp": "1,2", "ep": "true,false", "rate": "", "concurrency": "", "vllm-version": "0.11.0"} {
+		for name, value := range map[string]string{"workload": workload, "hardware": "H100,L4", "slo": "ttft=1s", "tp": "1,2", "ep": "true,false", "rate": "", "concurrency": "", "vllm-version": ""} {
 			set.String(name, value, "")
 		}
 		set.Int("max-requests", 0, "")
 		set.Int64("dp", 0, "")
+		args := []string{"--vllm-version", "0.11.0"}
 		if most != "" {
-			if err := set.Parse([]string{"--max-requests", most, "--dp", "4"}); err != nil {
-				t.Fatal(err)
-			}
+			args = append(args, "--max-requests", most, "--dp", "4")
+		}
+		if err := set.Parse(args); err != nil {
+			t.Fatal(err)
 		}
 		q := &sizing.Question{MostGPUs: 8}
 		q.Server.Model = "m"

@@ -453,7 +453,7 @@ func TestEvalReal(t *testing.T) {
 	alone := must(sums.predictLoads(ctx, m.points, 0))
 	all := fitCorrection(prior, everything, of, m.cycles)
 	in := must(all.predictLoads(ctx, m.points, 0))
-	left := must(leaveOut(ctx, prior, m.points, m.served, of, m.cycles, 0))
+	left := must(leaveOut(ctx, prior, m, of, 0))
 	var p strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&p, format+"\n", args...) }
 	within := func(what string, got, most float64) {

@@ -403,32 +403,25 @@ func perShare(js []judged, without string) library.Intervals {
 	}
 }
 
-// leaveOut returns predictions of all points, each family by a correction that was fitted without it. The loads
-// of always, and the cycles ys, are in every fit.
-func leaveOut(
-	ctx context.Context,
-	from *correction,
-	points, always []*load,
-	of map[*load]means,
-	ys []*cycles,
-	workers int,
-) ([]judged, error) {
+// leaveOut returns predictions of all points of m, each family by a correction that was fitted without it. The recorded
+// runs are in every fit.
+func leaveOut(ctx context.Context, from *correction, m *Measured, of map[*load]means, workers int) ([]judged, error) {
 	var out []judged
 	var families []string
-	for _, l := range points {
+	for _, l := range m.points {
 		families = append(families, l.family)
 	}
 	for _, family := range distinct(families) {
 		var left []*load
-		rest := slices.Clone(always)
-		for _, l := range points {
+		rest := slices.Clone(m.served)
+		for _, l := range m.points {
 			if l.family == family {
 				left = append(left, l)
 			} else {
 				rest = append(rest, l)
 			}
 		}
-		predictions, err := fitCorrection(from, rest, of, ys).predictLoads(ctx, left, workers)
+		predictions, err := fitCorrection(from, rest, of, m.cycles).predictLoads(ctx, left, workers)
 		if err != nil {
 			return nil, err
 		}
@@ -485,7 +478,7 @@ func (m *Measured) Learn(ctx context.Context, version string, workers int) (*lib
 	if err != nil {
 		return nil, err
 	}
-	left, err := leaveOut(ctx, prior, m.points, m.served, of, m.cycles, workers)
+	left, err := leaveOut(ctx, prior, m, of, workers)
 	if err != nil {
 		return nil, err
 	}
