@@ -120,7 +120,8 @@ var Terms = []Term{
 		"The delay from the end of a request's last step to the client's receipt of its last token: DEPARTED - FINISHED.",
 		"coefficients.yaml, the report"},
 	{"admission", "us",
-		"The whole queueing delay, SCHEDULED - ARRIVED: an estimate for admission control, never added in a replay.",
+		"The whole delay until a request is scheduled, SCHEDULED - ARRIVED: its overhead and its queueing delay. An " +
+			"estimate for admission control, never added in a replay.",
 		"coefficients.yaml, the report"},
 	{"queue", "us", "The time a request waits in the engine's queue.", "coefficients.yaml, the report"},
 	{"pipeline_lag", "steps",
@@ -253,8 +254,9 @@ var Terms = []Term{
 			"computed again.",
 		"predict, simulation.json"},
 	{"queueing_delay", "us",
-		"The time from a request's arrival at the engine to the step that schedules it first.",
-		"run, queue, the report"},
+		"The time that a request waits in the engine's queue, SCHEDULED - QUEUED, which vLLM states as " +
+			"request_queue_time_seconds. The overhead before it, in which a request may wait for the running step, is no part of it.",
+		"run, simulate, queue, the report"},
 	{"percentile", "", "The value that so many in 100 do not exceed: p90, p95, p99.", "predict, size, the report"},
 	{"cross_fitted", "",
 		"Replayed in blocks of time, each by coefficients that were fitted without that block.",
