@@ -495,6 +495,10 @@ func TestUnusedSettings(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", text, got, want)
 		}
 	}
+	s, err := parseSpec([]byte("routing: least-loaded"), "cluster.yaml")
+	if want := (Routing{Policy: "least-loaded", IndexUpdate: OnRoute, EventDelayUs: 50_000}); err != nil || s.Routing.Policy != want.Policy || s.Routing.IndexUpdate != want.IndexUpdate || s.Routing.EventDelayUs != want.EventDelayUs {
+		t.Errorf("a routing policy by its name: got %+v and %v", s, err)
+	}
 	for text, want := range map[string]string{
 		"instances: [{count: 1, rol: prefill}]":                                               `unknown key "rol"`,
 		"admission: {policy: slo-gated, signal: max-queue-depth, thresholds: {standard: -3}}": "admission.thresholds.standard: got -3, want finite and >= 0",

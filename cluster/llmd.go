@@ -145,8 +145,13 @@ func (r *Routing) chain() (filters []plugin, scorer plugin, picker plugin) {
 	return filters, scorer, picker
 }
 
-// UnmarshalYAML reads scorers as a text (policy weighted) or as a list of one plugin (policy llmd).
+// UnmarshalYAML reads the name of a policy, or a mapping of it and its parameters, with scorers as a text (policy
+// weighted) or as a list of one plugin (policy llmd).
 func (r *Routing) UnmarshalYAML(node *yaml.Node) error {
+	if node.Kind == yaml.ScalarNode {
+		r.Policy = node.Value
+		return nil
+	}
 	rest := *node
 	rest.Content = nil
 	for i := 0; i+1 < len(node.Content); i += 2 {

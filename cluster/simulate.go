@@ -140,13 +140,19 @@ func (s *simulation) loadFiles() error {
 		s.AddNotes(set.FileWarnings())
 	}
 	if path := cmp.Or(s.spec.Admission.Predictor, s.spec.Routing.Predictor); path != "" {
-		text, in, err := folder.ReadInput(pathBeside(s.o.File, path), s.o.Special)
+		path = pathBeside(s.o.File, path)
+		text, in, err := folder.ReadInput(path, s.o.Special)
 		if err != nil {
 			return err
 		}
 		s.Inputs = append(s.Inputs, in)
 		if s.predictor, err = forest.Load(bytes.NewReader(text)); err != nil {
-			return err
+			return &trace.SyntaxError{
+				File: path,
+				Code: codeBadSpec,
+				Msg:  strings.TrimPrefix(err.Error(), "forest: "),
+				Hint: "predictor: FILE names a predictor.json, which blis-train predictor fit writes",
+			}
 		}
 	}
 	for _, g := range s.spec.Instances.Groups {
