@@ -91,10 +91,9 @@ var (
 		Default: "blis-train",
 	}
 	sloClassNameSetting = export.Setting{
-		Key:      "slo-class-name",
-		Usage:    "CONFIGMAP that sloClassRef names",
-		Default:  "premium-slo",
-		Resource: true,
+		Key:     "slo-class-name",
+		Usage:   "CONFIGMAP that sloClassRef names",
+		Default: "premium-slo",
 	}
 	sloClassKeySetting = export.Setting{
 		Key:   "slo-class-key",

@@ -45,7 +45,8 @@ var hostileNames = []string{
 
 const hostileOption = "a\n---\nkind: Pod {{.}} \"'\x1b # : {x: y}"
 
-// namedExport is an export with options that are free text, OPTION.
+// namedExport is an export with options that are free text, OPTION. Options that are names of Kubernetes refuse any other
+// text (export.ParseSettings).
 type namedExport struct {
 	format  string
 	from    string // the folder of the queue.json or predictor.json that it is of; "" of fit.json
@@ -63,14 +64,14 @@ var namedExports = []namedExport{
 	{format: "llmd-epp"},
 	{format: "vllm-sim"},
 	{format: "card"},
-	{format: "keda-token-aware", options: []string{"ttft-ms=20000", "name=OPTION", "prometheus=OPTION", "namespace=OPTION"}},
+	{format: "keda-token-aware", options: []string{"ttft-ms=20000", "name=xpool", "prometheus=OPTION", "namespace=xpool"}},
 	{format: "aic-fpm", options: []string{"backend-version=OPTION"}},
 	{format: "inferno-models", from: "inferno-3p", rich: true, options: []string{"physical=true", "key=perfParms"}},
 	{format: "tuner-config", from: "inferno-3p", rich: true, options: []string{"physical=true"}},
 	{format: "tuner-calibrate", from: "inferno-3p sweep", rich: true},
 	{format: "tuner-config", from: "inferno-3p sweep", rich: true},
 	{format: "wva-4p", from: "wva-4p sweep", rich: true, options: []string{"name=OPTION", "slo-class-name=OPTION", "slo-class-key=OPTION", "unit-cost=3"}},
-	{format: "wva-slo", from: "wva-4p sweep", rich: true, options: []string{"name=OPTION", "namespace=OPTION", "ttft-ms=500", "itl-ms=60"}},
+	{format: "wva-slo", from: "wva-4p sweep", rich: true, options: []string{"name=OPTION", "namespace=xpool", "ttft-ms=500", "itl-ms=60"}},
 	{format: "predictor-xgboost", from: "predictor", rich: true},
 	{format: "llmd-bulk", from: "predictor", rich: true},
 }

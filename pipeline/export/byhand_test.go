@@ -208,7 +208,7 @@ func TestOptionsByHand(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for words, want := range map[string]string{"": "", "n=0": "", "n=1e12": "", "n=1000000000001": "number", "n=-1": "number", "n=x": "number", "w=b": "", "w=c": "want a or b", "x=1": "want KEY=VALUE", "n": "want KEY=VALUE",
 		"rows=1": "", "rows=0": "want a number from 1 to", "d=a.b-1": "", "d=A": "a name that Kubernetes takes", "d=a..b": "a name that Kubernetes takes",
-		"d=": "a name that Kubernetes takes", "ns=" + long: "", "ns=" + long + "a": "a name that Kubernetes takes", "ns=a.b": "a name that Kubernetes takes",
+		"d=": "", "ns=": "", "ns=" + long: "", "ns=" + long + "a": "a name that Kubernetes takes", "ns=a.b": "a name that Kubernetes takes",
 		"d=" + strings.Repeat("a", 253): "", "d=" + strings.Repeat("a", 254): "a name that Kubernetes takes"} {
 		s, err := ParseSettings("f", known, strings.Fields(words))
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

@@ -33,8 +33,8 @@ const ComparedRequests = 1500
 // OnLoads is the comparison of a deployment at several loads.
 type OnLoads struct {
 	Points []LoadPoint
-	// WaitUs is the mean time that an arriving request waits for the step that asynchronous scheduling
-	// has already begun. BLIS has no such step, so the wait is added to its delay before the queue.
+	// WaitUs is the time that an arriving request waits for the step that asynchronous scheduling has already begun, of
+	// the loads together. BLIS has no such step, so the wait is added to its delay before the queue.
 	WaitUs float64
 }
 
@@ -70,19 +70,32 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 	theirs.EmptyStepUs = 1
 	theirs.IdleSleepUs = 0
 	theirs.ScheduleUs = 0
-	// The wait for a step that has already begun is the difference in TTFT that asynchronous scheduling
-	// makes at the middle load.
+	var loads [][]sim.Request
+	var ownMs [][3]float64
+	for _, load := range comparedLoads {
+		reqs := c.requests(load)
+		ms, err := meanLatencies(&own, reqs)
+		if err != nil {
+			return nil, err
+		}
+		loads = append(loads, reqs)
+		ownMs = append(ownMs, ms)
+		out.Points = append(out.Points, LoadPoint{LoadFrac: load, RateRPS: c.traffic.DrawnRate(), TTFTMs: ms[0], ITLMs: ms[1], E2EMs: ms[2]})
+	}
+	// The wait for a step that has already begun is the difference in TTFT that asynchronous scheduling makes. It grows
+	// with the load, and BLIS has one: that whose relative errors of TTFT have the least sum of squares.
 	if own.Async {
-		reqs := c.requests(comparedLoads[1])
-		asyncMs, err := meanLatencies(&own, reqs)
-		if err != nil {
-			return nil, err
+		var sum, weights float64
+		for i, reqs := range loads {
+			syncMs, err := meanLatencies(&theirs, reqs)
+			if err != nil {
+				return nil, err
+			}
+			ttftMs := ownMs[i][0]
+			sum += (ttftMs - syncMs[0]) / (ttftMs * ttftMs)
+			weights += 1 / (ttftMs * ttftMs)
 		}
-		syncMs, err := meanLatencies(&theirs, reqs)
-		if err != nil {
-			return nil, err
-		}
-		out.WaitUs = math.Max(0, 1e3*(asyncMs[0]-syncMs[0])) // [0]: TTFT
+		out.WaitUs = math.Max(0, 1e3*sum/weights)
 	}
 	parts, err := blis([]float64{alpha[0] + out.WaitUs, alpha[1], alpha[2]})
 	if err != nil {
@@ -90,26 +103,15 @@ func CompareLoads(set *coeff.Set, d *deploy.Deployment, alpha []float64, prompt,
 	}
 	// From here on theirs has BLIS's step times and delays.
 	theirs.Apply(parts)
-	for _, load := range comparedLoads {
-		reqs := c.requests(load)
-		ownMs, err := meanLatencies(&own, reqs)
-		if err != nil {
-			return nil, err
-		}
+	for i, reqs := range loads {
 		theirMs, err := meanLatencies(&theirs, reqs)
 		if err != nil {
 			return nil, err
 		}
-		out.Points = append(out.Points, LoadPoint{
-			LoadFrac:  load,
-			RateRPS:   c.traffic.DrawnRate(),
-			TTFTMs:    ownMs[0],
-			ITLMs:     ownMs[1],
-			E2EMs:     ownMs[2],
-			TTFTRatio: ratioOf(theirMs[0], ownMs[0]),
-			ITLRatio:  ratioOf(theirMs[1], ownMs[1]),
-			E2ERatio:  ratioOf(theirMs[2], ownMs[2]),
-		})
+		p := &out.Points[i]
+		p.TTFTRatio = ratioOf(theirMs[0], ownMs[i][0])
+		p.ITLRatio = ratioOf(theirMs[1], ownMs[i][1])
+		p.E2ERatio = ratioOf(theirMs[2], ownMs[i][2])
 	}
 	return out, nil
 }

@@ -58,9 +58,23 @@ func TestLoadsByHand(t *testing.T) {
 		}
 		return ms
 	}
-	a, b := means(own, 0.6), means(theirs, 0.6)
-	wait := math.Max(0, 1e3*(a[0]-b[0]))
-	if wait == 0 || !near(got.WaitUs, wait) || !near(asked[0], 11+wait) || asked[1] != 22 || asked[2] != 33 {
+	// No other wait has a smaller sum of squared relative errors of TTFT.
+	var misses [][2]float64 // the wait of a load and its TTFT, us
+	for _, load := range []float64{0.3, 0.6, 0.8} {
+		ttft := means(own, load)[0]
+		misses = append(misses, [2]float64{1e3 * (ttft - means(theirs, load)[0]), 1e3 * ttft})
+	}
+	squares := func(wait float64) (sum float64) {
+		for _, m := range misses {
+			sum += math.Pow((wait-m[0])/m[1], 2)
+		}
+		return sum
+	}
+	wait := got.WaitUs
+	if squares(wait) >= squares(1.001*wait) || squares(wait) >= squares(0.999*wait) {
+		t.Errorf("a wait of %g us is not the best of the loads %v", wait, misses)
+	}
+	if wait == 0 || !near(asked[0], 11+wait) || asked[1] != 22 || asked[2] != 33 {
 		t.Errorf("got a wait of %g us and delays %v, want %g", got.WaitUs, asked, wait)
 	}
 	parts, _ := as(own.Latency)([]float64{11 + wait, 22, 33})

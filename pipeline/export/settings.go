@@ -79,8 +79,8 @@ func ParseSettings(f Format, known []Setting, words []string) (Settings, error) 
 		if len(known[i].OneOf) > 0 && !slices.Contains(known[i].OneOf, value) {
 			return nil, option.Misusef("--option %s: got %q, want %s", key, value, trace.OneOf(known[i].OneOf))
 		}
-		if k := &known[i]; k.Label && !labelForm.MatchString(value) ||
-			k.Resource && !(resourceForm.MatchString(value) && len(value) <= mostNameLength) {
+		if k := &known[i]; value != k.Default && (k.Label && !labelForm.MatchString(value) ||
+			k.Resource && !(resourceForm.MatchString(value) && len(value) <= mostNameLength)) {
 			return nil, option.Misusef("--option %s: got %q, want a name that Kubernetes takes: lower case letters, digits and -", key, value)
 		}
 		out[key] = value
