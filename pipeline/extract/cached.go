@@ -141,7 +141,7 @@ func (x *extraction) countCached() {
 // counting; "" if there is none. Counting treats the prompt tokens that no pass computed as cached
 // ones, which these settings make wrong.
 func uncountable(e *vllm.Engine) string {
-	switch partialPrefills, _ := e.Extra["max_num_partial_prefills"].(float64); {
+	switch partialPrefills, _ := vllm.Number(e.Extra["max_num_partial_prefills"]); {
 	case e.LongPrefillThreshold > 0:
 		return "long_prefill_token_threshold cuts prompts in passes that are not full"
 	case partialPrefills > 1:

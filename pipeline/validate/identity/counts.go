@@ -590,27 +590,27 @@ func cachedTokens(f *facts) reading {
 
 // limits compares what ran in a step with the limits of the scheduler. largest is how many times the limit a step has.
 func limits(f *facts) reading {
-	e := &f.dep.Engine
+	mostSeqs, mostTokens := f.mostSeqs(), f.mostTokens()
 	var r reading
 	what := ""
 	for i := range f.run.Steps {
 		s := &f.run.Steps[i]
 		r.checked++
 		over := 0.0
-		if e.MaxNumSeqs > 0 && int64(s.RunningDepth) > e.MaxNumSeqs {
-			over = float64(s.RunningDepth) / float64(e.MaxNumSeqs)
-			what = fmt.Sprintf("max_num_seqs %d", e.MaxNumSeqs)
+		if mostSeqs.most > 0 && int64(s.RunningDepth) > mostSeqs.most {
+			over = float64(s.RunningDepth) / float64(mostSeqs.most)
+			what = mostSeqs.String()
 		}
-		if e.MaxNumBatchedTokens > 0 && int64(s.ScheduledTokens) > e.MaxNumBatchedTokens {
-			over = math.Max(over, float64(s.ScheduledTokens)/float64(e.MaxNumBatchedTokens))
-			what = fmt.Sprintf("max_num_batched_tokens %d", e.MaxNumBatchedTokens)
+		if mostTokens.most > 0 && int64(s.ScheduledTokens) > mostTokens.most {
+			over = math.Max(over, float64(s.ScheduledTokens)/float64(mostTokens.most))
+			what = mostTokens.String()
 		}
 		if over > 0 {
 			r.violated++
 			r.largest = math.Max(r.largest, over)
 		}
 	}
-	if r.violated == 0 && e.LongPrefillThreshold > 0 {
+	if r.violated == 0 && f.dep.Engine.LongPrefillThreshold > 0 {
 		return f.prefillThreshold(r)
 	}
 	r.broken = r.violated > 0

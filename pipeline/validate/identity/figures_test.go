@@ -383,6 +383,7 @@ func TestOvertaken(t *testing.T) {
 		want   string
 	}{
 		{func(f *facts) { f.dep.Engine.SchedulingPolicy = "priority" }, "scheduling_policy priority changes the order of prompts"},
+		{func(f *facts) { f.dep.Engine.LongPrefillThreshold = 512 }, "long_prefill_token_threshold changes the order of first tokens"},
 		{func(f *facts) { f.dep.DP = 2 }, "several engines have queues of their own"},
 		{func(f *facts) { f.dep.Engine.Extra = map[string]any{otherReasonsToWait[0]: 1} }, otherReasonsToWait[0] + " changes the order of prompts"},
 	} {

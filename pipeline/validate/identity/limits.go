@@ -10,6 +10,7 @@ import (
 
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // Tolerances of the scheduler's limits.
@@ -22,11 +23,49 @@ const (
 	mostOfPoolClients = 0.9  // of the KV cache, above which preempted requests may be among them
 )
 
-// otherReasonsToWait are keys of vllm whose settings keep requests waiting while there is room.
+// otherReasonsToWait are flags of `vllm serve`, of those without a field of vllm.Engine, that keep requests waiting or
+// cut prompts while there is room. mostSeqs and mostTokens have the ones that state what there is room for;
+// long_prefill_token_threshold only cuts prompts, and scheduling_policy only changes their order.
 var otherReasonsToWait = []string{
-	"long_prefill_token_threshold", "max_num_partial_prefills", "max_long_partial_prefills", "prefill_schedule_interval", "watermark",
-	"enable_lora", "lora_modules", "kv_transfer_config", "scheduler_cls", "scheduling_policy",
+	"max_num_partial_prefills", "max_long_partial_prefills", "prefill_schedule_interval", "scheduler_delay_factor", "watermark",
+	"watermark_config", "enable_lora", "lora_modules", "kv_transfer_config", "kv_offloading_size", "scheduler_cls",
 }
+
+// A schedulerLimit is a limit of what runs in a step, with the key of run.yaml that states it.
+type schedulerLimit struct {
+	key  string
+	most int64 // 0: not known
+}
+
+// String returns the limit as sentences have it.
+func (l schedulerLimit) String() string { return fmt.Sprintf("%s %d", l.key, l.most) }
+
+// tighter returns the smaller of two limits that are known.
+func (l schedulerLimit) tighter(other schedulerLimit) schedulerLimit {
+	if other.most > 0 && (l.most <= 0 || other.most < l.most) {
+		return other
+	}
+	return l
+}
+
+// mostSeqs returns how many requests a server like that of run.yaml runs at once.
+func (f *facts) mostSeqs() schedulerLimit {
+	limit := schedulerLimit{"max_num_seqs", f.dep.Engine.MaxNumSeqs}
+	if rules, err := f.dep.Engine.Rules(); err == nil { // those of its release: an earlier one has no such key
+		limit = limit.tighter(schedulerLimit{"max_num_active_seqs", rules.MaxNumActiveSeqs})
+	}
+	return limit
+}
+
+// mostTokens returns how many tokens such a server computes in a step.
+func (f *facts) mostTokens() schedulerLimit {
+	limit := schedulerLimit{"max_num_batched_tokens", f.dep.Engine.MaxNumBatchedTokens}
+	scheduled, _ := vllm.Number(f.dep.Engine.Extra[scheduledTokens])
+	return limit.tighter(schedulerLimit{scheduledTokens, int64(scheduled)})
+}
+
+// scheduledTokens is a key of vllm: the tokens of a step, where max_num_batched_tokens is the size of buffers.
+const scheduledTokens = "max_num_scheduled_tokens"
 
 // modelLen compares the tokens of each request with max_model_len (vllm/v1/engine/input_processor.py refuses longer
 // prompts, and vllm/v1/core/sched/utils.py: check_stop() ends outputs there). largest is the ratio of the two.
@@ -103,14 +142,14 @@ func budgetReached(f *facts) reading {
 			add(int64(s.ScheduledTokens), int64(s.DecodeTokens), int64(s.NumPrefillReqs))
 		}
 	}
-	stated := f.dep.Engine.MaxNumBatchedTokens
-	r.largest = float64(stated) / float64(max(1, most))
-	r.broken = most < stated && full >= fewestFull && len(decodes) >= fewestCounts
+	stated := f.mostTokens()
+	r.largest = float64(stated.most) / float64(max(1, most))
+	r.broken = most < stated.most && full >= fewestFull && len(decodes) >= fewestCounts
 	if r.broken {
 		r.violated = full
 	}
-	r.sentence = fmt.Sprintf("%d steps with %d different numbers of decodes have exactly %d tokens and none has more: the server's max_num_batched_tokens was "+
-		"that, run.yaml says %d", full, len(decodes), most, stated)
+	r.sentence = fmt.Sprintf("%d steps with %d different numbers of decodes have exactly %d tokens and none has more: the server's %s was "+
+		"that, run.yaml says %d", full, len(decodes), most, stated.key, stated.most)
 	return r
 }
 
@@ -151,6 +190,7 @@ func waitingReason(f *facts) reading {
 		tokens = longest
 	}
 	needed := (longest+e.BlockSize-1)/max(1, e.BlockSize) + 1 // blocks of the longest prompt and of its first token
+	mostSeqs, mostTokens := f.mostSeqs(), f.mostTokens()
 	var r reading
 	for i := range f.run.Steps {
 		step := &f.run.Steps[i]
@@ -159,7 +199,7 @@ func waitingReason(f *facts) reading {
 		}
 		r.checked++
 		spare := step.BlocksTotal / 50 // for the blocks that the scheduler leaves free (its watermark)
-		hasRoom := int64(step.RunningDepth) < e.MaxNumSeqs && int64(step.ScheduledTokens)+tokens <= e.MaxNumBatchedTokens &&
+		hasRoom := int64(step.RunningDepth) < mostSeqs.most && int64(step.ScheduledTokens)+tokens <= mostTokens.most &&
 			step.BlocksFree >= needed+spare
 		if hasRoom {
 			r.violated++
@@ -170,8 +210,8 @@ func waitingReason(f *facts) reading {
 		return notChecked("%d steps leave requests waiting, want %d", r.checked, fewestWaiting)
 	}
 	r.broken = float64(r.violated) > mostUnreasoned*float64(r.checked)
-	r.sentence = fmt.Sprintf("%d of %d steps that leave requests waiting run fewer than max_num_seqs %d requests and max_num_batched_tokens %d tokens with "+
-		"blocks to spare: run.yaml states more than the server had", r.violated, r.checked, e.MaxNumSeqs, e.MaxNumBatchedTokens)
+	r.sentence = fmt.Sprintf("%d of %d steps that leave requests waiting run fewer than %v requests and %v tokens with "+
+		"blocks to spare: run.yaml states more than the server had", r.violated, r.checked, mostSeqs, mostTokens)
 	return r
 }
 
@@ -183,8 +223,8 @@ const (
 
 // chunkReason looks for prompts that were computed in several steps although the step that began them had tokens left
 // (vllm/v1/core/sched/scheduler.py: schedule(), num_new_tokens): max_num_batched_tokens of run.yaml is larger than the
-// server's, or the server chunks prompts and run.yaml says it does not. largest is the share of the tokens that were
-// left.
+// server's, or the server chunks prompts and run.yaml says it does not. long_prefill_token_threshold cuts the prompts
+// that are longer than it, which need no other reason. largest is the share of the tokens that were left.
 func chunkReason(f *facts) reading {
 	steps := f.run.Steps
 	e := &f.dep.Engine
@@ -202,6 +242,9 @@ func chunkReason(f *facts) reading {
 			whole = min(whole, q.FirstTokenStep.V-q.ScheduledStep.V)
 		}
 	}
+	mostTokens := f.mostTokens()
+	threshold := e.LongPrefillThreshold
+	cut := 0
 	var r reading
 	for i := range f.run.Requests {
 		q := &f.run.Requests[i]
@@ -210,19 +253,26 @@ func chunkReason(f *facts) reading {
 			k >= int64(len(steps)) || steps[k].ID != q.ScheduledStep.V {
 			continue
 		}
+		if threshold > 0 && !(q.PromptTokens.OK && q.PromptTokens.V-q.CachedTokens.Or(0) <= threshold) {
+			cut++
+			continue
+		}
 		r.checked++
-		used := float64(steps[k].ScheduledTokens) / float64(max(1, e.MaxNumBatchedTokens))
+		used := float64(steps[k].ScheduledTokens) / float64(max(1, mostTokens.most))
 		if !e.ChunkedPrefill || used < budgetShare {
 			r.violated++
 			r.largest = math.Max(r.largest, 1-used)
 		}
 	}
+	if r.checked < fewestChunked && cut > 0 {
+		return notChecked("long_prefill_token_threshold %d cuts %d prompts in chunks too", threshold, cut)
+	}
 	if r.checked < fewestChunked {
 		return notChecked("%d prompts ran in several chunks, want %d", r.checked, fewestChunked)
 	}
 	r.broken = 2*r.violated > r.checked
-	r.sentence = fmt.Sprintf("%d of %d prompts in several chunks began in a step with tokens left of max_num_batched_tokens %d, or run.yaml says "+
-		"enable_chunked_prefill false: run.yaml states another budget than the server had", r.violated, r.checked, e.MaxNumBatchedTokens)
+	r.sentence = fmt.Sprintf("%d of %d prompts in several chunks began in a step with tokens left of %v, or run.yaml says "+
+		"enable_chunked_prefill false: run.yaml states another budget than the server had", r.violated, r.checked, mostTokens)
 	return r
 }
 

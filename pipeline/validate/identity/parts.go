@@ -57,6 +57,9 @@ func clientTurns(f *facts) reading {
 			return notChecked("%s changes the order of prompts", key)
 		}
 	}
+	if f.dep.Engine.LongPrefillThreshold > 0 {
+		return notChecked("long_prefill_token_threshold changes the order of first tokens")
+	}
 	if policy := f.dep.Engine.SchedulingPolicy; policy != "" && policy != vllm.DefaultSchedulingPolicy {
 		return notChecked("scheduling_policy %s changes the order of prompts", policy)
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
+	"github.com/blis-train/blis-train/vllm"
 )
 
 // TestJourneysBySteps: which journeys wait in a step, and of which the steps are not certain. An asynchronous engine may
@@ -145,6 +146,25 @@ func TestChunksHaveAReason(t *testing.T) {
 	other := with(89, true)
 	other.dep.Engine.Extra = map[string]any{"enable_lora": true}
 	wanted{text: "enable_lora makes chunks of prompts too"}.compare(t, "another reason", chunkReason(other))
+	// A threshold cuts the prompts that are longer than it, less what is cached; the others need a reason.
+	for _, c := range []struct {
+		prompt, cached int64
+		want           wanted
+	}{
+		{prompt: 61, want: wanted{text: "long_prefill_token_threshold 60 cuts 3 prompts in chunks too"}},
+		{prompt: 60, want: wanted{3, 3, 0.11, true, ""}},
+		{prompt: 61, cached: 1, want: wanted{3, 3, 0.11, true, ""}},
+	} {
+		long := with(89, true)
+		long.dep.Engine.LongPrefillThreshold = 60
+		for i := range long.run.Requests {
+			long.run.Requests[i].PromptTokens, long.run.Requests[i].CachedTokens = some(c.prompt), some(c.cached)
+		}
+		c.want.compare(t, fmt.Sprint(c.prompt, " tokens over a threshold"), chunkReason(long))
+	}
+	scheduled := with(60, true)
+	scheduled.dep.Engine.Extra = map[string]any{"max_num_scheduled_tokens": 60}
+	wanted{3, 0, 0, false, ""}.compare(t, "full by max_num_scheduled_tokens", chunkReason(scheduled))
 	half := with(89, true)
 	for _, k := range []int{1, 2} {
 		half.run.Steps[k].ScheduledTokens = 95
@@ -172,6 +192,22 @@ func TestWaitingHasAReason(t *testing.T) {
 	} {
 		wanted{20, 0, 0, false, ""}.compare(t, "no room for "+name, waitingReason(with(change)))
 	}
+	for key, most := range map[string]int{"max_num_active_seqs": 7, "max_num_scheduled_tokens": 99} {
+		f := with(func(*trace.Step) {})
+		f.dep.Engine.VLLMVersion, f.dep.Engine.Extra = "0.31.0", map[string]any{key: most}
+		f.dep.Engine.MaxNumSeqs *= 10
+		f.dep.Engine.MaxNumBatchedTokens *= 10
+		wanted{20, 0, 0, false, ""}.compare(t, "no room by "+key, waitingReason(f))
+		wanted{20, 0, 0, false, ""}.compare(t, "within "+key, limits(f))
+		f.dep.Engine.Extra[key] = most - 1
+		wanted{20, 20, float64(most) / float64(most-1), true, fmt.Sprintf("20 of 20 steps run more than %s %d of run.yaml allows", key, most-1)}.compare(t, "over "+key, limits(f))
+		f.dep.Engine.Extra[key] = most + 1
+		wanted{20, 20, 3, true, fmt.Sprintf("%s %d", key, most+1)}.compare(t, "room by "+key, waitingReason(f))
+	}
+	// A threshold cuts prompts and another policy changes their order: neither keeps one waiting.
+	policy := with(func(*trace.Step) {})
+	policy.dep.Engine.SchedulingPolicy, policy.dep.Engine.LongPrefillThreshold = "priority", 10
+	wanted{20, 20, 3, true, ""}.compare(t, "priorities", waitingReason(policy))
 	whole := with(func(*trace.Step) {})
 	whole.dep.Engine.ChunkedPrefill = false
 	wanted{20, 0, 0, false, ""}.compare(t, "no room for a whole prompt", waitingReason(whole))
@@ -453,5 +489,25 @@ func TestPromptsBesideDecodesByHand(t *testing.T) {
 	}
 	if got := beside.tokensPerUs(&clientRequest{sentUs: 5, ttftUs: 7, e2eUs: 7}); got != 0 {
 		t.Errorf("without a time of decodes: got %g tokens in a us, want 0", got)
+	}
+}
+
+// TestOtherReasonsAreFlags: a key with a field of vllm.Engine is never in Extra, where the list is looked up, and one that
+// vLLM does not have is never given.
+func TestOtherReasonsAreFlags(t *testing.T) {
+	flags := map[string]bool{}
+	for _, version := range []string{"0.8.0", "0.10.0", "0.25.0", "0.33.0"} {
+		for _, name := range vllm.Flags(version) {
+			flags[name] = true
+		}
+	}
+	withField := map[string]bool{}
+	for _, setting := range (&vllm.Stated{}).Settings() {
+		withField[setting.Name] = true
+	}
+	for _, key := range append(slices.Clone(otherReasonsToWait), scheduledTokens) {
+		if !flags[key] || withField[key] {
+			t.Errorf("%s: a flag %v, with a field of its own %v", key, flags[key], withField[key])
+		}
 	}
 }

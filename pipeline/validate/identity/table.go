@@ -219,7 +219,8 @@ var identities = []Identity{
 	},
 	{
 		Name: "scheduler_limits", Kind: "requests", Streams: "step summaries and the deployment",
-		Holds:     "no step runs more than max_num_seqs requests or max_num_batched_tokens tokens, or more than long_prefill_token_threshold of a prompt",
+		Holds: "no step runs more than max_num_seqs (or max_num_active_seqs) requests or max_num_batched_tokens (or max_num_scheduled_tokens) tokens, " +
+			"or more than long_prefill_token_threshold of a prompt",
 		Tolerance: "none",
 		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: limits,
 		Causes: []string{"stated_scheduler"},
@@ -233,14 +234,16 @@ var identities = []Identity{
 	},
 	{
 		Name: "waiting_reason", Kind: "requests", Streams: "step summaries and the deployment",
-		Holds:     "a request waits only where max_num_seqs requests run, max_num_batched_tokens are scheduled, or fewer blocks are free than the longest prompt takes",
+		Holds: "a request waits only where max_num_seqs (or max_num_active_seqs) requests run, max_num_batched_tokens (or " +
+			"max_num_scheduled_tokens) are scheduled, or fewer blocks are free than the longest prompt takes",
 		Tolerance: fmt.Sprintf("%s of the steps that leave requests waiting, of at least %d", percent(mostUnreasoned), fewestWaiting),
 		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: waitingReason,
 		Causes: []string{"journey_tokens", "stated_scheduler"},
 	},
 	{
 		Name: "chunk_reason", Kind: "requests", Streams: "journeys, step summaries and the deployment",
-		Holds:     "a prompt is computed in several chunks only if the step of the first is full to max_num_batched_tokens, with enable_chunked_prefill",
+		Holds: "a prompt is computed in several chunks only if the step of the first is full to max_num_batched_tokens (or max_num_scheduled_tokens), " +
+			"with enable_chunked_prefill, or it is longer than long_prefill_token_threshold",
 		Tolerance: fmt.Sprintf("%s of the tokens, and half of such prompts, of at least %d", percent(1-budgetShare), fewestChunked),
 		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: chunkReason,
 		Causes: []string{"journey_tokens", "running_requests", "stated_scheduler"},
