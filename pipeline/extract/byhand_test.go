@@ -500,6 +500,7 @@ func TestSettingsAgainstCounting(t *testing.T) {
 		{vllm.Engine{}, ""},
 		{vllm.Engine{LongPrefillThreshold: 1}, "long_prefill_token_threshold cuts prompts in passes that are not full"},
 		{vllm.Engine{Extra: map[string]any{"max_num_partial_prefills": 1.0}}, ""},
+		{vllm.Engine{Extra: map[string]any{"max_num_partial_prefills": 2}}, "max_num_partial_prefills lets several prompts go on at once"}, // as YAML has it
 		{vllm.Engine{Extra: map[string]any{"max_num_partial_prefills": 2.0}}, "max_num_partial_prefills lets several prompts go on at once"},
 		{vllm.Engine{CPUOffloading: true}, "KV that is loaded from elsewhere (cpu_offloading, kv_transfer_config) looks like a hit in the prefix cache"},
 		{vllm.Engine{Extra: map[string]any{"kv_transfer_config": "{}"}},

@@ -428,3 +428,17 @@ func TestRunsBelowTheFloor(t *testing.T) {
 		}
 	}
 }
+
+// TestRepeatedFoldsNameTheirModel: a finding names the model whose folds repeat each other, unless it is a constant.
+func TestRepeatedFoldsNameTheirModel(t *testing.T) {
+	m := result.Model{Name: "egress", FoldFingerprints: []string{"x", "y", "y"}}
+	warnRepeatedFolds(&m)
+	if len(m.Warnings) != 1 || m.Warnings[0].Message != "egress: folds 2 and 3 have the same coefficients" || m.Warnings[0].Code != CodeFewRows {
+		t.Errorf("got %+v", m.Warnings)
+	}
+	constant := result.Model{Name: "egress", FoldFingerprints: m.FoldFingerprints, Coefficients: make([]result.Coefficient, 1)}
+	constant.Coefficients[0].Name = "base_bias"
+	if warnRepeatedFolds(&constant); len(constant.Warnings) > 0 {
+		t.Errorf("a constant: got %+v", constant.Warnings)
+	}
+}

@@ -56,6 +56,7 @@ func Model(s *Solved, m Selections, o *Options, name, target string) *result.Mod
 	if m.Rel != nil {
 		setFoldSpreads(out, &m.Rel[s.Variant])
 	}
+	warnRepeatedFolds(out)
 	countBoundHits(s, out)
 	warnFewRows(s, out)
 	return out

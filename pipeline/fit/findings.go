@@ -69,6 +69,14 @@ func warnFewRows(s *Solved, out *result.Model) {
 	}
 }
 
+// warnRepeatedFolds warns about folds with the coefficients of another, except where a constant is the answer of
+// all (spec#repeated-folds).
+func warnRepeatedFolds(out *result.Model) {
+	if a, b, found := out.RepeatedFold(); found && !out.IsConstantDelay() {
+		out.Warnings = append(out.Warnings, trace.Findingf(CodeFewRows, "%s: folds %d and %d have the same coefficients", out.Name, a+1, b+1))
+	}
+}
+
 // floorFindings warns about runs whose target cannot be a step time, because its median is below the
 // time in which the hardware reads the weights once (spec#target-audit).
 func floorFindings(s *Solved, target string, out *result.Model) {

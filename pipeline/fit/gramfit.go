@@ -219,6 +219,7 @@ func (g *gramFit) describeModel(sels []ridge.Selection, gamma int, total *ridge.
 	g.countRows(out)
 	g.termEvidence(gamma, total, fit).Describe(g.terms, fit, len(g.configs), out)
 	setFoldSpreads(out, sel)
+	warnRepeatedFolds(out)
 	g.describeErrors(gamma, sel, fit.Beta, out)
 	for k, r := range g.runs {
 		if r.Audit.Run == "" { // a run without facts: left out

@@ -195,7 +195,7 @@ func FrozenGrid(fits []ridge.FrozenFit, gammas []float64) []result.GridPoint {
 
 // codeOf maps the codes of package ridge to codes of documents.
 var codeOf = map[string]trace.Code{
-	ridge.TooFewRows: CodeFewRows, ridge.LambdaAtEdge: AtLimit, ridge.FoldsNotDistinct: CodeFewRows,
+	ridge.TooFewRows: CodeFewRows, ridge.LambdaAtEdge: AtLimit,
 	ridge.IntervalNotConverged: NotConverged, ridge.CertificateFailed: NotConverged,
 }
 

@@ -4,7 +4,6 @@ package ridge
 const (
 	TooFewRows           = "too_few_rows"           // a run has fewer rows than blocks
 	LambdaAtEdge         = "lambda_at_edge"         // the chosen lambda is the first or last of the grid
-	FoldsNotDistinct     = "folds_not_distinct"     // two folds have one coefficient set
 	IntervalNotConverged = "interval_not_converged" // 10,000 passes without a certificate
 	CertificateFailed    = "certificate_failed"     // the gradient at the answer is not that of a minimum
 )

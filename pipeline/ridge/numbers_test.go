@@ -168,11 +168,6 @@ func TestEdgesOfTheGridAreSaid(t *testing.T) {
 			t.Errorf("%d of %d: got %q, want %q", c.index, c.points, got, c.want)
 		}
 	}
-	s := Selection{Grid: grid(3), Index: 1}
-	s.Grid[1].Fingerprints = []string{"x", "y", "z", "y"}
-	if s.warn(); len(s.Findings) != 1 || s.Findings[0].Code != FoldsNotDistinct || s.Findings[0].Message != "folds 2 and 4 have the same coefficients" {
-		t.Errorf("equal folds: got %+v", s.Findings)
-	}
 }
 
 // TestMergeOrdersCells: cells of two files by configuration, then by run, with the labels of the sorted names.

@@ -167,7 +167,7 @@ func argmin(grid []Point, f func(Point) float64) int {
 	return best
 }
 
-// warn adds findings for a lambda at an end of the grid and for folds with the same coefficients.
+// warn adds a finding for a lambda at an end of the grid.
 func (s *Selection) warn() {
 	last := len(s.Grid) - 1
 	if last > 0 && (s.Index == 0 || s.Index == last) {
@@ -183,22 +183,6 @@ func (s *Selection) warn() {
 				s.Lambda, s.Grid[0].Lambda, s.Grid[last].Lambda, meaning),
 		})
 	}
-	if a, b, ok := repeated(s.Grid[s.Index].Fingerprints); ok {
-		s.Findings = append(s.Findings, Finding{
-			Code: FoldsNotDistinct, Config: -1, Run: -1,
-			Message: fmt.Sprintf("folds %d and %d have the same coefficients", a+1, b+1),
-		})
-	}
-}
-
-// repeated returns the indices of two equal fingerprints.
-func repeated(prints []string) (a, b int, found bool) {
-	for b := range prints {
-		if a := slices.Index(prints[:b], prints[b]); a >= 0 {
-			return a, b, true
-		}
-	}
-	return 0, 0, false
 }
 
 // trial is one training set, fitted and scored at every lambda. Of a fold it has the rows before the

@@ -387,7 +387,7 @@ func TestChooseVariant(t *testing.T) {
 	}
 }
 
-func TestRepeatedFoldsAreFound(t *testing.T) {
+func TestEqualFoldsHaveOneFingerprint(t *testing.T) {
 	d := &Data{P: 1}
 	for i := range 96 {
 		d.X, d.Y = append(d.X, 1), append(d.Y, 64)
@@ -395,12 +395,18 @@ func TestRepeatedFoldsAreFound(t *testing.T) {
 		d.Regime = append(d.Regime, 0)
 		d.Time = append(d.Time, int64(i))
 	}
-	sel := mustSelect(t, d, DefaultOptions(1))[0]
-	if !slices.ContainsFunc(sel.Findings, func(f Finding) bool { return f.Code == FoldsNotDistinct }) {
-		t.Errorf("findings: got %v, want %s", sel.Findings, FoldsNotDistinct)
+	distinct := func(sel Selection) int {
+		prints := slices.Clone(sel.Grid[sel.Index].Fingerprints)
+		slices.Sort(prints)
+		return len(slices.Compact(prints))
 	}
-	if s := ThreeConfigs(17); slices.ContainsFunc(mustSelect(t, s.D, s.O)[0].Findings,
-		func(f Finding) bool { return f.Code == FoldsNotDistinct }) {
-		t.Error("distinct folds were reported as repeated")
+	sel := mustSelect(t, d, DefaultOptions(1))[0]
+	if got := distinct(sel); got >= len(sel.Grid[0].Fingerprints) {
+		t.Errorf("equal rows: got %d fingerprints in %d folds", got, len(sel.Grid[0].Fingerprints))
+	}
+	s := ThreeConfigs(17)
+	sel = mustSelect(t, s.D, s.O)[0]
+	if got := distinct(sel); got < len(sel.Grid[0].Fingerprints) {
+		t.Errorf("distinct folds: got %d fingerprints in %d folds", got, len(sel.Grid[0].Fingerprints))
 	}
 }

@@ -26,6 +26,7 @@ const (
 	noteWideInterval  = InsufficientData + ": between %s and %s %%, want within %s %%, with %d compared: %s"
 	noteFewValues     = InsufficientData + ": %d compared, want at least %d"
 	noteFewWindows    = InsufficientData + ": %d held-out windows of 10 s compared, want at least %d"
+	noteRepeated      = "%d of %s"
 	noteFewInFolds    = InsufficientData + ": %s has %d rows in %d folds, want at least %d in each"
 	noteNoDelays      = InsufficientData + ": no such request, want at least %d"
 	noteFewLevels     = InsufficientData + ": five load levels at least decide"

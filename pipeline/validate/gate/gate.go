@@ -98,6 +98,7 @@ type reading struct {
 	few      string      // why the value decides nothing; empty: it decides
 	missing  string      // note of a gate without a value
 	remark   string      // added to the note of a gate with a value
+	purposes []string    // that it decides for, where they are not all of the gate's; nil: all
 	optional bool        // without a value the verdict is not affected
 }
 

@@ -304,6 +304,52 @@ func TestEachGateCanFail(t *testing.T) {
 	}
 }
 
+// TestRepeatedFoldsCountForTheirModel: folds that repeat each other fail the purposes that use their model, and a delay
+// that is a constant in all of them fails none.
+func TestRepeatedFoldsCountForTheirModel(t *testing.T) {
+	const replay, waits = coeff.PurposeReplay, coeff.PurposeWaits
+	term := func(name string, largest float64) result.Coefficient {
+		c := result.Coefficient{}
+		c.Name, c.FoldSpread, c.Range = name, &[2]float64{0, largest}, &[2]float64{0, 0.05}
+		return c
+	}
+	constant := []result.Coefficient{term("base_bias", 8360.5), term("admission_compute", 0.02)} // 1 ns of the longest prompt
+	varying := []result.Coefficient{term("base_bias", 8360.5), term("admission_compute", 0.03)}
+	for _, c := range []struct {
+		model  string
+		terms  []result.Coefficient
+		fails  []string // purposes
+		remark string
+	}{
+		{"beta", constant, []string{coeff.PurposeSteps, replay}, "1 of beta"},
+		{"overhead", constant, nil, ""},
+		{"overhead", varying, []string{replay}, "1 of overhead"},
+		{"overhead", nil, []string{replay}, "1 of overhead"},
+		{"egress", varying, []string{replay}, "1 of egress"},
+		{"admission", varying, []string{waits}, "1 of admission"},
+		{"queue", constant, nil, ""},
+	} {
+		e := goodEvidence()
+		model := &e.fit.Beta
+		if c.model != "beta" {
+			e.fit.Alpha = append(e.fit.Alpha, result.Model{Name: c.model, Replay: c.model == "overhead" || c.model == "egress"})
+			model = &e.fit.Alpha[len(e.fit.Alpha)-1]
+		}
+		model.Name, model.Coefficients, model.FoldFingerprints = c.model, c.terms, []string{"1", "2", "1"}
+		e.decide(t, nil)
+		var failed []string
+		for _, purpose := range []string{coeff.PurposeSteps, replay, waits} {
+			if slices.Contains(e.v.VerdictFor(purpose, ScopeAll).Failed, "folds_distinct of all") {
+				failed = append(failed, purpose)
+			}
+		}
+		g := gatesNamed(e.v, "folds_distinct")[0]
+		if !slices.Equal(failed, c.fails) || g.Note != c.remark {
+			t.Errorf("%s with %d terms: %v fail, %q, want %v, %q", c.model, len(c.terms), failed, g.Note, c.fails, c.remark)
+		}
+	}
+}
+
 // TestChanceDecidesWithTheThreshold: over both is a fail, under both a pass, and between
 // them nothing, with the number of requests that would decide; what is in-sample has no gate.
 func TestChanceDecidesWithTheThreshold(t *testing.T) {

@@ -109,6 +109,9 @@ func (r *Rules) apply(g *Gate, scope string, in reading) result.Gate {
 		Chance:   in.chance,
 		Interval: in.interval,
 	}
+	if in.purposes != nil {
+		out.Purposes = in.purposes
+	}
 	if in.value == nil {
 		return out
 	}

@@ -13,6 +13,7 @@ var (
 	forReplay         = []string{coeff.PurposeReplay}
 	forWaits          = []string{coeff.PurposeWaits}
 	forTransfer       = []string{coeff.PurposeTransfer}
+	forFitted         = []string{coeff.PurposeSteps, coeff.PurposeReplay, coeff.PurposeWaits} // a model of each
 )
 
 // Words that the gates of the three replayed times share.
@@ -170,10 +171,11 @@ var table = withClauses([]Gate{
 		},
 	},
 	{
-		Name: "folds_distinct", Op: "<=", Threshold: 0, Purposes: forStepsAndReplay,
-		Reason:   "folds with equal coefficients compare a model with itself",
-		Compares: "folds that repeat the coefficients of another",
-		ofFit:    repeatedFolds,
+		Name: "folds_distinct", Op: "<=", Threshold: 0, Purposes: forFitted,
+		Reason: "folds with equal coefficients compare a model with itself",
+		Compares: "folds that repeat the coefficients of another, of step times (steps, replay), overhead and egress (replay), admission and " +
+			"queue (waits); not of a delay that is [a constant](#repeated-folds)",
+		ofFit: repeatedFolds,
 		Words: Words{
 			What: "cross-validation folds with the same coefficients as another",
 			Means: "cross-validation compared a model with itself, so the choice of lambda and gamma " +

@@ -241,23 +241,33 @@ func certified(fit *result.Fit) reading {
 	return r
 }
 
-// repeatedFolds returns the number of cross-validation folds whose coefficients equal those of
-// another fold. Folds of few rows may be equal because these do not decide between the candidates.
+// repeatedFolds returns the number of cross-validation folds whose coefficients equal those of another fold, and
+// decides for the purposes that use their model. Folds of few rows may be equal because these do not decide between the
+// candidates, and folds of a delay because a constant fits all rows (spec#repeated-folds).
 func repeatedFolds(fit *result.Fit) reading {
 	repeated := 0
 	r := reading{}
-	for _, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
-		seen := map[string]bool{}
-		ofModel := 0
-		for _, fingerprint := range m.FoldFingerprints {
-			if seen[fingerprint] {
-				ofModel++
-			}
-			seen[fingerprint] = true
+	for i, m := range append([]result.Model{fit.Beta}, fit.Alpha...) {
+		ofModel := m.RepeatedFolds()
+		if ofModel == 0 || m.IsConstantDelay() {
+			continue
 		}
 		repeated += ofModel
+		used := forWaits
+		switch {
+		case i == 0: // step times
+			used = forStepsAndReplay
+		case m.Replay:
+			used = forReplay
+		}
+		for _, purpose := range used {
+			if !slices.Contains(r.purposes, purpose) {
+				r.purposes = append(r.purposes, purpose)
+			}
+		}
+		r.remark = joinNotes(r.remark, fmt.Sprintf(noteRepeated, ofModel, m.Name))
 		rows := m.Rows.Kept - m.Rows.Holdout
-		if ofModel > 0 && rows > 0 && rows < FewestValues*len(m.FoldFingerprints) {
+		if rows > 0 && rows < FewestValues*len(m.FoldFingerprints) {
 			r.few = fmt.Sprintf(noteFewInFolds, m.Name, rows, len(m.FoldFingerprints), FewestValues)
 		}
 	}
