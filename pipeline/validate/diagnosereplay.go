@@ -83,7 +83,7 @@ func (j *job) blameScheduling(d *result.Diagnosis, t *judgedRun) {
 	d.Cause = result.CauseScheduler
 	d.Evidence = t.Identical
 	d.Sentence = fmt.Sprintf("the simulator forms %.0f %% of the recorded batches as they were: compare max_num_seqs, "+
-		"max_num_batched_tokens, chunked prefill and prefix caching of run.yaml with the server's", 100**t.Identical)
+		"max_num_batched_tokens, scheduling_policy, chunked prefill and prefix caching of run.yaml with the server's", 100**t.Identical)
 }
 
 // lagOfBatches returns the lag of the other way of scheduling and the share of batches it

@@ -48,6 +48,7 @@ type replayedPhase struct {
 	clients       int    // of a closed loop
 	load          string // deploy.LoadOpen or deploy.LoadClosed, as replayed
 	undecided     string // why it cannot be judged
+	priorities    *priorities
 	findings      []trace.Finding
 }
 
@@ -286,6 +287,9 @@ func (p *replayedPhase) simRequest(o Request, content Content) sim.Request {
 		r.AbortAtUs = trace.Some(p.replayUs(o.EndNs.V))
 		r.AbortKind = sim.OutcomeAborted
 	}
+	if o.Row != nil {
+		r.Priority = o.Row.Priority.V
+	}
 	if content != nil {
 		content(&o, &r)
 	}
@@ -320,7 +324,7 @@ func (p *replayedPhase) entry(splitNs int64) result.ValidationRun {
 		MetricsDrift: samples[result.VariantDrift].metrics(false),
 		Figures:      replayFigures(samples),
 		Replay:       p.quality(),
-		Undecided:    p.undecided,
+		Undecided:    cmp.Or(p.undecided, p.priorities.whyUndecided(p.plain())),
 		Findings:     slices.Clone(p.findings),
 	}
 	if plain := samples[result.VariantPlain]; plain != nil {

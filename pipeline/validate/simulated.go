@@ -21,6 +21,7 @@ type simulatedRequest struct {
 	arrivalUs, departedUs int64
 	isFinished            bool
 	isStarved             bool // see sim.RequestResult
+	waited                bool // it was not in the step after the engine took it
 }
 
 // timesOf returns what is compared of a simulated request.
@@ -33,5 +34,6 @@ func timesOf(r *sim.RequestResult) simulatedRequest {
 		departedUs: r.DepartedUs.V,
 		isFinished: r.Outcome == sim.OutcomeFinished,
 		isStarved:  r.Starved,
+		waited:     r.ScheduledStep > r.QueuedStep+1,
 	}
 }
