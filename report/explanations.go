@@ -50,6 +50,11 @@ var Explanations = map[string]Explanation{
 		Means: "one factor on all terms removes the error: run.yaml names another device or figures",
 		Do:    "check hardware, power limit and clock of the device, and tensor_parallel_size",
 	},
+	"speed": {
+		What:  "All steps are longer or shorter by one factor",
+		Means: "one factor on all steps removes the error: the device, its clock or the software are not those of the fit",
+		Do:    "compare them with those that the coefficients were fitted on, and fit what differs by itself",
+	},
 	"scheduler": {
 		What:  "The simulator forms other batches",
 		Means: "the simulator forms other batches than the engine did",

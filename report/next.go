@@ -67,6 +67,8 @@ func Next(in Input) []string {
 		{by[result.CauseModelError], "Look at the terms that carry the error, %s: record more such steps, or correct what run.yaml states of " +
 			"the hardware.", diagnosedTerm},
 		{by[result.CauseLag], "Fit %s again: its steps show another lag than the one used.", diagnosedScope},
+		{by[result.CauseSpeed], "Compare the device, its clock and power limit, and the release of vLLM of %s with those that the " +
+			"coefficients were fitted on, and fit what differs by itself.", diagnosedScope},
 		{slices.Concat(by[result.CauseHardware], by[result.CauseScheduler]),
 			"Compare run.yaml with the server's log for %s: device, KV blocks, scheduler limits.", diagnosedScope},
 	} {

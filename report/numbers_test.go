@@ -455,6 +455,7 @@ func TestNextForEachCause(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{of("fail", result.Diagnosis{Cause: result.CauseLag, Scope: "a"}), "Fit a again: its steps show another lag than the one used."},
 		{of("fail", result.Diagnosis{Cause: result.CauseHardware, Scope: "a"}, result.Diagnosis{Cause: result.CauseScheduler, Scope: "b"}), compare + " for a, b: device, KV blocks, scheduler limits."},
+		{of("fail", result.Diagnosis{Cause: result.CauseSpeed, Scope: "a"}), "Compare the device, its clock and power limit, and the release of vLLM of a with those that the coefficients were fitted on, and fit what differs by itself."},
 		{of("fail", result.Diagnosis{Cause: result.CauseUnseenRegime, Scope: "a"}), "Record loads like that of the failing steps, a: the fit contains none."},
 		{of("fail", result.Diagnosis{Cause: result.CauseUnseenRegime, Regime: "mixed"}), "Record loads like that of the failing steps, mixed steps: the fit contains none."},
 		{of("fail", result.Diagnosis{Cause: result.CauseUnseenRegime, Term: "t"}), "Record loads like that of the failing steps, t: the fit contains none."},

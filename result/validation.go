@@ -309,6 +309,7 @@ const (
 	CauseSaturated    = "saturated"
 	CauseLag          = "lag"       // steps are joined to the wrong batches
 	CauseHardware     = "hardware"  // the device differs from that of run.yaml
+	CauseSpeed        = "speed"     // all steps differ from the coefficients by one factor
 	CauseScheduler    = "scheduler" // the simulator forms other batches than the engine did
 	CauseStreams      = "streams"   // the streams of the recording, or the description, contradict each other
 	CauseUnknown      = "unknown"

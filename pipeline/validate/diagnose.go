@@ -34,6 +34,10 @@ const (
 	physicsPreference = 0.75
 	// No term is named where another physical one removes this share of what that term removes.
 	equalShare = 0.9
+
+	// All steps differ by one factor where those of every kind do to within this share of the difference, or sameSpeedAbs.
+	sameSpeed    = 0.25
+	sameSpeedAbs = 0.02
 )
 
 // diagnoses returns an explanation for every scope with failed gates, from its steps or its replay.
@@ -147,7 +151,15 @@ func diagnoseSteps(s *scope, failed []string, lag *candidate) result.Diagnosis {
 			100*outside, diagnosis.Term)
 		return diagnosis
 	}
-	tried := []*candidate{lag, s.driftCandidate(errors, total), s.hardwareCandidate(errors, total), s.termCandidate(set, errors, total)}
+	drift, hardware, term := s.driftCandidate(errors, total), s.hardwareCandidate(errors, total), s.termCandidate(set, errors, total)
+	var speed *candidate
+	if hardware == nil { // which has such a factor too
+		speed = speedCandidate(errors, total)
+	}
+	if speed != nil && speed.excluded == "" && term != nil && speed.share >= equalShare*term.share {
+		term.excluded = cmp.Or(term.excluded, "one factor on all steps would do as well")
+	}
+	tried := []*candidate{lag, drift, hardware, speed, term}
 	constant := errors.constantLoss()
 	best := bestCandidate(tried, constant)
 	if best == nil {
@@ -322,6 +334,37 @@ func (s *scope) hardwareCandidate(r *residuals, total float64) *candidate {
 	}
 	if !isDeviceFactor(1+promptChange) || !isDeviceFactor(1+restChange) {
 		found.excluded = "no device differs so much"
+	}
+	return found
+}
+
+// speedCandidate returns the candidate of one factor on all steps, which is the effect of another device, clock or
+// release of the software than those of the fit; nil if it removes nothing. It is excluded where steps of different work
+// differ by different factors.
+func speedCandidate(r *residuals, total float64) *candidate {
+	predicted := r.predicted()
+	change := r.bestChange(predicted)
+	left := r.loss(change, predicted)
+	if !(left < total) || change <= -1 {
+		return nil
+	}
+	all := *r.all
+	all.us = all.without(change, all.predicted())
+	found := &candidate{
+		cause:    result.CauseSpeed,
+		figure:   "pred_vs_measured",
+		share:    1 - left/total,
+		shareAll: 1 - all.meanError()/r.all.meanError(),
+		left:     left,
+		evidence: 1 + change,
+		premise:  fmt.Sprintf("all steps are %.0f %% longer than the coefficients say", 100*change),
+		change:   fmt.Sprintf("one factor of %.2f", 1+change),
+	}
+	if change < 0 {
+		found.premise = fmt.Sprintf("all steps are %.0f %% shorter than the coefficients say", -100*change)
+	}
+	if !r.isUniform(change, predicted) {
+		found.excluded = "steps of different work differ by different factors"
 	}
 	return found
 }

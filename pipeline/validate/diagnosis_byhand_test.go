@@ -232,3 +232,56 @@ func TestErrorOutsideTheRange(t *testing.T) {
 		t.Errorf("no rows: got a share of %g", share)
 	}
 }
+
+// speedResiduals are n decode and n mixed rows of 1 to 4 ms by one term, and as much again by another, that take so many
+// times what is predicted.
+func speedResiduals(set *coeff.Set, n int, decode, mixed float64) *residuals {
+	r := &residuals{}
+	for i := range 2 * n {
+		regime, factor := rows.Decode, decode
+		if i >= n {
+			regime, factor = rows.Mixed, mixed
+		}
+		x := make([]float64, len(set.Beta))
+		x[i%2] = 1e-3 * float64(1+i%4)
+		x[2+i%3] = x[i%2]
+		predicted := 2e6 * x[i%2]
+		r.rows = append(r.rows, x)
+		r.y = append(r.y, factor*predicted)
+		r.us = append(r.us, (factor-1)*predicted)
+		r.weight = append(r.weight, 1/(factor*predicted*float64(n)))
+		r.regime = append(r.regime, regime)
+	}
+	all := *r
+	r.all = &all
+	return r
+}
+
+// TestOneSpeedByHand: all steps are longer or shorter by one factor, and it is no cause where kinds of steps differ.
+func TestOneSpeedByHand(t *testing.T) {
+	const differ = "steps of different work differ by different factors"
+	for name, c := range map[string]struct {
+		n                         int
+		decode, mixed             float64
+		premise, change, excluded string
+	}{
+		"longer":            {40, 1.15, 1.15, "all steps are 15 % longer than the coefficients say", "one factor of 1.15", ""},
+		"shorter":           {40, 0.93, 0.93, "all steps are 7 % shorter than the coefficients say", "one factor of 0.93", ""},
+		"to a quarter":      {40, 1.20, 1.24, "all steps are 20 % longer than the coefficients say", "one factor of 1.20", ""},
+		"mixed ones longer": {40, 1.20, 1.26, "all steps are 20 % longer than the coefficients say", "one factor of 1.20", differ},
+		"to two percent":    {40, 1.03, 1.049, "all steps are 3 % longer than the coefficients say", "one factor of 1.03", ""},
+	} {
+		_, set := handScope(testkit.Llama8B())
+		r := speedResiduals(set, c.n, c.decode, c.mixed)
+		got := speedCandidate(r, r.loss(0, nil))
+		if got == nil || got.cause != result.CauseSpeed || got.premise != c.premise || got.change != c.change || got.excluded != c.excluded {
+			t.Errorf("%s: got %+v", name, got)
+		} else if c.decode == c.mixed && (!near(got.share, 1) || !near(got.shareAll, 1) || !near(got.evidence, c.decode)) {
+			t.Errorf("%s: got %+v", name, got)
+		}
+	}
+	_, set := handScope(testkit.Llama8B())
+	if r := speedResiduals(set, 40, 1, 1); speedCandidate(r, r.loss(0, nil)) != nil {
+		t.Error("steps that take what is predicted have another speed")
+	}
+}

@@ -4,6 +4,7 @@ package validate
 // much of them one more feature would explain.
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -97,6 +98,45 @@ func (r *residuals) column(j int) []float64 {
 		x[i] = row[j]
 	}
 	return x
+}
+
+// predicted returns the prediction of every row, us.
+func (r *residuals) predicted() []float64 {
+	out := make([]float64, len(r.us))
+	for i, us := range r.us {
+		out[i] = r.y[i] - us
+	}
+	return out
+}
+
+// isUniform reports whether the shorter and the longer half of every regime's steps, by their predictions, all differ
+// from these by about the same share.
+func (r *residuals) isUniform(share float64, predicted []float64) bool {
+	for regime := range rows.Mixed + 1 {
+		var of []int
+		for i := range r.us {
+			if r.regime[i] == regime {
+				of = append(of, i)
+			}
+		}
+		stat.SortStable(of, func(a, b int) int { return cmp.Compare(predicted[a], predicted[b]) })
+		for _, half := range [][]int{of[:len(of)/2], of[len(of)/2:]} {
+			if len(half) < fewestRows {
+				continue
+			}
+			own := residuals{}
+			var times []float64
+			for _, i := range half {
+				own.us = append(own.us, r.us[i])
+				own.weight = append(own.weight, r.weight[i])
+				times = append(times, predicted[i])
+			}
+			if math.Abs(own.bestChange(times)-share) > math.Max(sameSpeed*math.Abs(share), sameSpeedAbs) {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // without returns the residuals once delta times x is added to the predictions.

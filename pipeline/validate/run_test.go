@@ -437,6 +437,7 @@ func TestBrokenOnPurpose(t *testing.T) {
 	const term = "decode_weight_load"
 	for _, c := range []struct {
 		what, purpose, cause, mentions string
+		isNamed                        bool   // and not unknown
 		streams                        string // in the sentence of a contradiction; empty: none is named
 		set                            func(*coeff.Set)
 		dep                            func(*deploy.Deployment)
@@ -445,6 +446,14 @@ func TestBrokenOnPurpose(t *testing.T) {
 		{what: "nothing", purpose: ""},
 		{what: "a term x3", purpose: coeff.PurposeSteps, cause: result.CauseModelError, mentions: term,
 			set: func(s *coeff.Set) { setTerm(s, term, 3*termOf(s, term)) }},
+		{what: "a device 1.15 times as slow", purpose: coeff.PurposeSteps, cause: result.CauseSpeed, isNamed: true,
+			mentions: "all steps are 15 % longer than the coefficients say: one factor of 1.15 removes 100 %",
+			set: func(s *coeff.Set) {
+				s.Configs = []coeff.Config{{Deployment: *dep}} // hardware that the fit saw
+				for i := range s.Beta {
+					s.Beta[i].Value /= 1.15
+				}
+			}},
 		{what: "lag", purpose: coeff.PurposeSteps, cause: result.CauseLag, mentions: "a lag of 0",
 			set: func(s *coeff.Set) { s.PipelineLag = map[string]coeff.RunLag{"planted": {Lag: 1, Measured: true}} }},
 		{what: "KV blocks x0.5", purpose: coeff.PurposeReplay, cause: result.CauseScheduler, mentions: "KV blocks",
@@ -477,6 +486,10 @@ func TestBrokenOnPurpose(t *testing.T) {
 		}
 		if replay != coeff.VerdictFail || (steps == coeff.VerdictFail) != (c.purpose == coeff.PurposeSteps) || len(v.Diagnoses) == 0 {
 			t.Errorf("%s: got steps %s, replay %s, %d diagnoses, want %s to fail", c.what, steps, replay, len(v.Diagnoses), c.purpose)
+		}
+		isCause := func(x result.Diagnosis) bool { return x.Cause == c.cause }
+		if c.isNamed && !slices.ContainsFunc(v.Diagnoses, isCause) {
+			t.Errorf("%s: no %s in %+v", c.what, c.cause, v.Diagnoses)
 		}
 		for _, x := range v.Diagnoses {
 			isContradiction := x.Cause == result.CauseStreams && c.streams != "" && strings.Contains(x.Sentence, c.streams)
