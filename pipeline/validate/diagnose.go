@@ -156,8 +156,9 @@ func diagnoseSteps(s *scope, failed []string, lag *candidate) result.Diagnosis {
 	if hardware == nil { // which has such a factor too
 		speed = speedCandidate(errors, total)
 	}
-	if speed != nil && speed.excluded == "" && term != nil && speed.share >= equalShare*term.share {
-		term.excluded = cmp.Or(term.excluded, "one factor on all steps would do as well")
+	if speed != nil && term != nil && term.share >= equalShare*speed.share {
+		// A factor on a term that makes up most of every step is about one factor on all of them.
+		speed.excluded = cmp.Or(speed.excluded, term.change+" would do as well")
 	}
 	tried := []*candidate{lag, drift, hardware, speed, term}
 	constant := errors.constantLoss()

@@ -44,6 +44,9 @@ const (
 	noteSampled       = "journeys are sampled at %g: the rest of the load is unknown"
 	noteNoStamps      = "stamps missing on one side"
 	noteNoReplay      = "not replayed"
+	noteNegative      = "%s is negative"
+	noteZeroOrLess    = "%s is at its bound of 0, where its interval ends: another term took its cost"
+	noteAtZero        = "%s is at its bound of 0: another term took its cost"
 	noteNotIdentified = "no term is identified"
 )
 

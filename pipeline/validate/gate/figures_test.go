@@ -381,7 +381,7 @@ func TestValuesOfGates(t *testing.T) {
 		value            float64
 		hi               *float64
 		want             float64 // below 0: none is identified
-	}{{"decode_weight_load", coeff.Within, 1, nil, 0}, {"decode_weight_load", coeff.Within, 0, nil, 1}, {"decode_weight_load", coeff.Within, 0, num(0), 1}, {"decode_weight_load", coeff.Within, 0, num(0.1), 0}, {"decode_weight_load", coeff.Within, -1, num(5), 1},
+	}{{"decode_weight_load", coeff.Within, 1, nil, 0}, {"decode_weight_load", coeff.Within, 0, nil, 0}, {"decode_weight_load", coeff.Within, 0, num(0), 1}, {"decode_weight_load", coeff.Within, 0, num(0.1), 0}, {"decode_weight_load", coeff.Within, -1, num(5), 1},
 		{"bias", coeff.Within, 0, nil, 0}, {"bias", coeff.Within, -1, nil, 1}, {"other", coeff.Within, -1, nil, -1}, {"decode_weight_load", coeff.PriorOnly, -1, nil, -1}} {
 		b := coeff.Coefficient{Name: c.name, Identified: c.identified, Value: c.value}
 		if c.hi != nil {

@@ -24,7 +24,7 @@ func TestSignsAreCheckedByName(t *testing.T) {
 	}
 	for i := range set.Beta {
 		if slices.Contains(mustBePositive, set.Beta[i].Name) {
-			set.Beta[i].Value = 0
+			set.Beta[i].Value, set.Beta[i].CI95 = 0, &[2]float64{0, 0}
 		} else {
 			set.Beta[i].Value = -1
 		}
@@ -37,6 +37,27 @@ func TestSignsAreCheckedByName(t *testing.T) {
 	}
 	if got := impossibleSigns(set); got.value != nil || !got.optional {
 		t.Errorf("got %+v, want no value where no term is identified", got)
+	}
+}
+
+// A term of every server is impossible below 0, and at 0 only where its interval ends there; the remark says what it is.
+func TestTermsAtZero(t *testing.T) {
+	for _, c := range []struct {
+		value  float64
+		ci95   *[2]float64
+		want   float64
+		remark string
+	}{
+		{1, nil, 0, ""},
+		{0, nil, 0, "decode_weight_load is at its bound of 0: another term took its cost"},
+		{0, &[2]float64{0, 1}, 0, "decode_weight_load is at its bound of 0: another term took its cost"},
+		{0, &[2]float64{0, 0}, 1, "decode_weight_load is at its bound of 0, where its interval ends: another term took its cost"},
+		{-1, &[2]float64{-2, 1}, 1, "decode_weight_load is negative"},
+	} {
+		set := &coeff.Set{Beta: []coeff.Coefficient{{Name: "decode_weight_load", Identified: coeff.Within, Value: c.value, CI95: c.ci95}}}
+		if got := impossibleSigns(set); got.value == nil || *got.value != c.want || got.remark != c.remark {
+			t.Errorf("%g in %v: got %+v", c.value, c.ci95, got)
+		}
 	}
 }
 

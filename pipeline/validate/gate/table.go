@@ -90,12 +90,12 @@ var table = withClauses([]Gate{
 		Name: "beta_signs", Op: "<=", Threshold: 0, Purposes: forStepsAndReplay,
 		Reason: "work cannot shorten a step",
 		Compares: "identified terms with an impossible sign: prefill_linear_compute, " +
-			"decode_weight_load, fixed_step_overhead <= 0, and no interval that reaches above 0; bias < 0",
+			"decode_weight_load, fixed_step_overhead, bias < 0, or one of the first three at 0 with an interval that ends there",
 		ofCoefficients: impossibleSigns,
 		Words: Words{
 			What: "physical terms with a sign that physics forbids",
-			Means: "a coefficient is negative: more work would make a step shorter, so simulated times " +
-				"outside the recorded range are wrong",
+			Means: "a coefficient is negative, or at its bound of 0 with an interval that ends there because another term took " +
+				"its cost: simulated times outside the recorded range are wrong",
 			Do: "record loads in which that term varies alone, or fit with --prior library",
 		},
 	},

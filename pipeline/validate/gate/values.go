@@ -282,9 +282,10 @@ var mustBePositive = []string{"prefill_linear_compute", "decode_weight_load", "f
 const mayBeZero = "bias"
 
 // impossibleSigns returns the number of terms with an impossible sign among those that the data
-// identify within configurations.
+// identify within configurations. The remark names them, and those at their bound of 0 whose sign is not decided.
 func impossibleSigns(set *coeff.Set) reading {
 	identified, impossible := 0, 0
+	remark := ""
 	for i := range set.Beta {
 		c := &set.Beta[i]
 		positive := slices.Contains(mustBePositive, c.Name) // 0 is impossible too
@@ -292,18 +293,25 @@ func impossibleSigns(set *coeff.Set) reading {
 			continue
 		}
 		identified++
-		// A term at its bound of 0 is impossible only if its interval ends there: where the interval
-		// reaches positive values, another term took its cost, and the sign is not decided.
-		mayBePositive := c.CI95 != nil && c.CI95[1] > 0
-		if c.Value < 0 || positive && c.Value == 0 && !mayBePositive {
+		// A term at its bound of 0 is impossible only if its interval ends there. Where the interval reaches positive
+		// values, or there is none, its cost may be small or another term's, and the sign is not decided.
+		switch {
+		case c.Value < 0:
 			impossible++
+			remark = joinNotes(remark, fmt.Sprintf(noteNegative, c.Name))
+		case !positive || c.Value > 0:
+		case c.CI95 != nil && c.CI95[1] <= 0:
+			impossible++
+			remark = joinNotes(remark, fmt.Sprintf(noteZeroOrLess, c.Name))
+		default:
+			remark = joinNotes(remark, fmt.Sprintf(noteAtZero, c.Name))
 		}
 	}
 	if identified == 0 {
 		return reading{missing: noteNotIdentified, optional: true}
 	}
 	n := float64(impossible)
-	return reading{value: &n}
+	return reading{value: &n, remark: remark}
 }
 
 // ttftOf returns the comparison of TTFT.
