@@ -77,6 +77,10 @@ const policyBestEffortLast policy = "BestEffortLast"
 // policies are the valid values of Fleet.Policy.
 var policies = []policy{policyNone, policyPriorityExhaustive, policyPriorityRoundRobin, policyRoundRobin, policyBestEffortLast}
 
+// dividesLast reports whether what is left is divided only after the demands of all priorities were
+// met in full, and not after each priority.
+func (f *Fleet) dividesLast() bool { return f.DelayBestEffort || f.Policy == policyBestEffortLast }
+
 // candidate is one option of a demand with the number of replicas that it needs.
 type candidate struct {
 	Placement
@@ -268,7 +272,7 @@ func (f *Fleet) Allocate(demands []Demand) (*QueuePlan, error) {
 		for _, e := range waiting {
 			e.assign(&e.candidates[0], e.candidates[0].Replicas)
 		}
-	case f.DelayBestEffort || f.Policy == policyBestEffortLast:
+	case f.dividesLast():
 		f.bestEffort(greedy(waiting, left), left)
 	default:
 		for _, group := range byPriority(waiting) {

@@ -74,6 +74,7 @@ type problem struct {
 	basis   [][]float64  // directions that move, unit vectors in log parameters
 	quick   bool         // derivatives by forward differences
 	power   bool         // loss |r|^1.5, because the windows have no standard errors
+	overlap float64      // how often windows cover a time that they cover, on average; 0 is 1
 }
 
 // Fit estimates the parameters of o.Flavour from windows. If the windows do not determine all
@@ -135,7 +136,7 @@ const sameWindows = 1e8
 
 // newProblem returns the problem of a fit, with the standard deviation of each window.
 func newProblem(windows []window, o *fitOptions) *problem {
-	p := &problem{o: o, windows: windows, scale: [2]float64{1, 1}}
+	p := &problem{o: o, windows: windows, scale: [2]float64{1, 1}, overlap: overlapOf(windows)}
 	for i := range windows {
 		w := &windows[i]
 		relative := func(se, v float64) float64 {
@@ -270,13 +271,22 @@ func (p *problem) robust(r float64) (loss, weight float64) {
 	return r * r, 1
 }
 
+// share returns what the residuals of a window count. Windows that overlap measure the same requests again, so that
+// together they count as many as would cover their time without overlap.
+func (p *problem) share() float64 {
+	if p.overlap > 1 {
+		return 1 / p.overlap
+	}
+	return 1
+}
+
 // loss returns the objective for residuals r. Deviations from the prior count as squares.
 func (p *problem) loss(r []float64) float64 {
 	var sum float64
 	for i, v := range r {
 		if i < 2*len(p.windows) {
 			v, _ := p.robust(v)
-			sum += v
+			sum += v * p.share()
 			continue
 		}
 		sum += v * v

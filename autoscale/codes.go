@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/fit"
 	"github.com/blis-train/blis-train/pipeline/rows"
 	"github.com/blis-train/blis-train/trace"
@@ -26,4 +27,6 @@ const (
 	heldParameter     = fit.NotIdentified
 	unlikelyParameter = fit.Implausible
 	saturatedWindow   = rows.Saturated
+	outsideTraining   = coeff.OutsideTraining
+	judgedOnTraining  = coeff.JudgedOnTraining
 )

@@ -37,6 +37,7 @@
 //	physical.go               recorded steps -> physical parameters and floors
 //	replica.go, sliding.go    the autoscalers' own online tuners, with their bugs
 //	robust.go, kalman.go      our filter: measured noise, log state, iterated update, a gate that opens
+//	domain.go                 lengths that a server rejects, and lengths and loads unlike the fitted ones
 //	size_queues.go            targets -> rates; allocate.go, optimum.go: a fleet -> replicas
 //	validate_queues.go        parameters on other windows, and the same server in the simulator
 //	document.go               queue.json; page_sections.go: its page

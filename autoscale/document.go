@@ -51,6 +51,9 @@ type QueueServer struct {
 	AccCount    int64      `json:"acc_count"`
 	Limits      Limits     `json:"limits"`
 	Load        *queueLoad `json:"load"` // medians over the windows; null without any
+	// Fitted is what the windows reach that the parameters were fitted to. Absent without any, and in files of
+	// earlier versions.
+	Fitted *queueRange `json:"fitted,omitempty"`
 	// Physical parameters come from recorded steps, effective ones from latencies. Null if there
 	// are none; Reason then states why.
 	Physical  []queueParameter `json:"physical"`
@@ -77,6 +80,9 @@ type Limits struct {
 	Queue            int `json:"queue"`              // Q, requests waiting
 	MaxBatchedTokens int `json:"max_batched_tokens"` // M, tokens per iteration; 0 = defaultMaxBatchedTokens
 
+	// MaxModelLen is the longest request, prompt and output together, tokens. 0: not known.
+	MaxModelLen int64 `json:"max_model_len,omitempty"`
+
 	// KVTokens, OverheadMs and Async are used only by the corrected flavour.
 	KVTokens   *float64 `json:"kv_tokens"`   // null: not known, then assumed to be enough
 	OverheadMs float64  `json:"overhead_ms"` // from arrival to the engine's input queue
@@ -93,6 +99,14 @@ type queueLoad struct {
 	OutputCV2    float64 `json:"output_cv2"`
 	TTFTMs       float64 `json:"ttft_ms"`
 	ITLMs        float64 `json:"itl_ms"`
+}
+
+// queueRange is the smallest and the largest value of a mean among windows.
+type queueRange struct {
+	RateRPS      [2]float64 `json:"rate_rps"`
+	PromptTokens [2]float64 `json:"prompt_tokens"`
+	OutputTokens [2]float64 `json:"output_tokens"`
+	AtOnce       [2]float64 `json:"requests_at_once"` // waiting and in service: rate * (TTFT + (output - 1) * ITL)
 }
 
 // queueParameter is one coefficient of the model.
@@ -130,6 +144,8 @@ type queueAccount struct {
 	Kept    int            `json:"kept"`
 	Dropped map[string]int `json:"dropped"`
 	Skipped int            `json:"requests_without_arrival"`
+	// Independent is how many windows would cover the time of the kept ones without overlap. Absent where none overlap.
+	Independent float64 `json:"independent,omitempty"`
 }
 
 // queueScore is the error of an estimator on windows. WAPE is the sum of |error| over the sum of
@@ -212,9 +228,12 @@ type QueueSizing struct {
 	TargetTTFTMs float64 `json:"target_ttft_ms"` // 0: no such target
 	TargetITLMs  float64 `json:"target_itl_ms"`
 	TargetTPS    float64 `json:"target_tps"` // output tokens per second
-	RateRPS      float64 `json:"rate_rps"`   // of one replica
-	Replicas     int     `json:"replicas"`   // that target_tps needs at that rate each; 0: no such target
-	Binding      string  `json:"binding"`    // ttft, itl, range; tps with --emulate
+	// PromptTokens and OutputTokens are the mean lengths that were sized. Absent in files of earlier versions.
+	PromptTokens float64 `json:"prompt_tokens,omitempty"`
+	OutputTokens float64 `json:"output_tokens,omitempty"`
+	RateRPS      float64 `json:"rate_rps"` // of one replica
+	Replicas     int     `json:"replicas"` // that target_tps needs at that rate each; 0: no such target
+	Binding      string  `json:"binding"`  // ttft, itl, range; tps with --emulate
 	TTFTRPS      float64 `json:"rate_rps_ttft"`
 	ITLRPS       float64 `json:"rate_rps_itl"`
 	MinRPS       float64 `json:"rate_rps_min"`
@@ -241,10 +260,13 @@ type queueSimPoint struct {
 
 // QueuePlan is an allocation of the devices of a fleet to servers.
 type QueuePlan struct {
-	Servers  []queueGiven   `json:"servers"`
-	Cost     float64        `json:"cost_cents_per_hour"`
-	Value    float64        `json:"value"` // sum of the transition penalties
-	Unserved []string       `json:"unserved"`
+	Servers  []queueGiven `json:"servers"`
+	Cost     float64      `json:"cost_cents_per_hour"`
+	Value    float64      `json:"value"` // sum of the transition penalties
+	Unserved []string     `json:"unserved"`
+	// NoOption are those of Unserved that no capacity would serve: a target cannot be met, or an option has no
+	// parameters. The warnings state the reasons.
+	NoOption []string       `json:"no_option,omitempty"`
 	Left     map[string]int `json:"left"` // units by accelerator type
 }
 

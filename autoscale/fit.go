@@ -35,6 +35,7 @@ type Calibrated struct {
 	Doc   QueueServer
 	X     []float64 // effective parameters, nil without
 	Split int       // number of training windows, which are the first ones
+	Gap   int       // number of windows after these that share time with training and with held-out windows, and count as neither
 	speed []float64 // speed of the machine in each window, relative to its usual one; nil without recorded steps
 }
 
@@ -47,9 +48,7 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	if s.Reason != "" {
 		return f, nil
 	}
-	if len(s.Windows) >= leastHoldOut {
-		f.Split -= int(math.Ceil(o.HoldOut * float64(len(s.Windows))))
-	}
+	f.split(o.HoldOut)
 	f.speed = s.speeds(f.Split)
 	opt := defaultFit(o.Flavour)
 	opt.Physical = s.Physical.vector(o.Flavour)
@@ -87,6 +86,27 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	return f, nil
 }
 
+// split divides the windows into training windows, the first ones, and a hold-out, if there are enough: windows that
+// overlap count as many as would cover their time without overlap.
+func (f *Calibrated) split(holdOut float64) {
+	n := len(f.Windows)
+	if independentWindows(f.Windows) < leastHoldOut {
+		return
+	}
+	f.Split = n - int(math.Ceil(holdOut*float64(n)))
+	firstNs := int64(math.MaxInt64) // start of the hold-out
+	for _, w := range f.Windows[f.Split:] {
+		firstNs = min(firstNs, w.StartNs)
+	}
+	for f.Split > 0 && f.Windows[f.Split-1].EndNs > firstNs {
+		f.Split--
+		f.Gap++
+	}
+}
+
+// heldOut returns the windows of the hold-out.
+func (f *Calibrated) heldOut() []window { return f.Windows[f.Split+f.Gap:] }
+
 // calibrationPoints is the number of operating points in the document.
 const calibrationPoints = 8
 
@@ -119,6 +139,7 @@ func (f *Calibrated) describeServer(o *Options) {
 		Reason:      s.Reason,
 		Limits:      s.Limits,
 		Load:        loadOf(s.Windows),
+		Fitted:      rangeOf(s.Windows),
 		Physical:    s.Physical.document(o.Flavour),
 		Windows:     s.Account,
 		Findings:    append([]trace.Finding{}, s.Findings...),
@@ -389,7 +410,7 @@ func identifyDoc(id *identifiability) *queueIdentify {
 // the effective ones at the machine's speed, and a constant (the medians of the training windows).
 func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 	train := f.Windows[:f.Split]
-	held := f.Windows[f.Split:]
+	held := f.heldOut()
 	add := func(estimator, set string, s queueScore) {
 		f.Doc.Scores = append(f.Doc.Scores, scoreOf(estimator, set, s))
 	}
@@ -411,7 +432,7 @@ func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 		from    int // index of the first of these windows among all
 	}{
 		{name: Train, windows: train, from: 0},
-		{name: holdOut, windows: held, from: f.Split},
+		{name: holdOut, windows: held, from: f.Split + f.Gap},
 	} {
 		if len(part.windows) == 0 {
 			continue
@@ -420,7 +441,7 @@ func (f *Calibrated) scoreEstimators(o *Options, opt fitOptions) {
 		if f.Physical != nil {
 			add(estPhysical, part.name, evaluate(part.windows, o.Flavour, f.Physical.vector(o.Flavour), asSized))
 		}
-		if f.speed != nil && len(f.Windows) > f.Split { // there is a hold-out
+		if f.speed != nil && len(f.heldOut()) > 0 { // there is a hold-out
 			add(estAtSpeed, part.name, atSpeed(part.windows, o.Flavour, x, f.speed[part.from:]))
 		}
 		add(estConstant, part.name, evaluateConstant(train, part.windows))
@@ -454,5 +475,5 @@ func noiseOf(w []window, f Flavour, x []float64) *queueNoise {
 	}
 }
 
-// leastHoldOut is the number of windows from which on some are held out.
+// leastHoldOut is the number of windows without overlap from which on some are held out.
 const leastHoldOut = 10

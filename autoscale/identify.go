@@ -179,8 +179,8 @@ func directionWords(null []queueDirection) string {
 	return strings.Join(all, "; ")
 }
 
-// sweep proposes operating points for a recording: the windows' median lengths and four times
-// these, each at 0.2 and 0.8 of the capacity.
+// sweep proposes operating points for a recording: the windows' median lengths and four times these (a quarter where
+// the server rejects such requests), each at 0.2 and 0.8 of the capacity.
 func (p *problem) sweep(x []float64) []queuePoint {
 	prompt := make([]float64, len(p.windows))
 	output := make([]float64, len(p.windows))
@@ -190,7 +190,13 @@ func (p *problem) sweep(x []float64) []queuePoint {
 	}
 	var out []queuePoint
 	for _, times := range []float64{1, 4} {
-		s := shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
+		lengths := func(times float64) shape {
+			return shape{Prompt: math.Round(times * stat.Median(prompt)), Output: math.Round(times * stat.Median(output))}
+		}
+		s := lengths(times)
+		if p.windows[0].Limits.checkLength(s) != nil {
+			s = lengths(1 / times)
+		}
 		m, err := newModel(p.o.Flavour, fromVector(x), s, p.windows[0].Limits)
 		if err != nil {
 			continue

@@ -38,8 +38,8 @@ type Server struct {
 	Findings                       []trace.Finding
 }
 
-// limitsOf returns the limits of a deployment's engine on batch, queue, tokens of a step and KV
-// cache. KVTokens is nil if the size of the cache is unknown. The overhead is not set here, because
+// limitsOf returns the limits of a deployment's engine on batch, queue, tokens of a step, length of a request
+// and KV cache. KVTokens is nil if the size of the cache is unknown. The overhead is not set here, because
 // it does not follow from the deployment; see idleOverheadMs.
 func limitsOf(d *deploy.Deployment, o *Options) Limits {
 	s := Limits{
@@ -47,6 +47,9 @@ func limitsOf(d *deploy.Deployment, o *Options) Limits {
 		Queue:            o.waiting(int(d.Engine.MaxNumSeqs)),
 		MaxBatchedTokens: int(d.Engine.MaxNumBatchedTokens),
 		Async:            d.Engine.IsAsync(),
+	}
+	if longest := d.MaxModelLen(); longest.OK {
+		s.MaxModelLen = longest.V
 	}
 	if blocks, _, err := d.KVBlocks(); err == nil && blocks > 0 {
 		s.KVTokens = new(float64(blocks * d.Engine.BlockSize))
@@ -106,6 +109,9 @@ func serverOfRun(id string, run *trace.Run, d *deploy.Deployment, o *Options) (*
 	s.Windows = windows
 	s.Account.Read = account.Windows
 	s.Account.Kept = len(windows)
+	if overlapOf(windows) > 1 {
+		s.Account.Independent = independentWindows(windows)
+	}
 	for code, n := range account.Dropped {
 		s.Account.Dropped[string(code)] = n
 	}

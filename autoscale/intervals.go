@@ -86,7 +86,8 @@ func (p *problem) parameterCovariance(x, cov []float64, spread float64) [][]floa
 func (p *problem) residualVariance(z []float64) float64 {
 	r := make([]float64, p.size())
 	n := 2 * len(p.windows)
-	if !p.power || n <= len(z) || !p.residuals(z, r) {
+	independent := float64(n) * p.share()
+	if !p.power || independent <= float64(len(z)) || !p.residuals(z, r) {
 		return 1
 	}
 	var sum, weights float64
@@ -95,7 +96,7 @@ func (p *problem) residualVariance(z []float64) float64 {
 		sum += w * w * v * v
 		weights += w
 	}
-	return sum / weights * float64(n) / float64(n-len(z))
+	return sum / weights * independent / (independent - float64(len(z)))
 }
 
 // heldShare: a parameter counts as held if a smaller share of it may move.

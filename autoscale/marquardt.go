@@ -73,6 +73,7 @@ func (p *problem) normal(z []float64) (a, g []float64, loss float64, ok bool) {
 		weight := 1.0
 		if i < 2*len(p.windows) { // two residuals a window; the others are of the prior, which has no outliers
 			_, weight = p.robust(v)
+			weight *= p.share()
 		}
 		row := jacobian[i*n : i*n+n]
 		for x := range n {

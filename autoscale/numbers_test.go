@@ -120,12 +120,12 @@ func TestConfigurationOfATuner(t *testing.T) {
 func TestProblemsThatAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"servers: []\n":                                                  "p.yaml: got no servers, want at least one",
-		"servers: [{name: a, rate_rps: -1}]\n":                           `p.yaml: server "a": bad_queue_model: rate_rps: got -1`,
+		"servers: [{name: a, rate_rps: -1}]\n":                           `p.yaml:1:31: server "a": rate_rps: got -1`,
 		"servers: [{name: a, itl_ms: -1}]\n":                             "itl_ms",
 		"servers: [{name: a, priority: -1}]\n":                           "priority",
 		"servers: [{name: a, nothing: 1}]\n":                             "nothing",
 		"servers: {name: a}\n":                                           "p.yaml",
-		"capacity: {H100: -1}\nservers: [{name: a}]\n":                   "p.yaml: bad_queue_model: capacity of H100: got -1",
+		"capacity: {H100: -1}\nservers: [{name: a}]\n":                   "p.yaml:1:18: capacity of H100: got -1",
 		"unit_cost: {H100: 1, H100-SXM-80GB: 2}\nservers: [{name: a}]\n": `got "H100-SXM-80GB", which is there under another name`,
 	} {
 		if _, err := ReadProblem([]byte(text), "p.yaml"); err == nil || !strings.Contains(err.Error(), want) {

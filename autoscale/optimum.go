@@ -29,7 +29,7 @@ func (f *Fleet) Optimum(demands []Demand) (*QueuePlan, error) {
 		return cmp.Or(cmp.Compare(a.demand.Priority, b.demand.Priority), cmp.Compare(a.demand.Name, b.demand.Name))
 	})
 	groups := [][]*entry{all}
-	if f.Policy != policyNone && !f.DelayBestEffort {
+	if f.Policy != policyNone && !f.dividesLast() {
 		groups = byPriority(all)
 	}
 	left := f.available()

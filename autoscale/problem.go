@@ -8,7 +8,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+
+	"gopkg.in/yaml.v3"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
@@ -29,15 +32,18 @@ import (
 //	    priority: 1                         # 1 first
 //	    rate_rps: 12
 //	    tps: 2400                           # in place of rate_rps: output tokens per second
-//	    ttft_ms: 500                        # targets are means; 0 or absent: none
+//	    ttft_ms: 500                        # targets are means; absent: none
 //	    itl_ms: 40
 //	    min_replicas: 1
-//	    current: {accelerator: H100, replicas: 2}
+//	    current: {accelerator: H100, replicas: 2} # under a name of capacity, or 2xH100 for replicas of two
 //	    keep: false
 type Problem struct {
 	Fleet    `yaml:",inline"`
 	UnitCost map[string]float64 `yaml:"unit_cost"`
 	Servers  []problemServer    `yaml:"servers"`
+
+	file string     // the problem's file, for errors; "" for a problem that was not read from one
+	root *yaml.Node // its content, for the places of errors
 }
 
 // problemServer is one demand, with the targets and lengths for which its options are sized.
@@ -52,6 +58,8 @@ type problemServer struct {
 	ITLMs        float64  `yaml:"itl_ms"`
 	PromptTokens float64  `yaml:"prompt_tokens"`
 	OutputTokens float64  `yaml:"output_tokens"`
+
+	index int // position in the file
 }
 
 // ReadProblem reads and checks an allocation problem. Unknown keys are errors. name is the file in
@@ -66,42 +74,137 @@ func ReadProblem(data []byte, name string) (*Problem, error) {
 		at.Code = badModel
 		return nil, at
 	}
-	if len(p.Servers) == 0 {
-		return nil, trace.Errorf(badModel, "%s: got no servers, want at least one", name)
-	}
-	for i := range p.Servers {
-		s := &p.Servers[i]
-		s.Priority = cmp.Or(s.Priority, 1) // the first, if none is stated
-		// Each value is at least the number after it.
-		for _, x := range []number{{"rate_rps", s.RateRPS, 0}, {"tps", s.TPS, 0}, {"ttft_ms", s.TTFTMs, 0},
-			{"itl_ms", s.ITLMs, 0},
-			{"prompt_tokens", s.PromptTokens, 0}, {"output_tokens", s.OutputTokens, 0},
-			{"min_replicas", float64(s.MinReplicas), 0},
-			{"priority", float64(s.Priority), 1}} {
-			if err := x.checkRange(); err != nil {
-				return nil, fmt.Errorf("%s: server %q: %w", name, s.Name, err)
-			}
-		}
+	p.file = name
+	p.root, _ = files.ParseYAML(data, name) // which was parsed just now without an error
+	if err := p.check(); err != nil {
+		return nil, err
 	}
 	var capacityErr, costErr error
-	p.Capacity, capacityErr = byDevice("capacity", p.Capacity)
-	p.UnitCost, costErr = byDevice("unit_cost", p.UnitCost)
+	p.Capacity, capacityErr = byDevice(p, "capacity", p.Capacity)
+	p.UnitCost, costErr = byDevice(p, "unit_cost", p.UnitCost)
 	if err := cmp.Or(capacityErr, costErr); err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+		return nil, err
 	}
 	return p, nil
 }
 
+// check returns an error for the first value of the problem that no problem can have, and sets the priority of
+// servers that have none.
+func (p *Problem) check() error {
+	if len(p.Servers) == 0 {
+		return p.refuse("list the servers that need replicas", nil, "got no servers, want at least one")
+	}
+	if !p.Unlimited && !slices.Contains(policies, p.Policy) {
+		return p.refuse("leave policy out for None", []any{"policy"}, "saturation policy: got %q, want %s", p.Policy, trace.OneOf(policies))
+	}
+	names := map[string]bool{}
+	for i := range p.Servers {
+		s := &p.Servers[i]
+		s.index = i
+		if s.Name == "" || names[s.Name] {
+			return p.refuse("give every server a name of its own", s.at("name"), "server %q: want a name, each once", s.Name)
+		}
+		names[s.Name] = true
+		for _, x := range []struct {
+			number
+			aboveZero bool // 0 is refused too: who wants none leaves the key out
+		}{
+			{number{"rate_rps", s.RateRPS, 0}, false},
+			{number{"tps", s.TPS, 0}, true},
+			{number{"ttft_ms", s.TTFTMs, 0}, true},
+			{number{"itl_ms", s.ITLMs, 0}, true},
+			{number{"prompt_tokens", s.PromptTokens, 0}, true},
+			{number{"output_tokens", s.OutputTokens, 1}, true},
+			{number{"min_replicas", float64(s.MinReplicas), 0}, false},
+			{number{"priority", float64(s.Priority), 1}, false},
+			{number{"current.replicas", float64(s.Current.Replicas), 0}, false},
+		} {
+			path := s.at(strings.Split(x.name, ".")...)
+			isGiven := nodeAt(p.root, path) != nil
+			isAbsent := x.value == 0 && !isGiven
+			switch {
+			case isAbsent:
+			case x.aboveZero && x.value == 0:
+				return p.refuse("leave the key out for none", path, "server %q: %s: got 0, want more than 0", s.Name, x.name)
+			case x.checkRange() != nil:
+				return p.refuse(fmt.Sprintf("give a number from %g to %g, or leave the key out", x.least, float64(mostWanted)), path,
+					"server %q: %s: got %g, want %g to %g", s.Name, x.name, x.value, x.least, float64(mostWanted))
+			}
+		}
+		s.Priority = cmp.Or(s.Priority, 1) // the first, if none is stated
+		if s.Current.Accelerator == "" && s.Current.Replicas > 0 {
+			return p.refuse("current: {accelerator: NAME, replicas: N}", s.at("current"),
+				"server %q: current: got %d replicas without an accelerator, want its name", s.Name, s.Current.Replicas)
+		}
+	}
+	return nil
+}
+
+// at returns the path to a key of the server in the file.
+func (s *problemServer) at(keys ...string) []any {
+	path := []any{"servers", s.index}
+	for _, k := range keys {
+		path = append(path, k)
+	}
+	return path
+}
+
+// nodeAt returns the value at a path of keys (string) and positions (int) in a document; nil if there is none.
+func nodeAt(n *yaml.Node, path []any) *yaml.Node {
+	for _, step := range path {
+		if n == nil {
+			return nil
+		}
+		if n.Alias != nil {
+			n = n.Alias
+		}
+		var next *yaml.Node
+		switch step := step.(type) {
+		case int:
+			if n.Kind == yaml.SequenceNode && step < len(n.Content) {
+				next = n.Content[step]
+			}
+		case string:
+			for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+				if n.Content[i].Value == step {
+					next = n.Content[i+1]
+				}
+			}
+		}
+		n = next
+	}
+	return n
+}
+
+// refuse returns an error for a value of the problem, with its place in the file: that of the value at the path, or
+// of the closest that there is around it.
+func (p *Problem) refuse(hint string, path []any, format string, args ...any) error {
+	if p.file == "" {
+		return trace.Errorf(badModel, format, args...).WithHint(hint)
+	}
+	err := &trace.SyntaxError{File: p.file, Code: badModel, Msg: fmt.Sprintf(format, args...), Hint: hint}
+	for ; len(path) > 0; path = path[:len(path)-1] {
+		if n := nodeAt(p.root, path); n != nil {
+			err.Line = int64(n.Line)
+			err.Col = int64(n.Column)
+			break
+		}
+	}
+	return err
+}
+
 // byDevice returns checked values of devices by the datasheet's name, which is the same for all
 // spellings of a device.
-func byDevice[V int | float64](what string, of map[string]V) (map[string]V, error) {
+func byDevice[V int | float64](p *Problem, what string, of map[string]V) (map[string]V, error) {
 	out := map[string]V{}
 	for _, typ := range slices.Sorted(maps.Keys(of)) {
-		if err := (number{what + " of " + typ, float64(of[typ]), 0}).checkRange(); err != nil {
-			return nil, err
+		path := []any{what, typ}
+		if x := (number{"", float64(of[typ]), 0}); x.checkRange() != nil {
+			return nil, p.refuse(fmt.Sprintf("give a number from 0 to %g", float64(mostWanted)), path,
+				"%s of %s: got %g, want 0 to %g", what, typ, x.value, float64(mostWanted))
 		}
 		if _, ok := out[deviceName(typ)]; ok {
-			return nil, trace.Errorf(badModel, "%s: got %q, which is there under another name", what, typ)
+			return nil, p.refuse("keep one of the two", path, "%s: got %q, which is there under another name", what, typ)
 		}
 		out[deviceName(typ)] = of[typ]
 	}
@@ -158,13 +261,15 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 	inRange := s.TPS >= 0 && s.TPS <= mostWanted
 	both := s.TPS > 0 && s.RateRPS > 0
 	if !inRange || both {
-		return d, nil, trace.Errorf(badModel,
+		return d, nil, p.refuse("keep one of the two", s.at("tps"),
 			"server %q: got tps %g and rate_rps %g, want one of them, at most %g", s.Name, s.TPS, s.RateRPS,
-			mostWanted)
+			float64(mostWanted))
 	}
 	for i := range q.Servers {
 		at := &q.Servers[i]
-		known = append(known, at.Model)
+		if !slices.Contains(known, at.Model) {
+			known = append(known, at.Model)
+		}
 		if at.Model != s.Model {
 			continue
 		}
@@ -172,27 +277,30 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			continue
 		}
 		if slices.ContainsFunc(d.Options, func(o Option) bool { return o.Accelerator == acceleratorOf(at) }) {
-			return d, nil, trace.Errorf(badModel,
-				"server %q: queue.json has several servers of %q on %s", s.Name, s.Model, acceleratorOf(at)).
-				WithHint("choose with parameters: [" + at.ID + "]")
+			return d, nil, p.refuse("choose with parameters: ["+at.ID+"]", s.at("model"),
+				"server %q: queue.json has several servers of %q on %s", s.Name, s.Model, acceleratorOf(at))
 		}
 		cost, ok := p.UnitCost[deviceName(at.Accelerator)]
 		if !ok {
-			return d, nil, trace.Errorf(badModel,
+			return d, nil, p.refuse("unit_cost: {"+at.Accelerator+": CENTS}", []any{"unit_cost"},
 				"unit_cost: got none for %q, want cents per device and hour", at.Accelerator)
 		}
 		z, err := sizedOf(at, Flavour(q.Flavour), s.PromptTokens, s.OutputTokens)
 		if err != nil {
-			findings = append(findings, trace.Findingf(badModel, "%s on %s: %v", s.Name, at.ID, err))
+			findings = append(findings, trace.Findingf(badModel, "%s on %s: %s", s.Name, at.ID, withoutCode(err)))
 			continue
 		}
 		size, err := z.Size(Targets{TTFTMs: s.TTFTMs, ITLMs: s.ITLMs})
 		if err != nil {
 			findings = append(findings,
-				trace.Findingf(targetBelowRange, "%s on %s: %v", s.Name, acceleratorOf(at), err))
+				trace.Findingf(targetBelowRange, "%s on %s: %s", s.Name, acceleratorOf(at), withoutCode(err)))
 			continue
 		}
 		findings = append(findings, size.Findings...)
+		for _, f := range outsideFitted(at.Fitted, &z, &size) {
+			f.Message = s.Name + " on " + at.ID + ": " + f.Message
+			findings = append(findings, f)
+		}
 		o := Option{
 			Accelerator: acceleratorOf(at),
 			Type:        deviceName(at.Accelerator),
@@ -202,15 +310,116 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			DemandRPS:   z.rateOf(s.TPS),
 		}
 		d.RateRPS = max(d.RateRPS, o.DemandRPS)
-		if deviceName(o.Accelerator) == deviceName(d.Current.Accelerator) { // it runs on this option now
-			d.Current.Accelerator = o.Accelerator
-			d.Current.Cost = cost * float64(o.Units*d.Current.Replicas)
-		}
 		d.Options = append(d.Options, o)
 	}
 	if !slices.Contains(known, s.Model) {
-		return d, nil, trace.Errorf(badModel, "server %q: got model %q, want one of queue.json: %s", s.Name,
+		return d, nil, p.refuse("write the model as queue.json has it", s.at("model"), "server %q: got model %q, want one of queue.json: %s", s.Name,
 			s.Model, trace.OneOf(known))
 	}
+	if err := p.checkParameters(s, q); err != nil {
+		return d, nil, err
+	}
+	if err := p.place(&d.Current, s, q); err != nil {
+		return d, nil, err
+	}
+	if len(d.Options) > 0 && len(d.candidates()) == 0 {
+		findings = append(findings, trace.Findingf(badModel, "%s: keep: its accelerator %s is none of its options", s.Name,
+			d.Current.Accelerator))
+	}
 	return d, findings, nil
+}
+
+// withoutCode returns the text of an error without its code, for a finding that has the code.
+func withoutCode(err error) string {
+	if coded, ok := errors.AsType[*trace.Error](err); ok {
+		return coded.Msg
+	}
+	return err.Error()
+}
+
+// checkParameters returns an error for an id in `parameters` of a server that is none of queue.json, or of another
+// model.
+func (p *Problem) checkParameters(s *problemServer, q *Queue) error {
+	for i, id := range s.Parameters {
+		if at := q.Server(id); at != nil && at.Model == s.Model {
+			continue
+		}
+		var ids []string
+		for _, at := range q.Servers {
+			if at.Model == s.Model {
+				ids = append(ids, at.ID)
+			}
+		}
+		return p.refuse("leave parameters out for every server of the model", append(s.at("parameters"), i), "server %q: parameters: got %q, want ids of queue.json for %s: %s",
+			s.Name, id, s.Model, trace.OneOf(ids))
+	}
+	return nil
+}
+
+// place sets the accelerator of a server's present replicas to the name of the option that it is, and their cost. It may
+// be named as an option is (2xH100) or, where the device has one option, as the device is (H100). Replicas on a device
+// of capacity or unit_cost that is no option are accepted too: they are to be moved.
+func (p *Problem) place(current *Placement, s *problemServer, q *Queue) error {
+	if current.Accelerator == "" {
+		return nil
+	}
+	name := deviceName(current.Accelerator)
+	units := 1
+	device := name
+	var same []*QueueServer // of the device, with any number of it
+	var known []string
+	for i := range q.Servers {
+		at := &q.Servers[i]
+		if at.Model != s.Model {
+			continue
+		}
+		if full := acceleratorOf(at); !slices.Contains(known, full) {
+			known = append(known, full)
+			if deviceName(at.Accelerator) == name {
+				same = append(same, at)
+			}
+			if deviceName(full) == name {
+				same = []*QueueServer{at}
+				break
+			}
+		}
+	}
+	switch {
+	case len(same) > 1:
+		var names []string
+		for _, at := range same {
+			names = append(names, acceleratorOf(at))
+		}
+		return p.refuse("current: {accelerator: "+names[0]+", replicas: N}", s.at("current", "accelerator"),
+			"server %q: current.accelerator: got %q, want %s", s.Name, current.Accelerator, trace.OneOf(names))
+	case len(same) == 1:
+		current.Accelerator = acceleratorOf(same[0])
+		device = deviceName(same[0].Accelerator)
+		units = int(same[0].AccCount)
+	default:
+		if count, rest, ok := strings.Cut(name, "x"); ok && p.hasDevice(rest) {
+			if n, err := strconv.Atoi(count); err == nil && n > 0 {
+				units = n
+				device = rest
+			}
+		}
+		if !p.hasDevice(device) {
+			for _, typ := range slices.Sorted(maps.Keys(p.Capacity)) {
+				known = append(known, typ)
+			}
+			slices.Sort(known)
+			known = slices.Compact(known)
+			return p.refuse("name it as capacity and unit_cost do", s.at("current", "accelerator"),
+				"server %q: current.accelerator: got %q, want %s", s.Name, current.Accelerator, trace.OneOf(known))
+		}
+	}
+	current.Cost = p.UnitCost[device] * float64(units*current.Replicas)
+	return nil
+}
+
+// hasDevice reports whether capacity or unit_cost has a device, by its datasheet's name.
+func (p *Problem) hasDevice(name string) bool {
+	_, isCounted := p.Capacity[name]
+	_, hasCost := p.UnitCost[name]
+	return isCounted || hasCost
 }

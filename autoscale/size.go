@@ -4,6 +4,7 @@ package autoscale
 // targets.
 
 import (
+	"fmt"
 	"math"
 
 	"github.com/blis-train/blis-train/sim/workload"
@@ -59,6 +60,8 @@ func (q *model) Size(t Targets) (sizing, error) {
 		TargetTTFTMs: t.TTFTMs,
 		TargetITLMs:  t.ITLMs,
 		TargetTPS:    t.TPS,
+		PromptTokens: q.shape.Prompt,
+		OutputTokens: q.shape.Output,
 		MinRPS:       1000 * rangeEdge / q.tauMs(1),
 		MaxRPS:       (1 - rangeEdge) * q.MaxRateRPS(),
 	}}
@@ -278,6 +281,9 @@ func sizedOf(s *QueueServer, f Flavour, prompt, output float64) (model, error) {
 	if of.Output == 0 {
 		return model{}, trace.Errorf(badModel, "server %q: the mean lengths of its requests are unknown, because no window was recorded",
 			s.ID).WithHint("give --prompt-tokens and --output-tokens")
+	}
+	if err := s.Limits.checkLength(of); err != nil {
+		return model{}, fmt.Errorf("server %q: %w", s.ID, err)
 	}
 	return newModel(f, fromVector(valuesOf(params)), of, s.Limits)
 }

@@ -25,6 +25,9 @@ type SizeOptions struct {
 // mostWanted is an upper bound of targets and lengths, ms or tokens.
 const mostWanted = 1e8
 
+// leastWanted is a lower bound of targets, ms or tokens per second: no server is so fast, and nobody wants so little.
+const leastWanted = 1e-6
+
 // mostSeats is an upper bound of max_num_seqs.
 const mostSeats = 1 << 14
 
@@ -32,16 +35,17 @@ const mostSeats = 1 << 14
 func (o *SizeOptions) checkFor(f Flavour) error {
 	for _, v := range []struct {
 		name  string
-		value float64
+		value float64 // 0: not given
+		least float64
 	}{
-		{"ttft-ms", o.Targets.TTFTMs},
-		{"itl-ms", o.Targets.ITLMs},
-		{"tps", o.Targets.TPS},
-		{"prompt-tokens", o.Prompt},
-		{"output-tokens", o.Output},
+		{"ttft-ms", o.Targets.TTFTMs, leastWanted},
+		{"itl-ms", o.Targets.ITLMs, leastWanted},
+		{"tps", o.Targets.TPS, leastWanted},
+		{"prompt-tokens", o.Prompt, 1},
+		{"output-tokens", o.Output, 1},
 	} {
-		if !(v.value >= 0 && v.value <= mostWanted) {
-			return option.Misusef("--%s: got %g, want a number from 0 to %g", v.name, v.value, mostWanted)
+		if v.value != 0 && !(v.value >= v.least && v.value <= mostWanted) {
+			return option.Misusef("--%s: got %g, want a number from %g to %g", v.name, v.value, v.least, float64(mostWanted))
 		}
 	}
 	switch {
@@ -84,7 +88,7 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 			failed[i] = err
 			return nil
 		}
-		findings[i] = size.Findings
+		findings[i] = append(size.Findings, outsideFitted(s.Fitted, &z, &size)...)
 		s.Sizing = &size.QueueSizing
 		if o.Requests > 0 {
 			size.Simulated, err = simulate(z.params, z.limits, trafficOf(z.shape, size.RateRPS, o.Requests, o.Seed), ctx.Done())
@@ -127,6 +131,15 @@ func AllocateQueues(doc *Queue, p *Problem) error {
 	best, err := p.Optimum(demands)
 	if err != nil {
 		return err
+	}
+	for i := range demands {
+		if len(demands[i].candidates()) > 0 {
+			continue
+		}
+		plan.NoOption = append(plan.NoOption, demands[i].Name)
+		if best != nil {
+			best.NoOption = append(best.NoOption, demands[i].Name)
+		}
 	}
 	doc.Plan, doc.Optimum = plan, best
 	return nil

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -112,8 +113,25 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	account := queueAccount{Dropped: map[string]int{}}
 	var snapshots []*enginelog.Snapshot
 	var scrapes [][2]*enginelog.Snapshot // of AIPerf, before and after each benchmark
-	take := func(f *clients.LevelFile) {
-		points = append(points, f.Levels...)
+	content := map[string]string{}       // file by the SHA-256 of its content
+	seen := map[clients.Level]string{}   // file of every level, by what was measured
+	take := func(f *clients.LevelFile, file string) {
+		again := map[string]int{} // levels of the file that an earlier one has, by the name of that one
+		for _, level := range f.Levels {
+			measured := level
+			measured.Sweep, measured.Line = "", 0
+			if earlier, ok := seen[measured]; ok && earlier != file {
+				again[earlier]++
+				continue
+			}
+			seen[measured] = file
+			points = append(points, level)
+		}
+		for _, earlier := range slices.Sorted(maps.Keys(again)) {
+			account.Dropped[string(source.CodeDuplicate)] += again[earlier]
+			findings = append(findings, trace.Findingf(source.CodeDuplicate, "%s: %d of its benchmarks are those of %s, and count once",
+				file, again[earlier], earlier))
+		}
 		findings = append(findings, f.Findings...)
 		account.Read += f.Read
 		for code, n := range f.Dropped {
@@ -127,6 +145,13 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 		if err != nil {
 			return nil, nil, err
 		}
+		if earlier, ok := content[in.SHA256]; ok && in.SHA256 != "" {
+			account.Read++
+			account.Dropped[string(source.CodeDuplicate)]++
+			findings = append(findings, trace.Findingf(source.CodeDuplicate, "%s: its content is that of %s, and counts once", in.Name, earlier))
+			continue
+		}
+		content[in.SHA256] = in.Name
 		if enginelog.IsMetrics(data) {
 			s, err := enginelog.ReadSnapshot(data, in.Name, writtenNs(name))
 			if err != nil {
@@ -153,11 +178,11 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 			return nil, nil, err
 		}
 		inputs = append(inputs, in)
-		take(f)
+		take(f, in.Name)
 	}
 	if len(snapshots)+len(scrapes) > 0 {
-		take(clients.LevelsBetween(snapshots))
-		take(clients.LevelsOfScrapes(scrapes))
+		take(clients.LevelsBetween(snapshots), "answers of /metrics")
+		take(clients.LevelsOfScrapes(scrapes), "scrapes of AIPerf")
 		o.Sweep.Mean = true // the mean is exact; of the median only the histogram's bucket is known
 	}
 	// The model predicts mean TTFTs, so means are compared if every row of a table has one.

@@ -159,7 +159,7 @@ const lockedOut = 4
 // windows.
 func (f *Calibrated) trackScores(r run) []queueScore {
 	out := []queueScore{scoreOf(r.name, oneAhead, evaluateAhead(f.Windows, r.steps))}
-	if held := f.Windows[f.Split:]; len(held) > 0 && f.Split > 0 {
+	if held := f.heldOut(); len(held) > 0 && f.Split > 0 {
 		out = append(out, scoreOf(r.name, holdOut, evaluate(held, r.flavour, r.steps[f.Split-1].X, r.as)))
 	}
 	return out

@@ -8,12 +8,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -43,6 +47,38 @@ func ValidateQueues(ctx context.Context, fitted *Queue, servers []*Server, by st
 	return out, err
 }
 
+// SeenBefore returns a warning for each recording or sweep among inputs that the parameters of a document were fitted to, by
+// the digest of its content. run.yaml and config.json are no recordings: different runs may share them.
+func SeenBefore(fitted *Queue, inputs []result.Input) (out []trace.Finding) {
+	for _, in := range inputs {
+		isSame := func(used result.Input) bool { return used.SHA256 == in.SHA256 }
+		if isRecording(in) && slices.ContainsFunc(fitted.Inputs, isSame) {
+			out = append(out, trace.Findingf(judgedOnTraining,
+				"%s: the parameters were fitted to it: its errors are those of the fit, not of another day", in.Name))
+		}
+	}
+	return out
+}
+
+// ReadTwice returns an error for a recording whose content is that of one that was read before: its windows would count
+// twice.
+func ReadTwice(before, inputs []result.Input) error {
+	for _, in := range inputs {
+		for _, earlier := range before {
+			if isRecording(in) && in.SHA256 == earlier.SHA256 {
+				return option.Misusef("%s: got the content of %s again, want each recording once", in.Name, earlier.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// isRecording reports whether an input is a recording and not the description of one, which several may share.
+func isRecording(in result.Input) bool {
+	base := path.Base(in.Name)
+	return in.SHA256 != "" && base != deploy.RunFile && base != "config.json"
+}
+
 // Largest errors with which a validation passes: an autoscaler can use parameters within them.
 const (
 	MaxTTFTWape = 0.20
@@ -61,6 +97,7 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 	doc.Physical = fitted.Physical
 	doc.Effective = fitted.Effective
 	doc.Steps = fitted.Steps
+	doc.Fitted = fitted.Fitted
 	if s.Reason != "" {
 		return &doc, nil
 	}
@@ -162,7 +199,8 @@ func (f *Calibrated) verdict() *coeff.Judgement {
 			ttft, itl = s.TTFTWape, s.ITLWape
 		}
 	}
-	none := fmt.Sprintf("%d windows, none predicted of a hold-out; %d and more have one", len(f.Windows), leastHoldOut)
+	none := fmt.Sprintf("%.4g windows%s, none predicted of a hold-out; %d and more have one", independentWindows(f.Windows),
+		f.withoutOverlap(), leastHoldOut)
 	v.AtMost("hold_out_ttft_wape", q.ID, ttft, maxHeldTTFTWape, none)
 	v.AtMost("hold_out_itl_wape", q.ID, itl, maxHeldITLWape, none)
 	failing := 0.0
@@ -176,10 +214,18 @@ func (f *Calibrated) verdict() *coeff.Judgement {
 	return v
 }
 
+// withoutOverlap returns words for a number of windows, if some of them overlap.
+func (f *Calibrated) withoutOverlap() string {
+	if overlapOf(f.Windows) > 1 {
+		return " without overlap"
+	}
+	return ""
+}
+
 // loadBeyondFitFrac returns the distance of the hold-out's median rate from the range of fitted
 // rates, as a share of the nearer end of that range, 0 inside; nil without a hold-out.
 func (f *Calibrated) loadBeyondFitFrac() *float64 {
-	if f.Split >= len(f.Windows) || f.Split == 0 {
+	if len(f.heldOut()) == 0 || f.Split == 0 {
 		return nil
 	}
 	var rates []float64
@@ -188,7 +234,7 @@ func (f *Calibrated) loadBeyondFitFrac() *float64 {
 	}
 	lo := slices.Min(rates[:f.Split])
 	hi := slices.Max(rates[:f.Split])
-	mid := stat.Median(rates[f.Split:])
+	mid := stat.Median(rates[f.Split+f.Gap:])
 	return new(max(0, mid/hi-1, 1-mid/lo))
 }
 

@@ -298,3 +298,31 @@ func meansOf(used []*sample) (ttftMs, itlMs float64) {
 	}
 	return ttft / float64(len(used)) / 1e6, decode / gaps / 1e6
 }
+
+// coveredNs returns the time that windows cover, ns, and the sum of their lengths. Both are 0 for benchmarks, of which
+// no times are known.
+func coveredNs(windows []window) (covered, sum int64) {
+	order := slices.Clone(windows)
+	slices.SortStableFunc(order, func(a, b window) int { return cmp.Compare(a.StartNs, b.StartNs) })
+	end := int64(math.MinInt64) // of the windows so far
+	for i := range order {
+		w := &order[i]
+		sum += w.EndNs - w.StartNs
+		covered += max(0, w.EndNs-max(w.StartNs, end))
+		end = max(end, w.EndNs)
+	}
+	return covered, sum
+}
+
+// overlapOf returns how often windows cover a time that they cover, on average: 1 where none overlap, 4 where windows of
+// 20 s begin every 5 s.
+func overlapOf(windows []window) float64 {
+	covered, sum := coveredNs(windows)
+	if covered == 0 {
+		return 1
+	}
+	return float64(sum) / float64(covered)
+}
+
+// independentWindows returns how many windows of the same length would cover the same time without overlap.
+func independentWindows(windows []window) float64 { return float64(len(windows)) / overlapOf(windows) }

@@ -83,7 +83,7 @@ func (f *Calibrated) measuredRow(i int, flavour Flavour, estimator string) Windo
 		Phase:     w.Phase,
 		StartNs:   w.StartNs,
 		EndNs:     w.EndNs,
-		HoldOut:   i >= f.Split,
+		HoldOut:   i >= f.Split+f.Gap,
 		Speed:     speed,
 		Requests:  int64(w.Requests),
 		RateRPS:   w.RateRPS,

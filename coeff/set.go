@@ -262,6 +262,7 @@ func (s *Set) Predict(x []float64) float64 {
 const (
 	BadFile               trace.Code = "bad_coefficient_file"
 	OutsideTraining       trace.Code = "outside_training"
+	JudgedOnTraining      trace.Code = "judged_on_training"
 	ImpossibleCoefficient trace.Code = "impossible_coefficient"
 	DocumentChanged       trace.Code = "document_changed" // or a coefficient file
 	HandMade              trace.Code = "hand_made"

@@ -206,7 +206,7 @@ func seenBefore(p *Document, ext *result.Extract) (out []trace.Finding) {
 		}
 		isSame := func(trained result.Input) bool { return trained.SHA256 == in.SHA256 }
 		if slices.ContainsFunc(p.Inputs, isSame) {
-			out = append(out, trace.Findingf(codeJudgedOnTraining,
+			out = append(out, trace.Findingf(coeff.JudgedOnTraining,
 				"%s: the predictor was trained on it: what is called unseen is in-sample there", in.Name))
 		}
 	}

@@ -172,7 +172,7 @@ func (con *console) applyGroup(c *cli.Context, path, name string, keys map[strin
 // of that name in its groups. known is false if there is neither.
 func (con *console) setKey(c *cli.Context, flag cli.Flag, key string, values []string) (known bool, err error) {
 	for _, value := range values {
-		if err := option.CheckCount(key, value); err != nil {
+		if err := cmp.Or(option.CheckCount(key, value), option.CheckSign(key, value)); err != nil {
 			return true, err
 		}
 	}

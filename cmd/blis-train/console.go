@@ -114,8 +114,12 @@ func replacesInput(c *cli.Context, flag, path string) error {
 	if path == "-" {
 		return usagef("--%s: got -, want the name of a file", flag)
 	}
-	if st, err := os.Stat(path); err != nil || st.IsDir() {
+	st, err := os.Stat(path)
+	if err != nil {
 		return nil
+	}
+	if st.IsDir() {
+		return replacesQueue(c, flag, path)
 	}
 	inputs := c.Args().Slice()
 	for _, f := range c.Command.Flags {
@@ -133,6 +137,18 @@ func replacesInput(c *cli.Context, flag, path string) error {
 	case base == runYAMLFile, base == configName, folder.IsOwn(base):
 		return &option.Misuse{Msg: fmt.Sprintf("--%s: got %s, which would be replaced by a file of another kind, want another name", flag, path),
 			Hint: "remove it first if it is no longer needed"}
+	}
+	return nil
+}
+
+// replacesQueue returns an error for a folder of a queue command whose queue.json the command reads: it would be replaced by
+// one that no longer says what it was made from.
+func replacesQueue(c *cli.Context, flag, dir string) error {
+	written := filepath.Join(dir, folder.QueueFile)
+	isRead := func(in string) bool { return files.Same(in, written) }
+	if strings.HasPrefix(fullName(c), "queue ") && slices.ContainsFunc(c.Args().Slice(), isRead) {
+		return &option.Misuse{Msg: fmt.Sprintf("--%s: got %s, whose %s the command reads, want another folder", flag, dir, folder.QueueFile),
+			Hint: "-o " + filepath.Join(dir, c.Command.Name)}
 	}
 	return nil
 }

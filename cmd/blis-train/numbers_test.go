@@ -41,6 +41,18 @@ func TestNumbersAreWhatTheyLook(t *testing.T) {
 		{[]string{"fit", "out", "-o", "out", "--bootstraps", "9223372036854775807"}, "--bootstraps: got 9223372036854775807, want at most 100000"},
 		{[]string{"queue", "size", "queue.json", "--simulate", "1000000000000"}, "--simulate: got 1000000000000, want at most 10000000"},
 		{[]string{"plan", "in", "-o", "plan.json", "--part-bytes", "9223372036854775807"}, "--part-bytes: got 9223372036854775807, want at most"},
+		{[]string{"plan", "in", "-o", "plan.json", "--part-bytes", "-7"}, `--part-bytes: got "-7", want a whole number >= 0`},
+		{[]string{"fit", "out", "--workers", "-2"}, `--workers: got "-2", want a whole number >= 0`},
+		{[]string{"simulate", "--seed=-1"}, `--seed: got "-1", want a whole number >= 0`},
+		{[]string{"queue", "validate", "queue.json", "out", "--simulate", "-5"}, "--simulate: got -5 requests, want >= 0"},
+		{[]string{"queue", "size", "queue.json", "--ttft-ms", "0"}, "--ttft-ms: got 0, want more than 0"},
+		{[]string{"queue", "size", "queue.json", "--itl-ms", "0.0"}, "--itl-ms: got 0, want more than 0"},
+		{[]string{"queue", "size", "queue.json", "--tps", "0"}, "--tps: got 0, want more than 0"},
+		{[]string{"queue", "size", "queue.json", "--prompt-tokens", "0"}, "--prompt-tokens: got 0, want more than 0"},
+		{[]string{"queue", "size", "queue.json", "--output-tokens", "0"}, "--output-tokens: got 0, want more than 0"},
+		{[]string{"queue", "size", "queue.json", "--concurrency", "0"}, "--concurrency: got 0, want more than 0"},
+		{[]string{"queue", "fit", "out", "--hop", "0s"}, "--hop: got 0s, want more than 0"},
+		{[]string{"queue", "fit", "out", "--window", "0s"}, "--window: got 0s, want more than 0"},
 		{[]string{"inspect", "../../testdata/traces/smoke", "--set", "tensor_parallel_size=010"}, `setting tensor_parallel_size: got "010"`},
 	} {
 		var stderr strings.Builder

@@ -15,6 +15,7 @@ import (
 
 	"github.com/blis-train/blis-train/autoscale"
 	"github.com/blis-train/blis-train/internal/files"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline"
 	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
@@ -106,18 +107,19 @@ Example:
    blis-train queue size out/queue.json -o sized --ttft-ms 500 --itl-ms 60 --simulate 20000`,
 		Flags: []cli.Flag{
 			queueOutFlag(),
-			&cli.Float64Flag{Name: "ttft-ms", Destination: &o.Targets.TTFTMs, Usage: "target mean TTFT, `MS`; 0: none"},
-			&cli.Float64Flag{Name: "itl-ms", Destination: &o.Targets.ITLMs, Usage: "target mean ITL, `MS`; 0: none"},
-			&cli.Float64Flag{Name: "tps", Destination: &o.Targets.TPS,
-				Usage: "output `TOKENS` per second to be served by as many replicas as it takes; 0: none"},
+			&cli.Float64Flag{Name: "ttft-ms", Destination: &o.Targets.TTFTMs, DefaultText: "none",
+				Usage: "target mean TTFT, `MS`"},
+			&cli.Float64Flag{Name: "itl-ms", Destination: &o.Targets.ITLMs, DefaultText: "none", Usage: "target mean ITL, `MS`"},
+			&cli.Float64Flag{Name: "tps", Destination: &o.Targets.TPS, DefaultText: "none",
+				Usage: "output `TOKENS` per second to be served by as many replicas as it takes"},
 			&cli.BoolFlag{Name: "emulate", Destination: &o.Targets.Emulate,
 				Usage: "with --tps: use 0.9 of the rate range, as the autoscalers' queue analyzer does"},
-			&cli.IntFlag{Name: "concurrency", Destination: &o.Concurrency,
+			&cli.IntFlag{Name: "concurrency", Destination: &o.Concurrency, DefaultText: "the server's own",
 				Usage: "find the smallest max_num_seqs, up to `N`, that serves 99 % of what N serves within the targets"},
-			&cli.Float64Flag{Name: "prompt-tokens", Destination: &o.Prompt,
-				Usage: "mean prompt `TOKENS`; 0: those of the windows"},
-			&cli.Float64Flag{Name: "output-tokens", Destination: &o.Output,
-				Usage: "mean output `TOKENS`; 0: those of the windows"},
+			&cli.Float64Flag{Name: "prompt-tokens", Destination: &o.Prompt, DefaultText: "those of the windows",
+				Usage: "mean prompt `TOKENS`"},
+			&cli.Float64Flag{Name: "output-tokens", Destination: &o.Output, DefaultText: "those of the windows",
+				Usage: "mean output `TOKENS`"},
 			&cli.IntFlag{Name: "simulate", Destination: &o.Requests,
 				Usage: "simulate `REQUESTS` at the rate found; 0: none"},
 			&cli.Uint64Flag{Name: "seed", Destination: &o.Seed, Value: o.Seed, Usage: "`SEED` of the simulation"},
@@ -198,6 +200,27 @@ func (q *queueInputs) flags() []cli.Flag {
 	}, q.filter.Flags()...)
 }
 
+// wantAboveZero returns an error for a flag that is set to 0: who wants none leaves it out. An empty value of a shell's
+// variable, or a unit that rounds to 0, must not count as none.
+func wantAboveZero(c *cli.Context, names ...string) error {
+	for _, name := range names {
+		isZero := false
+		switch v := c.Value(name).(type) {
+		case float64:
+			isZero = v == 0
+		case int:
+			isZero = v == 0
+		case time.Duration:
+			isZero = v == 0
+		}
+		if c.IsSet(name) && isZero {
+			return &option.Misuse{Msg: fmt.Sprintf("--%s: got %v, want more than 0", name, c.Value(name)),
+				Hint: "leave --" + name + " out for its default"}
+		}
+	}
+	return nil
+}
+
 // resolve sets the options that depend on several flags, and checks all.
 func (q *queueInputs) resolve() error {
 	o := &q.options
@@ -227,7 +250,7 @@ func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 		verb = "fit --track"
 		track = autoscale.Track
 	}
-	if err := q.resolve(); err != nil {
+	if err := cmp.Or(wantAboveZero(c, "window", "hop"), q.resolve()); err != nil {
 		return err
 	}
 	o := &q.options
@@ -282,6 +305,9 @@ func (q *queueInputs) read(c *cli.Context, con *console, args []string, doc *aut
 		if err != nil {
 			return nil, err
 		}
+		if err := autoscale.ReadTwice(doc.Inputs, ext.Inputs); err != nil {
+			return nil, err
+		}
 		doc.Inputs = append(doc.Inputs, ext.Inputs...)
 		some, err := autoscale.RunServers(c.Context, a, ext, without, o, con.progress())
 		if err != nil {
@@ -322,11 +348,14 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 		return usagef("queue validate: got %d arguments, want a queue.json and an extracted folder or a sweep",
 			c.NArg())
 	}
+	if n := c.Int("simulate"); n < 0 {
+		return usagef("--simulate: got %d requests, want >= 0", n)
+	}
 	fitted, in, err := readAs[autoscale.Queue](con, c.Args().First())
 	if err != nil {
 		return err
 	}
-	if err := q.resolve(); err != nil {
+	if err := cmp.Or(wantAboveZero(c, "window", "hop"), q.resolve()); err != nil {
 		return err
 	}
 	o := &q.options
@@ -343,6 +372,7 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 	if err != nil {
 		return err
 	}
+	doc.Warnings = append(doc.Warnings, autoscale.SeenBefore(fitted, doc.Inputs)...)
 	if doc.Servers, err = autoscale.ValidateQueues(c.Context, fitted, servers, c.String("server"), o,
 		c.Int("simulate")); err != nil {
 		return err
@@ -368,6 +398,9 @@ func runQueueValidate(c *cli.Context, con *console, q *queueInputs) error {
 
 // runQueueSize finds the largest rate of one replica that meets the targets.
 func runQueueSize(c *cli.Context, con *console, o autoscale.SizeOptions) error {
+	if err := wantAboveZero(c, "ttft-ms", "itl-ms", "tps", "concurrency", "prompt-tokens", "output-tokens"); err != nil {
+		return err
+	}
 	if o.Targets.TPS == 0 {
 		if err := goesWith(c, "--tps", "emulate"); err != nil {
 			return err
@@ -422,9 +455,10 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 	if err := con.claimFolder(c.String("out"), c.Bool("force")); err != nil {
 		return err
 	}
+	fittedTo := doc.Inputs // kept, because the parameters are
 	doc.Header = con.header(command)
 	doc.Warnings = []trace.Finding{}
-	doc.Inputs = append(doc.Inputs, in)
+	doc.Inputs = append(fittedTo, in)
 	if err := add(doc); err != nil {
 		return err
 	}
@@ -432,8 +466,14 @@ func useQueue(c *cli.Context, con *console, command string, args int, add func(*
 		name string
 		plan *autoscale.QueuePlan
 	}{{"greedy", doc.Plan}, {"optimum", doc.Optimum}} {
-		if p.plan != nil && len(p.plan.Unserved) > 0 {
-			con.message("warning", fmt.Sprintf("%s plan: no capacity for %s", p.name, strings.Join(p.plan.Unserved, ", ")))
+		if p.plan == nil {
+			continue
+		}
+		short := slices.DeleteFunc(slices.Clone(p.plan.Unserved), func(name string) bool {
+			return slices.Contains(p.plan.NoOption, name)
+		})
+		if len(short) > 0 {
+			con.message("warning", fmt.Sprintf("%s plan: no capacity for %s", p.name, strings.Join(short, ", ")))
 		}
 	}
 	return finishQueue(c, con, doc, "sizes", "plan")

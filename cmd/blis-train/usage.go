@@ -3,6 +3,7 @@ package main
 // This file explains mistakes in a command line, with the word that was probably meant.
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -256,9 +257,10 @@ func checkThousands(name, value string) error {
 		Hint: "did you mean " + strings.ReplaceAll(value, ",", "") + "?"}
 }
 
-// checkNumber returns an error for a number that is not decimal, and for a count that is too large.
+// checkNumber returns an error for a number that is not decimal, and for a count that is too large, or that is negative
+// where that means nothing.
 func checkNumber(name, value string) error {
-	if err := option.CheckCount(name, value); err != nil {
+	if err := cmp.Or(option.CheckCount(name, value), option.CheckSign(name, value)); err != nil {
 		return err
 	}
 	number, notFloat := strconv.ParseFloat(value, 64)

@@ -4,6 +4,7 @@ package option
 
 import (
 	"errors"
+	"slices"
 	"strconv"
 )
 
@@ -50,6 +51,20 @@ var mostOfCount = map[string]int64{
 	"tp":                     1 << 16,
 	"train-seeds":            100_000,
 	"workers":                4096,
+}
+
+// neverNegative are flags that mean nothing below 0 and are checked by no stage.
+var neverNegative = []string{"part-bytes", "seed", "workers"}
+
+// CheckSign returns an error for a negative value of a flag that means nothing below 0.
+func CheckSign(name, value string) error {
+	if !slices.Contains(neverNegative, name) {
+		return nil
+	}
+	if n, err := strconv.ParseInt(value, 10, 64); err == nil && n < 0 {
+		return Misusef("--%s: got %q, want a whole number >= 0", name, value)
+	}
+	return nil
 }
 
 // HasMost reports whether a flag counts something and has a largest value.

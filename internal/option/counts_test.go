@@ -67,3 +67,21 @@ func TestLargestCounts(t *testing.T) {
 		t.Errorf("got %d flags with a largest value, want %d", n, len(largest))
 	}
 }
+
+// TestNegativeCounts: flags that mean nothing below 0 are refused there, by their name; others check themselves.
+func TestNegativeCounts(t *testing.T) {
+	for _, name := range []string{"workers", "part-bytes", "seed"} {
+		for _, good := range []string{"0", "7", "x", "1,2"} {
+			if err := CheckSign(name, good); err != nil {
+				t.Errorf("--%s %s: got %v", name, good, err)
+			}
+		}
+		want := fmt.Sprintf("--%s: got \"-7\", want a whole number >= 0", name)
+		if err := CheckSign(name, "-7"); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+	if err := CheckSign("step", "-1"); err != nil {
+		t.Errorf("got %v", err)
+	}
+}
