@@ -88,8 +88,7 @@ func Fit(windows []window, o fitOptions) (*fitted, error) {
 		}
 	}
 	if len(windows) == 0 {
-		return nil, trace.Errorf(noWindows,
-			"windows: got none").WithHint("use a shorter --window or fewer --min-requests")
+		return nil, trace.Errorf(noWindows, "windows: got none")
 	}
 	p := newProblem(windows, &o)
 	// Windows of one operating point are refused before anything is searched; what others determine is

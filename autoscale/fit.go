@@ -48,6 +48,14 @@ func calibrate(s *Server, o *Options) (*Calibrated, error) {
 	if s.Reason != "" {
 		return f, nil
 	}
+	if len(s.Windows) == 0 {
+		why := s.withoutWindows("windows: got none")
+		f.Doc.Reason = why.Error()
+		if why.Hint != "" {
+			f.Doc.Reason += "; hint: " + why.Hint
+		}
+		return f, nil
+	}
 	f.split(o.HoldOut)
 	f.speed = s.speeds(f.Split)
 	opt := defaultFit(o.Flavour)

@@ -405,10 +405,11 @@ func (p *Problem) place(current *Placement, s *problemServer, q *Queue) error {
 		}
 		if !p.hasDevice(device) {
 			for _, typ := range slices.Sorted(maps.Keys(p.Capacity)) {
-				known = append(known, typ)
+				isSame := func(name string) bool { return deviceName(name) == typ }
+				if !slices.ContainsFunc(known, isSame) {
+					known = append(known, typ)
+				}
 			}
-			slices.Sort(known)
-			known = slices.Compact(known)
 			return p.refuse("name it as capacity and unit_cost do", s.at("current", "accelerator"),
 				"server %q: current.accelerator: got %q, want %s", s.Name, current.Accelerator, trace.OneOf(known))
 		}

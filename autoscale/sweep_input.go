@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -115,7 +116,9 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	var scrapes [][2]*enginelog.Snapshot // of AIPerf, before and after each benchmark
 	content := map[string]string{}       // file by the SHA-256 of its content
 	seen := map[clients.Level]string{}   // file of every level, by what was measured
+	var tables []sweepTable
 	take := func(f *clients.LevelFile, file string) {
+		tables = append(tables, sweepTable{file, f})
 		again := map[string]int{} // levels of the file that an earlier one has, by the name of that one
 		for _, level := range f.Levels {
 			measured := level
@@ -192,11 +195,52 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 	}
 	s := serverOfSweep(cmp.Or(o.Sweep.Model, "sweep"), points, o)
 	s.Findings = append(s.Findings, findings...)
+	for _, t := range tables {
+		s.Findings = append(s.Findings, t.withoutStatistic(o.Sweep.Mean)...)
+	}
 	s.Account.Read = account.Read
 	for code, n := range account.Dropped {
 		s.Account.Dropped[code] += n
 	}
 	return s, inputs, nil
+}
+
+// sweepTable is what was read of one file.
+type sweepTable struct {
+	name string
+	read *clients.LevelFile
+}
+
+// withoutStatistic returns a finding if no benchmark of the file has the statistic of TTFT that is fitted.
+func (t *sweepTable) withoutStatistic(isMean bool) []trace.Finding {
+	want, other := "median", "mean"
+	if isMean {
+		want, other = other, want
+	}
+	hasOther := false
+	for _, l := range t.read.Levels {
+		wanted, instead := l.TTFTMedianMs, l.TTFTMeanMs
+		if isMean {
+			wanted, instead = instead, wanted
+		}
+		if wanted > 0 {
+			return nil
+		}
+		hasOther = hasOther || instead > 0
+	}
+	if len(t.read.Levels) == 0 {
+		return nil
+	}
+	what := want + " TTFT"
+	if column := t.read.WithoutColumn; column != "" {
+		what = fmt.Sprintf("column %q, the %s TTFT", column, want)
+	}
+	advice := ""
+	if hasOther {
+		advice = fmt.Sprintf("; --ttft %s takes the %s, which it has", other, other)
+	}
+	return []trace.Finding{trace.Findingf(noLatency, "%s: got no %s, want it in its %d benchmarks%s", t.name, what,
+		len(t.read.Levels), advice)}
 }
 
 // writtenNs returns when a file was written, ns; 0 if unknown. It may be the time of a saved answer of

@@ -102,11 +102,7 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 		return &doc, nil
 	}
 	if len(s.Windows) == 0 {
-		var why []string
-		for _, reason := range slices.Sorted(maps.Keys(doc.Windows.Dropped)) {
-			why = append(why, fmt.Sprintf("%s %d", reason, doc.Windows.Dropped[reason]))
-		}
-		doc.Reason = trace.Errorf(noWindows, "no window is left (%s)", strings.Join(why, ", ")).Error()
+		doc.Reason = s.withoutWindows("no window is left").Error()
 		return &doc, nil
 	}
 	for _, e := range []struct {
@@ -132,6 +128,30 @@ func validateServer(fitted *QueueServer, s *Server, o *Options, requests int, do
 		doc.Scores = append(doc.Scores, scoreOf(estConstant, validation, evaluateConstant(constant, s.Windows)))
 	}
 	return &doc, nil
+}
+
+// withoutWindows returns the error of a server that has no windows: what, and the reasons for which all were dropped. The
+// hint is one that helps against the most frequent of them.
+func (s *Server) withoutWindows(what string) *trace.Error {
+	var why []string
+	most := ""
+	for _, reason := range slices.Sorted(maps.Keys(s.Account.Dropped)) {
+		why = append(why, fmt.Sprintf("%s %d", reason, s.Account.Dropped[reason]))
+		if most == "" || s.Account.Dropped[reason] > s.Account.Dropped[most] {
+			most = reason
+		}
+	}
+	if len(why) > 0 {
+		what += " (" + strings.Join(why, ", ") + ")"
+	}
+	err := trace.Errorf(noWindows, "%s", what)
+	switch {
+	case most == string(fewRequests):
+		return err.WithHint("use a shorter --window or fewer --min-requests")
+	case most != "":
+		return err.WithHint("blis-train explain " + most)
+	}
+	return err
 }
 
 // validation is the name of the set of windows of another recording.

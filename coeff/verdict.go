@@ -132,6 +132,22 @@ func (v *Judgement) Failed() (why []string) {
 	return why
 }
 
+// Deciding returns a sentence about the first gate that led to the verdict: one that failed or, if none did, one without
+// a value; "" if all passed.
+func (v *Judgement) Deciding() string {
+	for _, g := range v.Gates {
+		if g.Pass != nil && !*g.Pass {
+			return fmt.Sprintf("%s: got %.4g, want at most %g", g.Name, *g.Value, g.Threshold)
+		}
+	}
+	for _, g := range v.Gates {
+		if g.Pass == nil {
+			return g.Name + ": " + g.Note
+		}
+	}
+	return ""
+}
+
 // Certificate is the solver's proof of optimality (spec#certificate).
 type Certificate struct {
 	MinZeroGradient   *float64 `json:"min_zero_gradient" yaml:"min_zero_gradient"` // nil: no term is at its bound

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/autoscale"
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline"
@@ -58,6 +60,7 @@ limits. Effective ones are what the queueing model needs to give the latencies o
 combinations of parameters that the windows do not determine stay at the physical values. --track also runs the tuners
 of workload-variant-autoscaler and model-tuner unchanged, a filter with measured noise, and a refit over the last ten
 windows: windows.parquet has every estimate with its covariance, innovation and verdict.
+Exit status 3 when the verdict of a server is fail, 1 when no server has parameters; queue.json is written.
 
 Example:
    blis-train queue fit out -o out --window 20s --min-requests 10
@@ -275,7 +278,40 @@ func runQueueFit(c *cli.Context, con *console, q *queueInputs) error {
 	if err := autoscale.WriteRows(c.String("out"), rows); err != nil {
 		return err
 	}
-	return finishFit(c, con, doc)
+	if err := finishFit(c, con, doc); err != nil {
+		return err
+	}
+	return judgeFit(con, doc)
+}
+
+// judgeFit prints the verdict of each server with the gate that decided. It returns an error if no server has any
+// parameters, and one with exit status 3 if the verdict of a server is fail.
+func judgeFit(con *console, doc *autoscale.Queue) error {
+	hasParameters := false
+	failed := ""
+	for i := range doc.Servers {
+		s := &doc.Servers[i]
+		hasParameters = hasParameters || len(s.Effective)+len(s.Physical) > 0
+		if s.Verdict == nil {
+			continue
+		}
+		line := fmt.Sprintf("%s: verdict for an autoscaler: %s", s.ID, s.Verdict.Verdict)
+		if why := s.Verdict.Deciding(); why != "" {
+			line += " (" + why + ")"
+		}
+		if s.Verdict.Verdict == coeff.VerdictFail && failed == "" {
+			failed = line // printed as the error
+			continue
+		}
+		con.infof("%s", line)
+	}
+	switch {
+	case len(doc.Servers) > 0 && !hasParameters:
+		return trace.Hinted(errors.New("nothing was fitted: no server has parameters"), "the warnings above say why")
+	case failed != "":
+		return gatef("%s", failed)
+	}
+	return nil
 }
 
 // newQueueDoc returns an empty queue.json of a command.

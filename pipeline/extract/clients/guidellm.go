@@ -408,6 +408,10 @@ func (f *LevelFile) addFlatRow(row map[string]any, name, where string) {
 		if _, ok := row[paths.rate]; !ok {
 			continue
 		}
+		if what, text := paths.infinite(row); what != "" {
+			f.dropLevel("%s: %s: got %s, want a finite number", where, what, text)
+			return
+		}
 		l := paths.level(row, name)
 		if sweep, _ := row["sweep"].(string); sweep != "" {
 			l.Sweep = sweep
@@ -428,6 +432,25 @@ func readGuideTable(f *LevelFile, data []byte, name string) error {
 	header, first := joinHeader(rows)
 	if header == nil {
 		return unknownColumns(rows[0], name)
+	}
+	for _, paths := range flatPaths {
+		if !slices.Contains(header, paths.rate) {
+			continue
+		}
+		if missing := paths.missing(header); missing != "" {
+			count := len(rows) - first
+			f.Read += count
+			f.Dropped[codeIncomplete] += count
+			f.Findings = append(f.Findings, trace.Findingf(codeIncomplete, "%s:1: got no column %s, want it: none of the rows can be used (%d)",
+				name, missing, count))
+			return nil
+		}
+		if !slices.Contains(header, paths.ttft) {
+			f.WithoutColumn = paths.ttft
+		} else if !slices.Contains(header, paths.ttftMedian) {
+			f.WithoutColumn = paths.ttftMedian
+		}
+		break
 	}
 	for i := first; i < len(rows); i++ {
 		where := fmt.Sprintf("%s:%d", name, lines[i])

@@ -57,6 +57,35 @@ func (p *levelPaths) level(doc any, name string) Level {
 	return l
 }
 
+// missing returns the name of a column without which no row of a flat table is of use, in quotes; "" if all are there.
+// Of the mean and the median TTFT one is enough.
+func (p *levelPaths) missing(header []string) string {
+	for _, column := range []string{p.prompt, p.output, p.itl} {
+		if !slices.Contains(header, column) {
+			return strconv.Quote(column)
+		}
+	}
+	if !slices.Contains(header, p.ttft) && !slices.Contains(header, p.ttftMedian) {
+		return strconv.Quote(p.ttft) + " or " + strconv.Quote(p.ttftMedian)
+	}
+	return ""
+}
+
+// infinite returns the name and the text of a needed value of a flat row that is infinite; "" if there is none. vLLM, and
+// nobody else, writes inf for requests that are all sent at once.
+func (p *levelPaths) infinite(row map[string]any) (what, text string) {
+	for _, x := range []struct{ what, column string }{
+		{"request rate", p.rate}, {"prompt tokens", p.prompt}, {"output tokens", p.output}, {"mean TTFT", p.ttft},
+		{"median TTFT", p.ttftMedian}, {"ITL", p.itl},
+	} {
+		text, _ := row[x.column].(string)
+		if n, err := strconv.ParseFloat(strings.TrimSpace(text), 64); err == nil && math.IsInf(n, 0) {
+			return x.what, strings.TrimSpace(text)
+		}
+	}
+	return "", ""
+}
+
 // valueAt returns the value at a path of keys joined by points; nil if there is none. A key may contain
 // points itself. An element of a list is the one whose "name" is the key.
 func valueAt(v any, path string) any {

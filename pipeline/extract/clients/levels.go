@@ -137,6 +137,8 @@ type LevelFile struct {
 	Read     int                // benchmarks: kept and dropped levels
 	Dropped  map[trace.Code]int // by reason
 	Findings []trace.Finding    // what was corrected, and the first mostDropFindings drops with their places
+
+	WithoutColumn string // of the mean or of the median TTFT, of which a table lacks one; "" for none and for other files
 }
 
 // newLevelFile returns an empty LevelFile.
