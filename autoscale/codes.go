@@ -19,6 +19,7 @@ const (
 	beyondLoads      trace.Code = "beyond_loads"
 	unknownFormat    trace.Code = "unknown_export_format"
 	narrowLine       trace.Code = "narrow_line"
+	beyondJudged     trace.Code = "outside_judged"
 )
 
 // Codes of other packages with the same meaning here.

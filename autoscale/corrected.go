@@ -28,7 +28,7 @@ import (
 //     use: for the share of time that prefills take.
 //   - For the same reason the decodes right after one's own prefill are slow (own), and
 //     the number in service varies more than the chain has it, by 1/(1-r)^2 over a
-//     lifetime (slow): a batch that is larger when steps are long makes the mean gap
+//     lifetime of many steps and less over a short one (slow, dispersion): a batch that is larger when steps are long makes the mean gap
 //     between tokens longer than the mean step.
 //   - Long requests hold more context, and more of them are in service at any time:
 //     the mean context of a decode is k + E[m^2]/2E[m], not k + m/2.
@@ -154,14 +154,27 @@ func (q *model) extraGap(s *stepwise, lambda float64) float64 {
 		return 0
 	}
 	g := 1 - s.branch
-	own := (s.prompt + s.branch*s.kappa) * s.branch / g / q.decodeSteps()
+	// Of the gaps after the own prefill the first is longer by r times it, the next by r^2, and so on. With asynchronous
+	// scheduling the prompts that arrive during a step are computed in the one after the next: every second gap is longer.
+	longer := q.decodeSteps()
+	if q.limits.Async {
+		longer = math.Floor(longer / 2)
+	}
+	own := (s.prompt + s.branch*s.kappa) * s.branch * (1 - math.Pow(s.branch, longer)) / g / q.decodeSteps()
 	free := g - lambda*q.correctedDecodeWork()
 	if free <= 0 {
 		return own
 	}
 	// mean overlap of two lifetimes over the mean lifetime, for log-normal outputs
 	overlap := 1 - math.Erf(math.Sqrt(math.Log1p(q.shape.OutputCV2))/2)
-	return own + q.correctedDecodeWork()/q.decodeSteps()/free*(1/(g*g)-1)*overlap
+	return own + q.correctedDecodeWork()/q.decodeSteps()/free*(dispersion(s.branch, math.Max(1, longer))-1)*overlap
+}
+
+// dispersion returns the variance over the mean of the number of prompts within steps steps, a self-exciting count with
+// branching ratio r: 1/(1-r^2) within one step, and near 1/(1-r)^2 within many.
+func dispersion(r, steps float64) float64 {
+	g := 1 - r
+	return ((1+r)/g - 2*r*(1-math.Pow(r, steps))/(steps*g*g)) / (1 - r*r)
 }
 
 // sharedStepMs returns the time that other prompts add to the last chunk of a prompt that is cut,

@@ -95,3 +95,21 @@ func outsideFitted(fitted *queueRange, m *model, s *sizing) (out []trace.Finding
 	}
 	return out
 }
+
+// The domain in which the flavour corrected was compared with the simulator and is within 13 % of TTFT and ITL at up to
+// 0.7 of the capacity (docs/queueing.md): answers of judgedOutput tokens and more; shorter ones only where prompts take
+// at most judgedPrompts of the time.
+const (
+	judgedOutput  = 20
+	judgedPrompts = 0.1
+)
+
+// outsideJudged returns a finding if m, at the rate of s, was found to be off by more.
+func outsideJudged(m *model, s *sizing) []trace.Finding {
+	prompts := s.RateRPS / 1000 * m.prefillWork(m.chunksAt(s.InService))
+	if m.flavour != corrected || m.shape.Output >= judgedOutput || prompts <= judgedPrompts {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(beyondJudged, "output_tokens: got %.4g where prompts take %.0f %% of the time, want at least %d: "+
+		"TTFT and ITL can be off by 20 to 60 %% there; --simulate 20000 shows by how much", m.shape.Output, 100*prompts, judgedOutput)}
+}

@@ -1,6 +1,7 @@
 package autoscale
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -137,5 +138,62 @@ func TestOptimumIsNoWorse(t *testing.T) {
 	}
 	if batch, chat := p.Servers[0].Replicas, p.Servers[1].Replicas; batch != 1 || chat != 2 {
 		t.Errorf("got batch %d, chat %d, want 1 and 2", batch, chat)
+	}
+}
+
+// TestShortAnswersAgainstTheSimulator: of few gaps between tokens only those after the own prefill are longer, and with
+// asynchronous scheduling every second of them: ITL follows the simulator for answers of two tokens too.
+func TestShortAnswersAgainstTheSimulator(t *testing.T) {
+	p := params{AlphaMs: 5, BetaMs: 0.01, GammaMs: 2e-5}
+	for _, c := range []struct {
+		isAsync        bool
+		prompt, output float64
+		load           float64
+	}{
+		{false, 600, 2, 0.4}, {false, 2000, 2, 0.2}, {false, 2000, 3, 0.4}, {true, 200, 2, 0.4}, {true, 600, 2, 0.2}, {true, 600, 3, 0.7}, {true, 2000, 5, 0.4},
+		{false, 600, 50, 0.4}, {true, 600, 50, 0.4},
+	} {
+		m, err := newModel(corrected, p, shape{Prompt: c.prompt, Output: c.output}, Limits{MaxBatch: 128, Queue: 1280, MaxBatchedTokens: 8192, OverheadMs: 0.3, Async: c.isAsync})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rate := c.load * m.MaxRateRPS()
+		sim, err := simulate(p, m.limits, trafficOf(m.shape, rate, 5000, 1), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.Solve(rate).ITLMs; math.Abs(got/sim.ITLMs-1) > 0.15 {
+			t.Errorf("%+v: got an ITL of %.3g ms, the simulator has %.3g", c, got, sim.ITLMs)
+		}
+	}
+	for _, c := range []struct{ r, steps, want float64 }{
+		{0, 1, 1}, {0, 50, 1}, {0.5, 1, 1 / 0.75}, {0.5, 2, 2}, {0.5, 1e6, 4},
+	} {
+		if got := dispersion(c.r, c.steps); math.Abs(got-c.want) > 1e-5 {
+			t.Errorf("ratio %g, %g steps: got %g, want %g", c.r, c.steps, got, c.want)
+		}
+	}
+}
+
+// TestShortAnswersAreNamed: a size of short answers at which prompts take much of the time has a warning, others have none;
+// requests of one token have no ITL, and no target for one.
+func TestShortAnswersAreNamed(t *testing.T) {
+	for _, c := range []struct {
+		flavour       Flavour
+		output, itl   float64
+		isFar, hasITL bool
+	}{
+		{corrected, 5, 100, true, true}, {corrected, 5, 6.7, false, true}, {corrected, 20, 100, false, true}, {inferno3P, 5, 100, false, true},
+		{corrected, 1, 1e-3, true, false}, {inferno3P, 1, 1e-3, false, false},
+	} {
+		q := example(c.flavour)
+		if err := SizeQueues(t.Context(), q, SizeOptions{Targets: Targets{ITLMs: c.itl}, Output: c.output, Workers: 1}); err != nil {
+			t.Fatal(err)
+		}
+		isFar := slices.ContainsFunc(q.Warnings, func(f trace.Finding) bool { return f.Code == beyondJudged })
+		z := q.Servers[0].Sizing
+		if isFar != c.isFar || (z.ITLMs > 0) != c.hasITL || !c.hasITL && z.Binding != byRange || z.TargetITLMs != c.itl {
+			t.Errorf("%+v: got %+v, %v", c, z, q.Warnings)
+		}
 	}
 }

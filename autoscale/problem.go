@@ -297,7 +297,7 @@ func (p *Problem) demand(s *problemServer, q *Queue) (Demand, []trace.Finding, e
 			continue
 		}
 		findings = append(findings, size.Findings...)
-		for _, f := range outsideFitted(at.Fitted, &z, &size) {
+		for _, f := range append(outsideFitted(at.Fitted, &z, &size), outsideJudged(&z, &size)...) {
 			f.Message = s.Name + " on " + at.ID + ": " + f.Message
 			findings = append(findings, f)
 		}

@@ -54,7 +54,8 @@ const (
 // Size returns the largest rate, requests per second, in [0.001/tau(1), 0.999*N/tau(N)] up to which
 // every latency target is met. With a TPS target it also returns the number of replicas at that
 // rate that produce TPS output tokens per second (optimizer-light pkg/core/allocation.go@77615bd).
-// It returns an error if a target is missed even at the smallest rate.
+// A target ITL does not count for requests of one output token. It returns an error if a target is missed even at the
+// smallest rate.
 func (q *model) Size(t Targets) (sizing, error) {
 	s := sizing{QueueSizing: QueueSizing{
 		TargetTTFTMs: t.TTFTMs,
@@ -65,6 +66,11 @@ func (q *model) Size(t Targets) (sizing, error) {
 		MinRPS:       1000 * rangeEdge / q.tauMs(1),
 		MaxRPS:       (1 - rangeEdge) * q.MaxRateRPS(),
 	}}
+	if t.ITLMs > 0 && !q.hasGaps() {
+		t.ITLMs = 0
+		s.Findings = append(s.Findings, trace.Findingf(sizingRemark,
+			"target itl: requests of one output token have no gap between tokens: it does not bind"))
+	}
 	s.MinRPS = math.Min(s.MinRPS, s.MaxRPS)
 	s.TTFTRPS = s.MaxRPS
 	s.ITLRPS = s.MaxRPS
@@ -125,7 +131,7 @@ func (q *model) leastSeats(t Targets, most int) (sizing, error) {
 	itl, prefill := 1, 1
 	for n := 1; n <= most; n++ {
 		ms := all.prefillMs(float64(n))
-		if t.ITLMs == 0 || (all.tauMs(n)-ms)/q.shape.Output <= t.ITLMs {
+		if t.ITLMs == 0 || !all.hasGaps() || (all.tauMs(n)-ms)/q.shape.Output <= t.ITLMs {
 			itl = n
 		}
 		if t.TTFTMs == 0 || ms <= t.TTFTMs {
@@ -147,6 +153,9 @@ func (q *model) leastSeats(t Targets, most int) (sizing, error) {
 	s.Concurrency = hi
 	return s, err
 }
+
+// hasGaps reports whether requests have gaps between tokens, so that there is an ITL.
+func (q *model) hasGaps() bool { return q.shape.Output > 1 }
 
 // rateOf returns the requests per second whose answers are tps output tokens per second.
 func (q *model) rateOf(tps float64) float64 { return tps / q.shape.Output }
@@ -182,6 +191,9 @@ func (s *sizing) bindSmallest(m *model) {
 	s.At = m.Solve(s.RateRPS)
 	s.TTFTMs = s.At.TTFTMs
 	s.ITLMs = s.At.ITLMs
+	if !m.hasGaps() {
+		s.ITLMs = 0
+	}
 	s.InService = s.At.InService
 }
 

@@ -6,6 +6,7 @@ package autoscale
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/par"
@@ -88,7 +89,7 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 			failed[i] = err
 			return nil
 		}
-		findings[i] = append(size.Findings, outsideFitted(s.Fitted, &z, &size)...)
+		findings[i] = slices.Concat(size.Findings, outsideFitted(s.Fitted, &z, &size), outsideJudged(&z, &size))
 		s.Sizing = &size.QueueSizing
 		if o.Requests > 0 {
 			size.Simulated, err = simulate(z.params, z.limits, trafficOf(z.shape, size.RateRPS, o.Requests, o.Seed), ctx.Done())
