@@ -114,7 +114,14 @@ func runExport(c *cli.Context, con *console, o *pipeline.ExportOptions) error {
 		return usagef("export: got %d arguments, want one fit.json, or --deployment run.yaml", c.NArg())
 	}
 	if c.NArg() == 1 && (c.IsSet("coefficients") || c.IsSet("deployment")) {
-		return usagef("export: --coefficients, --deployment: got fit.json as well, want one of them")
+		document := folder.FitFile
+		switch folder.StageOf(c.Args().First()) {
+		case "queue":
+			document = folder.QueueFile
+		case "predictor":
+			document = folder.PredictorFile
+		}
+		return usagef("export: --coefficients, --deployment: got %s as well, want one of them", document)
 	}
 	if err := con.configure(c, "", c.Args().Slice()); err != nil {
 		return err

@@ -67,10 +67,12 @@ func TestExportsSayTheirEvidence(t *testing.T) {
 		"library": {"--deployment", filepath.Join(traces, "b200-llama-3.1-8b-tp1", "run.yaml")}}
 	sources["forced"] = append(slices.Clone(sources["library"]), "--force", "poor_projection") // the line is 10 % off
 	sources["library-target"] = append(slices.Clone(sources["library"]), "--option", "ttft-ms=2000", "--option", "rate-rps=20")
-	for _, flavour := range []string{"wva-4p", "inferno-3p"} {
+	for flavour, want := range map[string]int{"wva-4p": exitGate, "inferno-3p": exitOK} {
 		out := filepath.Join(dir, flavour)
-		do("queue", "fit", sweep, "-o", out, "--flavour", flavour, "--loads", "7", "--queue-ratio", "1", "--model", "a/b", "--accelerator",
-			"H100")
+		if code := run([]string{"blis-train", "queue", "fit", sweep, "-o", out, "--flavour", flavour, "--loads", "7", "--queue-ratio", "1",
+			"--model", "a/b", "--accelerator", "H100", "-q"}, strings.NewReader(""), io.Discard, io.Discard); code != want {
+			t.Fatalf("queue fit --flavour %s: exit %d, want %d", flavour, code, want)
+		}
 		sources[flavour] = []string{filepath.Join(out, folder.QueueFile), "--ignore-verdict"} // wva-4p misses the shapes held out
 	}
 	sources["targets"] = append(slices.Clone(sources["inferno-3p"]), "--option", "ttft-ms=500", "--option", "itl-ms=40", "--option",

@@ -300,16 +300,17 @@ func valueReaders(t testing.TB) (list []reader) {
 	return list
 }
 
-// prom is an answer of /metrics after n requests.
+// prom is an answer of /metrics after n requests. Those after the first hundred are longer and slower, so that a queueing
+// model can be fitted.
 func prom(n int) string {
 	at := 1795303303000 + 1000*n
 	var b strings.Builder
 	for _, m := range []struct {
-		name string
-		each float64
-	}{{"time_to_first_token_seconds", 0.05}, {"inter_token_latency_seconds", 0.01}, {"request_prompt_tokens", 100},
-		{"request_generation_tokens", 50},
-		{"e2e_request_latency_seconds", 0.5}} {
+		name        string
+		each, later float64
+	}{{"time_to_first_token_seconds", 0.05, 0.3}, {"inter_token_latency_seconds", 0.01, 0.02}, {"request_prompt_tokens", 100, 2000},
+		{"request_generation_tokens", 50, 100},
+		{"e2e_request_latency_seconds", 0.5, 2.3}} {
 		for _, le := range []string{"0.02", "0.1", "200.0", "+Inf"} {
 			count := n
 			if f, _ := strconv.ParseFloat(le, 64); le != "+Inf" && f < m.each {
@@ -318,7 +319,7 @@ func prom(n int) string {
 			fmt.Fprintf(&b, "vllm:%s_bucket{engine=\"0\",le=\"%s\",model_name=\"m\"} %d %d\n", m.name, le, count, at)
 		}
 		fmt.Fprintf(&b, "vllm:%s_sum{engine=\"0\",model_name=\"m\"} %g %d\nvllm:%s_count{engine=\"0\",model_name=\"m\"} %d %d\n", m.name,
-			float64(n)*m.each, at, m.name, n, at)
+			float64(min(n, 100))*m.each+float64(max(n-100, 0))*m.later, at, m.name, n, at)
 	}
 	return b.String()
 }
