@@ -50,10 +50,13 @@ func (r *Request) Stamps() OverheadStamps {
 // order of stamps (spec#overhead). steps are in id order and iterated over once.
 //
 // complete is set if every request has a journey (sampling at 1.0) and no core span is lost. Only
-// then a bound may be exact. It is exact if the engine was idle at QUEUED, so that it picked the
-// request up at once: no other request was queued and unfinished, and either no request ran or
-// waited in the last recorded step, or no step was recorded since the last FINISHED. The last step
-// is one that starts before QUEUED; a step that starts at the same time follows the pick-up.
+// then a bound may be exact. It is exact if the engine was idle from ARRIVED to QUEUED, so that it
+// picked the request up at once: every request that was queued before had finished at ARRIVED, none
+// was queued at the same time, and either no request ran or waited in the last recorded step, or no
+// step was recorded since the last FINISHED. A request that arrived during the last step of another
+// is picked up right after that step, when the engine has become idle, and may have waited for it.
+// The last step is one that starts before QUEUED; a step that starts at the same time follows the
+// pick-up.
 func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[StepMark], complete bool) []OverheadBound {
 	order := make([]int32, 0, n) // the requests that were queued, by QUEUED
 	for i := range n {
@@ -74,8 +77,8 @@ func BoundOverheads(n int, stamps func(i int) OverheadStamps, steps iter.Seq[Ste
 		i := int(order[k])
 		q := stamps(i)
 		isTied := k+1 < len(order) && stamps(int(order[k+1])).QueuedNs.V == q.QueuedNs.V
-		isAlone := busyUntil <= q.QueuedNs.V && !isTied
 		if q.ArrivedNs.OK {
+			isAlone := busyUntil <= min(q.ArrivedNs.V, q.QueuedNs.V) && !isTied
 			exact := complete && isAlone && (isIdle || prior.V <= busyUntil)
 			lo, hi := overheadInterval(q.ArrivedNs.V, q.QueuedNs.V, prior, exact)
 			out[i] = OverheadBound{LoUs: lo, HiUs: hi, Exact: exact, OK: true}

@@ -184,12 +184,15 @@ func TestBoundOverheads(t *testing.T) {
 		{ns(200), ns(240), ns(600)}, // while the first runs: it waited since the step at 220 at the earliest
 		{ns(210), ns(215), ns(600)}, // arrived after the step at 150 began
 		{ns(690), ns(700), ns(800)}, // no step since the last FINISHED
-		{ns(790), ns(820), ns(990)}, // the step at 810 is idle
+		{ns(805), ns(820), ns(990)}, // the step at 810 is idle
 		{ns(895), ns(900), ns(950)}, // two requests at once
 		{ns(890), ns(900), ns(950)},
 		{none, ns(1000), ns(1100)}, // no ARRIVED
 		{ns(50), none, none},       // no QUEUED
 		{ns(1210), ns(1205), ns(1300)},
+		// Arrived during the last step of the one before, and picked up right after it.
+		{ns(1250), ns(1301), ns(1400)},
+		{ns(1400), ns(1410), ns(1500)}, // arrived when the one before finished
 	}
 	steps := []Step{
 		{TsStartNs: 150_000, RunningDepth: 1},
@@ -212,12 +215,14 @@ func TestBoundOverheads(t *testing.T) {
 		{20, 40, false, true},
 		{0, 5, false, true},
 		{10, 10, true, true},
-		{30, 30, true, true},
+		{15, 15, true, true},
 		{0, 5, false, true},
 		{0, 10, false, true},
 		{},
 		{},
 		{0, -5, false, true},
+		{0, 51, false, true},
+		{10, 10, true, true},
 	}
 	if got := bounds(true); !slices.Equal(got, want) {
 		t.Errorf("got  %v\nwant %v", got, want)
@@ -228,7 +233,7 @@ func TestBoundOverheads(t *testing.T) {
 			want[i].LoUs = 0
 		}
 	}
-	want[4].LoUs = 20 // the step at 810 began 20 us after ARRIVED
+	want[4].LoUs = 5 // the step at 810 began 5 us after ARRIVED
 	if got := bounds(false); !slices.Equal(got, want) {
 		t.Errorf("with journeys missing: got  %v\nwant %v", got, want)
 	}

@@ -539,7 +539,11 @@ func TestOverheadIntervals(t *testing.T) {
 		{"busy", func(*trace.Run, *deploy.Deployment) {}, 1000, false},
 		{"arrived after the step", func(run *trace.Run, _ *deploy.Deployment) { run.Requests[1].ArrivedNs.V = 240*ms + 1 }, 0, false},
 		{"idle", func(run *trace.Run, _ *deploy.Deployment) { idle(run.Steps, 23) }, 2000, true},
-		{"no step since the last finish", func(run *trace.Run, _ *deploy.Deployment) { run.Requests[0].FinishedNs.V = 240*ms + 5 }, 2000, true},
+		{"no step since the last finish", func(run *trace.Run, _ *deploy.Deployment) {
+			run.Requests[0].FinishedNs.V = 240*ms + 5
+			run.Requests[1].ArrivedNs.V = 240*ms + 5
+		}, 999.995, true},
+		{"arrived before the last finish", func(run *trace.Run, _ *deploy.Deployment) { run.Requests[0].FinishedNs.V = 240*ms + 5 }, 1000, false},
 		{"not alone", func(run *trace.Run, _ *deploy.Deployment) {
 			idle(run.Steps, 23)
 			run.Requests[0].FinishedNs.V = 300 * ms
