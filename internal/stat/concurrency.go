@@ -8,7 +8,7 @@ import "slices"
 // the unit of the calls' times.
 type Concurrency struct {
 	Clients      int     // calls in flight at once, at most
-	PlateauShare float64 // of the sends after the first Clients: with at least 9/10 of Clients in flight, itself included
+	PlateauShare float64 // of the sends after the first Clients and a ramp: with at least 9/10 of Clients in flight, itself included
 	ThinkP90     float64 // between an answer and the send that followed it
 	MeanGap      float64 // between sends
 }
@@ -26,31 +26,36 @@ func (c Concurrency) IsClosed() bool {
 
 // ConcurrencyOf returns the concurrency of calls; sent has their send times in ascending order, and
 // end the time at which each was answered. Without a call after the first Clients, all but Clients is 0.
+//
+// Clients that start one after the other are a ramp: it ends with the first call that finds 9/10 of them in flight, if
+// most calls come later.
 func ConcurrencyOf(sent, end []int64) Concurrency {
-	var c Concurrency
-	var ends []int64                   // of the calls sent so far, ascending
-	inFlight := make([]int, len(sent)) // when each call is sent, itself included
-	for n := range sent {
-		gone, _ := slices.BinarySearch(ends, sent[n]+1)
-		inFlight[n] = n - gone + 1
-		c.Clients = max(c.Clients, inFlight[n])
-		at, _ := slices.BinarySearch(ends, end[n])
-		ends = slices.Insert(ends, at, end[n])
+	inFlight := callsInFlight(sent, end)
+	if len(inFlight) == 0 {
+		return Concurrency{}
 	}
-	later := inFlight[min(c.Clients, len(sent)):]
+	c := Concurrency{Clients: slices.Max(inFlight)}
+	later := inFlight[c.Clients:]
 	if len(later) == 0 {
 		return c
 	}
+	isOnPlateau := func(n int) bool { return 10*n+5 >= 9*c.Clients } // 9/10 of the clients, rounded
+	if ramp := slices.IndexFunc(later, isOnPlateau); ramp > 0 && 2*(c.Clients+ramp) < len(sent) {
+		later = later[ramp:]
+	}
 	var think []float64
-	for _, v := range ThinkTimes(sent, end, c.Clients)[c.Clients:] {
-		think = append(think, float64(v))
+	isFirst := FirstCalls(sent, end)
+	for n, v := range ThinkTimes(sent, end) {
+		if !isFirst[n] {
+			think = append(think, float64(v))
+		}
 	}
 	slices.Sort(think)
 	c.ThinkP90 = Quantile(think, 0.9)
 	c.MeanGap = float64(sent[len(sent)-1]-sent[0]) / float64(len(sent)-1)
 	onPlateau := 0
 	for _, n := range later {
-		if 10*n+5 >= 9*c.Clients { // 9/10 of them, rounded
+		if isOnPlateau(n) {
 			onPlateau++
 		}
 	}
@@ -58,12 +63,37 @@ func ConcurrencyOf(sent, end []int64) Concurrency {
 	return c
 }
 
+// callsInFlight returns how many calls are in flight when each is sent, itself included.
+func callsInFlight(sent, end []int64) []int {
+	var ends []int64 // of the calls sent so far, ascending
+	inFlight := make([]int, len(sent))
+	for n := range sent {
+		gone, _ := slices.BinarySearch(ends, sent[n]+1)
+		inFlight[n] = n - gone + 1
+		at, _ := slices.BinarySearch(ends, end[n])
+		ends = slices.Insert(ends, at, end[n])
+	}
+	return inFlight
+}
+
+// FirstCalls reports of each call whether it is the first one of a client: more calls are in flight then than ever
+// before. As many are as there are clients (the Clients of [ConcurrencyOf]).
+func FirstCalls(sent, end []int64) []bool {
+	isFirst := make([]bool, len(sent))
+	most := 0
+	for n, calls := range callsInFlight(sent, end) {
+		isFirst[n] = calls > most
+		most = max(most, calls)
+	}
+	return isFirst
+}
+
 // ThinkTimes returns for each call the time between it and the answer that it followed, the most
-// recent one that no call had followed yet. The first calls, one of each client, follow none; a call that followed
-// none gets the median of the others, or 0.
-func ThinkTimes(sent, end []int64, clients int) []int64 {
-	const followedNone = -1
+// recent one that no call had followed yet. The first call of a client follows none; it gets the median of the
+// others, or 0.
+func ThinkTimes(sent, end []int64) []int64 {
 	byEnd := slices.Sorted(slices.Values(end)) // of the answers that are still to come
+	isFirst := FirstCalls(sent, end)
 	think := make([]int64, len(sent))
 	var known []int64
 	var free []int64 // answers that no call followed yet
@@ -72,20 +102,18 @@ func ThinkTimes(sent, end []int64, clients int) []int64 {
 			free = append(free, byEnd[0])
 			byEnd = byEnd[1:]
 		}
-		think[n] = followedNone
-		if last := len(free) - 1; n >= clients && last >= 0 {
-			think[n] = sent[n] - free[last]
-			free = free[:last]
-			known = append(known, think[n])
+		if isFirst[n] {
+			continue
 		}
+		// Of no more calls in flight than there were before at least one had been answered since.
+		last := len(free) - 1
+		think[n] = sent[n] - free[last]
+		free = free[:last]
+		known = append(known, think[n])
 	}
 	slices.Sort(known)
 	for n := range think {
-		if think[n] != followedNone {
-			continue
-		}
-		think[n] = 0
-		if len(known) > 0 {
+		if isFirst[n] && len(known) > 0 {
 			think[n] = known[len(known)/2]
 		}
 	}

@@ -18,7 +18,7 @@ func TestConcurrency(t *testing.T) {
 	}
 	// Calls that followed no answer get the median of the four, the upper of the middle two.
 	for i, want := range []int64{4, 4, 5, 2, 3, 4} {
-		if got := ThinkTimes(sent, end, 2)[i]; got != want {
+		if got := ThinkTimes(sent, end)[i]; got != want {
 			t.Errorf("call %d: got %d, want %d", i, got, want)
 		}
 	}
@@ -29,7 +29,7 @@ func TestConcurrency(t *testing.T) {
 	if c := ConcurrencyOf([]int64{0, 1, 2}, []int64{10, 11, 12}); c != (Concurrency{Clients: 3}) {
 		t.Errorf("three calls at once: got %+v", c)
 	}
-	if got := ThinkTimes([]int64{0, 1}, []int64{5, 6}, 2); got[0] != 0 || got[1] != 0 {
+	if got := ThinkTimes([]int64{0, 1}, []int64{5, 6}); got[0] != 0 || got[1] != 0 {
 		t.Errorf("no answer was followed: got %v", got)
 	}
 	// Of ten sends after the first two, nine find another call in flight: that is nine tenths, and not a rounding error less.
@@ -66,6 +66,41 @@ func TestConcurrency(t *testing.T) {
 		if got := c.c.IsClosed(); got != c.want {
 			t.Errorf("%+v: got closed %t", c.c, got)
 		}
+	}
+}
+
+// TestRampOfClients: ten clients, of which each sends its first call 10 after the one before, and each further call 1
+// after an answer, which takes 35. At the tenth client's first call the others have sent 2 or 3 each. Nine of ten calls
+// in flight are reached by the client at 80.
+func TestRampOfClients(t *testing.T) {
+	var sent, end []int64
+	var isFirst []bool
+	for at := range int64(400) {
+		for client := range int64(10) {
+			if since := at - 10*client; since >= 0 && since%36 == 0 {
+				sent = append(sent, at)
+				end = append(end, at+35)
+				isFirst = append(isFirst, since == 0)
+			}
+		}
+	}
+	c := ConcurrencyOf(sent, end)
+	if c.Clients != 10 || c.PlateauShare != 1 || c.ThinkP90 != 1 || !c.IsClosed() {
+		t.Errorf("got %+v", c)
+	}
+	if got := FirstCalls(sent, end); !slices.Equal(got, isFirst) {
+		t.Errorf("got first calls %v, want %v", got, isFirst)
+	}
+	for i, got := range ThinkTimes(sent, end) {
+		if got != 1 {
+			t.Errorf("call %d: got a think time of %d, want 1", i, got)
+		}
+	}
+	// What most of the calls are in is no ramp. Of the 18 calls before 92, the 4 at 80 and later find nine or ten in
+	// flight, of the 8 after the first ten.
+	short, _ := slices.BinarySearch(sent, 92)
+	if c := ConcurrencyOf(sent[:short], end[:short]); c.Clients != 10 || c.PlateauShare != 0.5 {
+		t.Errorf("a ramp nearly to the end: got %+v of %d calls", c, short)
 	}
 }
 
@@ -255,6 +290,32 @@ func TestQueueRising(t *testing.T) {
 	r[3].Left = 4 // leaves just as the next arrives
 	if got := queueRising(r, departures(r)); got != 0 {
 		t.Errorf("leaves with the next arrival: got %g", got)
+	}
+}
+
+// TestQueueLevelsOff: requests that take long fill a server that can do all of them, until the first ones leave. A line
+// through their number explains most of it, but it no longer rises at the end. Where clients give up it proves nothing.
+func TestQueueLevelsOff(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		stay          float64
+		givenUp       int // of the last requests
+		wantSaturated bool
+	}{
+		{"the first leave after two fifths", 120, 0, false}, {"three in four stay to the end", 225, 0, true},
+		{"5 of the last 100 gave up", 120, 5, false}, {"6 of the last 100 gave up", 120, 6, true},
+	} {
+		requests := steady(300)
+		for i := range requests {
+			requests[i].Left = requests[i].At + c.stay
+			if i >= 300-c.givenUp {
+				requests[i].E2E = math.NaN()
+			}
+		}
+		checks, saturated := Saturation(requests)
+		if saturated != c.wantSaturated || checks[1].Name != CheckQueueRising || checks[1].Hit != c.wantSaturated {
+			t.Errorf("%s: got saturated %t, %+v", c.name, saturated, checks[1])
+		}
 	}
 }
 

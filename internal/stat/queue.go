@@ -19,10 +19,10 @@ const (
 // ramp does, its last half decides, or the last half of that if it rises too, provided that most
 // requests of its last third wait: at the busier end of a ramp more requests run, without overload.
 // The check of the queue then has the value of that half. A recorded ramp is evidence for a fit up
-// to its end, so Saturation does not do this.
+// to its end, so Saturation does not do this. Nor does a simulated queue level off: a short one may do so by chance.
 func Overloaded(requests []Arrival) (checks []Check, saturated bool) {
 	left := departures(requests)
-	checks, saturated = saturation(requests, left)
+	checks, saturated = saturation(requests, left, false)
 	r2, rises := queueRises(requests, left, true)
 	if saturated || !rises || !mostWait(requests[len(requests)-len(requests)/3:]) {
 		return checks, saturated
@@ -67,10 +67,52 @@ func queueRises(requests []Arrival, left []float64, ofRamps bool) (r2 float64, r
 	if !(r > 0) {
 		return 0, false
 	}
-	// The rise of the line of least squares from the first arrival to the last, in requests.
-	riseOfLine := r * math.Sqrt(variance(queue)/variance(at)) * (at[len(at)-1] - at[0])
+	riseOfLine := slope(at, queue) * (at[len(at)-1] - at[0]) // from the first arrival to the last, in requests
 	leastRise := math.Max(leastRiseShare*float64(len(at)), leastRiseSDs*math.Sqrt(Mean(queue)))
 	return r * r, r*r >= leastRiseR2 && riseOfLine >= leastRise
+}
+
+// levelSDs is the number of standard deviations about its own line that are added to what a queue grows over its last
+// third: it has levelled off if that is below leastRiseShare of the arrivals there.
+const levelSDs = 2
+
+// levelsOff reports whether a queue that grew at first no longer grows: the clients of a closed loop that started one
+// after the other are all there, or answers take long and the first ones have left. left are the departures of the
+// requests. More than the server can do may be offered without growth if clients give up: then, above
+// limitFailureShare of the last third of the requests, it is false.
+func levelsOff(requests []Arrival, left []float64) bool {
+	if len(requests) < minCheckRequests {
+		return false
+	}
+	at := make([]float64, len(requests))
+	for i := range requests {
+		at[i] = requests[i].At
+	}
+	from := len(at) - len(at)/3
+	lastAt, last := at[from:], inSystem(at, left)[from:]
+	span := lastAt[len(lastAt)-1] - lastAt[0]
+	if !(span > 0) {
+		return false
+	}
+	growth := slope(lastAt, last) * span
+	scatter := math.Sqrt(math.Max(0, variance(last)-growth*growth*variance(lastAt)/(span*span)))
+	if growth+levelSDs*scatter >= leastRiseShare*float64(len(last)) {
+		return false
+	}
+	unanswered := share(requests[from:],
+		func(*Arrival) bool { return true }, func(a *Arrival) bool { return a.Ended && math.IsNaN(a.E2E) })
+	return !(unanswered > limitFailureShare)
+}
+
+// slope returns that of the line of least squares of y over x, which varies.
+func slope(x, y []float64) float64 {
+	mx, my := Mean(x), Mean(y)
+	var xx, xy float64
+	for i, v := range x {
+		xx += (v - mx) * (v - mx)
+		xy += (v - mx) * (y[i] - my)
+	}
+	return xy / xx
 }
 
 // variance returns the mean square distance of the values to their mean.

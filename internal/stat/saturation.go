@@ -52,13 +52,15 @@ type Check struct {
 
 // Saturation runs the five checks over requests in order of arrival, and reports whether the server was
 // saturated: its queue rises (queueRises), or two checks are hit, and its queue may have risen or requests
-// fail. The requests are those of an open load: a closed loop saturates no server.
+// fail. A queue that levels off does not count as rising. The requests are those of an open load: a closed loop
+// saturates no server.
 func Saturation(requests []Arrival) (checks []Check, saturated bool) {
-	return saturation(requests, departures(requests))
+	left := departures(requests)
+	return saturation(requests, left, levelsOff(requests, left))
 }
 
-// saturation does what Saturation does; left are the departures of the requests.
-func saturation(requests []Arrival, left []float64) (checks []Check, saturated bool) {
+// saturation does what Saturation does; left are the departures of the requests. If its queue levels off it does not rise.
+func saturation(requests []Arrival, left []float64, levels bool) (checks []Check, saturated bool) {
 	hits := 0
 	// Whether more may have been offered than the server can do: two hits alone may be a long but steady queue, which
 	// is no overload. Whether a queue rises cannot be seen in few requests or while the load itself rises (NaN).
@@ -69,14 +71,17 @@ func saturation(requests []Arrival, left []float64) (checks []Check, saturated b
 		value     func([]Arrival) float64
 	}{
 		{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", limitFailureShare, failureShare},
-		{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise; null while the offered load " +
-			"itself rises",
+		{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise to the end; null while the " +
+			"offered load itself rises",
 			limitQueueRising, func(requests []Arrival) float64 { return queueRising(requests, left) }},
 		{CheckPreemptedShare, "requests preempted at least once / requests of the engine", limitPreemptedShare, preemptedShare},
 		{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", limitTTFTDrift, ttftDrift},
 		{CheckE2ETail, "P99 / P50 of E2E", limitE2ETail, e2eTail},
 	} {
 		v := c.value(requests)
+		if levels && c.name == CheckQueueRising && v > c.limit {
+			v = 0
+		}
 		check := Check{Name: c.name, Doc: c.doc, Value: v, Limit: c.limit, Hit: v > c.limit}
 		if check.Hit {
 			hits++
@@ -90,7 +95,7 @@ func saturation(requests []Arrival, left []float64) (checks []Check, saturated b
 		checks = append(checks, check)
 	}
 	_, rises := queueRises(requests, left, false)
-	return checks, rises || overrun && hits >= hitsThatSaturate
+	return checks, rises && !levels || overrun && hits >= hitsThatSaturate
 }
 
 // share returns the share of requests for which part is true among those for which whole is true;

@@ -134,8 +134,8 @@ func (w *Workload) calls(run *trace.Run) []Call {
 	return calls
 }
 
-// Reclose makes the workload of a recorded run a closed loop again: the first requests of the
-// clients arrive as recorded, and every later one follows an answer after the think time that the
+// Reclose makes the workload of a recorded run a closed loop again: the first request of each
+// client arrives as recorded, and every later one follows an answer after the think time that the
 // recording shows.
 //
 // A recording does not contain which answer a request followed. The latest answer that no request
@@ -154,11 +154,11 @@ func RecloseCalls(requests []sim.Request, calls []Call, clients int) (Loop, erro
 	}
 	releaseArrivals(requests)
 	sent, end := timesOf(calls)
-	think := stat.ThinkTimes(sent, end, clients) // by call, ns
+	think, isFirst := stat.ThinkTimes(sent, end), stat.FirstCalls(sent, end) // by call; ns
 	for n, call := range calls {
 		first := &requests[call.Samples[0]]
 		first.Loop = 1
-		first.Queued = n >= clients
+		first.Queued = !isFirst[n]
 		if first.Queued {
 			first.ArrivalUs = 0
 			first.ThinkUs = ceilDiv(think[n], 1000)
