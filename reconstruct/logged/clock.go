@@ -49,6 +49,6 @@ func (f *filler) setStarts(a *timeAudit) {
 				p.startNs = max(ownNs, beforeNs)
 			}
 		}
-		p.hasStart = p.hasEnd && (a.sync || !p.idle)
+		p.hasStart = p.hasEnd && (a.sync || !p.idle) && !p.afterClockSet
 	}
 }

@@ -77,7 +77,7 @@ func (f *filler) cadenceConstant(out *trace.TimeAudit) (float64, bool) {
 	wall := 0.0    // us, sum of the cadences
 	for i := 1; i < len(f.passes); i++ {
 		a, b := f.passes[i-1].it, f.passes[i].it
-		if !f.passes[i].follows || !a.StampNs.OK || !b.StampNs.OK {
+		if !f.passes[i].follows || f.passes[i].afterClockSet || !a.StampNs.OK || !b.StampNs.OK {
 			continue
 		}
 		cadence := float64(b.StampNs.V-a.StampNs.V) / 1000

@@ -26,6 +26,9 @@ func Fill(run *trace.Run, dep *deploy.Deployment) error {
 	f.passes = passesOf(run.Iterations, dep, drafts)
 	f.isFromChunks = run.Iterations[0].Form == trace.IterationChunks
 	f.relabelFirstDecodes()
+	if !f.isFromChunks {
+		f.undoClockJumps()
+	}
 	f.fillSteps()
 	return nil
 }

@@ -25,6 +25,8 @@ type pass struct {
 	tick     bool  // the first pass whose stamp is in a new second
 	tickNs   int64 // the beginning of that second
 
+	afterClockSet bool // the clock of the log was set between the pass before and this one
+
 	constantUs float64 // time between this pass and the one before that elapsed does not include
 
 	// What ran. Counts are exact up to relabelled first decodes, the sums may be filled in.

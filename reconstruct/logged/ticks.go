@@ -18,7 +18,7 @@ func (f *filler) markTicks() {
 	for i := 1; i < len(f.passes); i++ {
 		a, b := f.passes[i-1].it, f.passes[i].it
 		p := &f.passes[i]
-		isKnown := p.next && a.StampNs.OK && b.StampNs.OK
+		isKnown := p.next && !p.afterClockSet && a.StampNs.OK && b.StampNs.OK
 		p.tick = isKnown && b.StampNs.V/secondNs > a.StampNs.V/secondNs
 		if p.tick {
 			p.tickNs = b.StampNs.V / secondNs * secondNs
@@ -26,11 +26,12 @@ func (f *filler) markTicks() {
 	}
 }
 
-// eachBusyStretch calls use with every longest range [from, to) of passes without idle time in it.
+// eachBusyStretch calls use with every longest range [from, to) of passes without idle time in it, on a clock that was not
+// set.
 func (f *filler) eachBusyStretch(use func(from, to int)) {
 	from := 0
 	for i := 1; i <= len(f.passes); i++ {
-		if i == len(f.passes) || !f.passes[i].follows {
+		if i == len(f.passes) || !f.passes[i].follows || f.passes[i].afterClockSet {
 			use(from, i)
 			from = i
 		}
@@ -149,6 +150,7 @@ func (f *filler) tickConstant(out *trace.TimeAudit) (c float64, ok bool) {
 func (f *filler) layEndToEnd() {
 	f.markTicks()
 	free := int64(math.MinInt64) // end of the stretch before
+	movedNs := int64(0)          // what the stamps' jumps, where the clock was set, left over
 	f.eachBusyStretch(func(from, to int) {
 		// Each stamp bounds the start of the stretch: the stamp less the time of the passes until then.
 		origin := stretchOrigin{lo: math.Inf(-1), hi: math.Inf(1)}
@@ -163,7 +165,7 @@ func (f *filler) layEndToEnd() {
 		for i := from; i < to; i++ {
 			p := &f.passes[i]
 			sum += (p.it.ElapsedUs + p.constantUs) * 1000
-			p.endNs = trace.Int(math.Trunc(sum + origin.originFor(i, free)))
+			p.endNs = trace.Int(math.Trunc(sum+origin.originFor(i, free))) + movedNs
 			p.hasEnd = true
 			if i > from { // the origin varies from tick to tick, but ends must not run backwards
 				p.endNs = max(p.endNs, f.passes[i-1].endNs)
@@ -172,7 +174,10 @@ func (f *filler) layEndToEnd() {
 		first := &f.passes[from]
 		// The time by which the stretch would begin before the one before it ends.
 		overlap := free - first.endNs + trace.Ns(first.it.ElapsedUs+first.constantUs)
-		if from > 0 && overlap > 0 {
+		if first.afterClockSet { // the engine ran: the stretch begins where the one before it ends
+			movedNs += overlap
+		}
+		if from > 0 && (overlap > 0 || first.afterClockSet) {
 			for i := from; i < to; i++ {
 				f.passes[i].endNs += overlap
 			}
