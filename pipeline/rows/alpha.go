@@ -53,6 +53,7 @@ type alphaBuilder struct {
 	hits  map[string]prefixHits // by core id (a request in the engine); nil without prefix caching
 	blind int                   // rows of requests without a snapshot although caching is on
 	bound []trace.OverheadBound // overhead: by request of Run.Requests, or of Run.Observed where there are none
+	burst []bool                // overhead: by request of Run.Requests, whether it follows others of its burst (followBurst)
 	ends  map[string]lastEnd    // egress: last sample by API span
 	other variants              // of other smoothing factors
 
@@ -101,6 +102,7 @@ func newAlphaBuilder(s *Steps, sp *features.Space, o Options) *alphaBuilder {
 	switch o.Target {
 	case coeff.Overhead:
 		b.bound = s.boundOverheads()
+		b.burst = followBurst(s.Run.Requests)
 		if len(s.Run.Requests) == 0 {
 			b.bound = s.boundStatedOverheads()
 		}
@@ -300,7 +302,7 @@ type alphaTarget struct {
 }
 
 // target returns the delay of request i. All targets are joined at QUEUED except egress, which is
-// joined at FINISHED (spec#join).
+// joined at FINISHED, and overhead in a burst, at ARRIVED (spec#join).
 func (b *alphaBuilder) target(i int) (alphaTarget, trace.Code) {
 	r := &b.s.Run.Requests[i]
 	out := alphaTarget{joinNs: r.QueuedNs.V}
@@ -336,7 +338,40 @@ func (b *alphaBuilder) overheadOf(i int) (alphaTarget, trace.Code) {
 	if !o.OK || !r.PromptTokens.OK || o.HiUs < 0 {
 		return alphaTarget{}, codeNoTarget
 	}
-	return alphaTarget{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: r.QueuedNs.V}, ""
+	joinNs := r.QueuedNs.V
+	if b.burst[i] {
+		joinNs = r.ArrivedNs.V
+	}
+	return alphaTarget{y: o.HiUs, lo: o.LoUs, hi: o.HiUs, exact: o.Exact, joinNs: joinNs}, ""
+}
+
+// burstNs is how far apart requests of one burst arrive at most.
+const burstNs = 1_000_000
+
+// followBurst reports for each request whether another one that arrived within burstNs of it was queued between its own
+// ARRIVED and QUEUED. The state of the engine at QUEUED then contains requests of the same burst, which are not there
+// when a simulator, at the arrival, asks for the overhead.
+func followBurst(requests []trace.Request) []bool {
+	var order []int // by QUEUED
+	for i := range requests {
+		if r := &requests[i]; r.ArrivedNs.OK && r.QueuedNs.OK {
+			order = append(order, i)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(requests[a].QueuedNs.V, requests[b].QueuedNs.V) })
+	follows := make([]bool, len(requests))
+	for k, i := range order {
+		r := &requests[i]
+		for n := k - 1; n >= 0 && !follows[i]; n-- { // most often the one just before
+			other := &requests[order[n]]
+			if other.QueuedNs.V <= r.ArrivedNs.V {
+				break
+			}
+			apartNs := other.ArrivedNs.V - r.ArrivedNs.V
+			follows[i] = other.QueuedNs.V < r.QueuedNs.V && max(apartNs, -apartNs) <= burstNs
+		}
+	}
+	return follows
 }
 
 // SpanUs returns the time between two stamps in us (spec#stamps).

@@ -576,6 +576,33 @@ func TestOverheadIntervals(t *testing.T) {
 	}
 }
 
+// TestBurstsJoinAtArrival: of requests that arrive within a millisecond, one that is queued behind another, after its own
+// arrival, is joined to the step before its arrival, as in a simulator: at QUEUED a step with the other had started.
+func TestBurstsJoinAtArrival(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		arrived, queued  int64 // of the other request; this one arrives at 241 ms and is queued at 253 ms
+		isJoinedAtQueued bool
+	}{
+		{"the other is queued a step before", 241*ms + ms/2, 243 * ms, false},
+		{"it arrived a millisecond before", 240 * ms, 243 * ms, false},
+		{"it arrived earlier", 240*ms - 1, 243 * ms, true},
+		{"it was queued before this one arrived", 240*ms + 1, 241 * ms, true},
+		{"it is queued at the same time", 241 * ms, 253 * ms, true},
+	} {
+		run := &trace.Run{Steps: stepsEvery10ms(60), Requests: []trace.Request{request("a", c.queued, 300*ms), request("b", 253*ms, 310*ms)}}
+		run.Requests[0].ArrivedNs.V, run.Requests[1].ArrivedNs.V = c.arrived, 241*ms
+		table := alphaOf(t, run, testDeployment(), Options{})
+		want := int64(24) // the step that starts at 240 ms
+		if c.isJoinedAtQueued {
+			want = 25
+		}
+		if k := slices.Index(table.ID, "b"); k < 0 || table.LastStep[k] != want {
+			t.Errorf("%s: joined to step %v, want %d", c.name, table.LastStep, want)
+		}
+	}
+}
+
 // TestAlphaDrops: each reason on its own; read = kept + dropped.
 func TestAlphaDrops(t *testing.T) {
 	for _, c := range []struct {

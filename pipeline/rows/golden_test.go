@@ -432,6 +432,7 @@ func goldenTargets(t *testing.T, g *golden) {
 				b.s.Run.Steps = []trace.Step{step}
 			}
 			b.bound = overheads(b.s.Run, c.Exact || c.PriorNs != nil)
+			b.burst = followBurst(b.s.Run.Requests)
 			if b.bound[0].Exact != c.Exact {
 				t.Errorf("%s: exact: got %t, want %t", what, b.bound[0].Exact, c.Exact)
 			}
