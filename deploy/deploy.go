@@ -84,6 +84,9 @@ type Files struct {
 	ClientRequests []string `json:"client_requests"`
 	// Iterations are logs of the server and forward-pass traces.
 	Iterations []string `json:"iterations,omitempty"`
+	// StatesTraces and StatesKVEvents are set if run.yaml has the keys files.traces and files.kv_events, also where they are
+	// null: then spans, or events, are in these files alone.
+	StatesTraces, StatesKVEvents bool `json:"-"`
 }
 
 // Deployment is one run.yaml with all defaults and derived values filled in: the properties of the

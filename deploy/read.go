@@ -80,6 +80,7 @@ func (d *document) read(root *yaml.Node) *runFile {
 		files.Key{Name: "client_requests", Into: &f.dep.Files.ClientRequests},
 		files.Key{Name: "iterations", Into: &f.dep.Files.Iterations},
 	)
+	f.dep.Files.StatesTraces, f.dep.Files.StatesKVEvents = recordings.Has("traces"), recordings.Has("kv_events")
 	d.refuseOthers(recordings)
 	d.refuseOthers(top)
 	return f

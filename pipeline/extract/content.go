@@ -14,6 +14,7 @@ import (
 
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
+	"github.com/blis-train/blis-train/pipeline/extract/otlp"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
@@ -22,6 +23,8 @@ type kind uint8
 
 const (
 	kindOther     kind = iota
+	kindSpans          // a dump of spans
+	kindKVEvents       // events of the KV cache
 	kindLog            // lines of a server's log, with iterations
 	kindPasses         // dynamo.fpm.trace.v1
 	kindClient         // the result of a load client
@@ -53,6 +56,9 @@ const (
 // memory, so a file may expand more than when it is read (Options.MaxExpansion).
 var peekLimits = source.Limits{MaxLine: logBytes, MaxExpansion: 1 << 14}
 
+// namedAlone is why spans are not read that are beside those of run.yaml, or beside a dump of the usual name.
+const namedAlone = "its spans are read where `files.traces` of run.yaml names it"
+
 // contentOf returns the kind of a file. If the file will not be read, it also returns the reason as
 // a text. Forms that the beginning shows come first, because an iteration of a log is searched for in
 // 8 MB.
@@ -76,12 +82,14 @@ func contentOf(in *source.Input) (kind, string) {
 		return kindEmpty, "it is empty, want a recording"
 	case len(body) == 0:
 		return kindOther, "it begins with blanks alone, want a form of docs/formats.md"
+	case otlp.IsDump(body), otlp.IsDumpMessage(src.FirstMessage(source.HeadBytes)):
+		return kindSpans, namedAlone
 	case bytes.IndexByte(head, 0) >= 0:
 		return kindOther, "it is binary"
 	case (body[0] == '{' || body[0] == '[') && enginelog.IsPassTrace(body):
 		return kindPasses, ""
-	case bytes.Contains(head, []byte(`"resourceSpans"`)):
-		return kindOther, "its spans are read where `files.traces` of run.yaml names it"
+	case enginelog.IsKVEvents(body):
+		return kindKVEvents, "its KV events are read where `files.kv_events` of run.yaml names it"
 	case clients.IsClientFile(body):
 		return kindClient, ""
 	case enginelog.IsMetrics(body), enginelog.IsScrapes(body):

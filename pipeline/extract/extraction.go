@@ -176,6 +176,13 @@ func (x *extraction) noRecords(set *inputSet) error {
 				"write no statistics"
 		}
 	}
+	if len(names) == 0 {
+		for _, f := range slices.Concat(set.unread, x.run.spansBelow()) { // the first file that is not read
+			why = "; " + f.Name + ": not read; " + f.why
+			hint = "put a recording into the folder, or name it under `files` in run.yaml"
+			break
+		}
+	}
 	for _, e := range x.acc.ExampleList() {
 		if source.ByError[e.Reason] { // the input could not be read
 			why = "; " + e.Place + ": " + e.What

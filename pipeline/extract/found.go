@@ -19,9 +19,10 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// addFound adds recordings in the run folder that run.yaml does not name: server logs, forward-pass
-// traces and results of clients, recognised by their content. If run.yaml names files of a kind,
-// only these are read. Any other file whose name is that of a recording is listed as unread.
+// addFound adds recordings in the run folder that run.yaml does not name: dumps of spans, KV events, server
+// logs, forward-pass traces and results of clients, recognised by their content. If run.yaml names files
+// of a kind, or one has the usual name, only these are read. Any other file whose name is that of a
+// recording is listed as unread.
 func (d *RunDir) addFound(s *inputSet) error {
 	named := d.Deployment.Files.Iterations // logs and forward-pass traces that run.yaml names
 	in, err := d.inputs("iterations", named)
@@ -46,9 +47,17 @@ func (d *RunDir) addFound(s *inputSet) error {
 	if err != nil {
 		return err
 	}
+	kinds := make([]foundKind, len(rest))
+	for i := range rest {
+		kinds[i].kind, kinds[i].why = contentOf(&rest[i])
+	}
+	d.addSpansAndEvents(s, rest, kinds)
 	var silent []source.Input // logs without iterations, if steps are recorded elsewhere (traces, named logs)
 	for i := range rest {
-		k, why := contentOf(&rest[i])
+		k, why := kinds[i].kind, kinds[i].why
+		if kinds[i].isRead {
+			continue
+		}
 		d.compareWithLog(s, k, &rest[i])
 		name := path.Base(rest[i].Name)
 		if k == kindCompanion { // not a recording, and nothing to report
@@ -66,7 +75,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 		case k == kindSilent && len(s.traces)+len(named) > 0 || k == kindCounting && len(named) > 0:
 			silent = append(silent, rest[i])
 		case s.addInput(k, rest[i]): // it is of a kind that is read, and added
-		case looksRecorded:
+		case looksRecorded, k == kindSpans, k == kindKVEvents:
 			s.unread = append(s.unread, unread{Input: rest[i], why: why, lost: k == kindBroken})
 		}
 	}
@@ -82,6 +91,43 @@ func (d *RunDir) addFound(s *inputSet) error {
 	s.passes = inSegmentOrder(s.passes)
 	s.clients = inReadingOrder(s.clients)
 	return nil
+}
+
+// foundKind is what contentOf found out about a file of the run folder.
+type foundKind struct {
+	kind   kind
+	why    string // it is not read
+	isRead bool   // it was added to the inputs
+}
+
+// addSpansAndEvents adds the dumps of spans and the KV events among rest, files of the run folder of these kinds, where
+// run.yaml states none and no file has the usual name. Files of one rotated set are read together: all but the first may
+// begin within a line.
+func (d *RunDir) addSpansAndEvents(s *inputSet, rest []source.Input, kinds []foundKind) {
+	ofKind := func(wanted kind) (in []source.Input) {
+		sets := map[string]bool{}
+		for i := range rest {
+			if kinds[i].kind == wanted {
+				set, _ := rotation(rest[i].Name)
+				sets[set] = true
+			}
+		}
+		for i := range rest {
+			set, _ := rotation(rest[i].Name)
+			isRest := kinds[i].kind == kindOther || kinds[i].kind == kindBroken || kinds[i].kind == kindEmpty
+			if kinds[i].kind == wanted || isRest && sets[set] {
+				kinds[i].isRead = true
+				in = append(in, rest[i])
+			}
+		}
+		return inReadingOrder(in)
+	}
+	if len(s.traces) == 0 && !d.Deployment.Files.StatesTraces {
+		s.traces = ofKind(kindSpans)
+	}
+	if len(s.kv) == 0 && !d.Deployment.Files.StatesKVEvents {
+		s.kv = ofKind(kindKVEvents)
+	}
 }
 
 // mostBelow is the number of files below a run folder that are looked at.
@@ -127,6 +173,24 @@ func (d *RunDir) addBelow(s *inputSet, namesLogs, namesClients bool) error {
 			"kind: remove those of other runs, or name the files in run.yaml", strings.Join(slices.Sorted(maps.Keys(folders)), ", ")))
 	}
 	return nil
+}
+
+// spansBelow returns the dumps of spans in the folders below the run folder. They are not read unless run.yaml names them:
+// they may be those of another server, or of a simulation.
+func (d *RunDir) spansBelow() (out []unread) {
+	if d.Files != nil {
+		return nil
+	}
+	below, _, err := d.filesOfFolders()
+	if err != nil {
+		return nil
+	}
+	for i := range below {
+		if k, _ := contentOf(&below[i]); k == kindSpans {
+			out = append(out, unread{Input: below[i], why: namedAlone})
+		}
+	}
+	return out
 }
 
 // filesOfFolders returns the files in the folders below the run folder that may be recordings, at most mostBelow, and the

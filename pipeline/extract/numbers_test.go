@@ -285,7 +285,7 @@ func TestKindsOfFiles(t *testing.T) {
 		" \n\t":                               {kindEmpty, "it is empty"},
 		strings.Repeat(" ", source.HeadBytes): {kindOther, "it begins with blanks alone"},
 		"a\x00b":                              {kindOther, "it is binary"},
-		`{"resourceSpans": []}`:               {kindOther, "its spans are read where `files.traces` of run.yaml names it"},
+		`{"resourceSpans": []}`:               {kindSpans, "its spans are read where `files.traces` of run.yaml names it"},
 		`{"a": [1, 2`:                         {kindBroken, "its JSON ends within a value that begins after byte 0"},
 		`{"a": [1, 2]}`:                       {kindOther, "want a form of docs/formats.md"},
 		"INFO (APIServer pid=1) ready\n":      {kindSilent, ""},

@@ -44,6 +44,23 @@ func (d *kvDecoder) Line(text []byte, out *kvEvents) *source.Error {
 	return r.Err
 }
 
+// IsKVEvents reports whether a file, of which head is the beginning, has KV events: its first line is a batch whose first
+// event has one of their tags.
+func IsKVEvents(head []byte) bool {
+	c := source.Cursor{B: head}
+	if c.Peek() != '[' || !c.Take('[') {
+		return false
+	}
+	c.Space()
+	if _, isTime := c.Number(); !isTime || c.Peek() != ',' || !c.Take(',') || !c.Take('[') || !c.Take('[') {
+		return false
+	}
+	c.Space()
+	tag, ok := c.Str()
+	_, isKnown := kvEventFields[string(tag)]
+	return ok && isKnown
+}
+
 // kvReader reads one line.
 type kvReader struct {
 	source.Cursor

@@ -11,6 +11,7 @@ import (
 	"io"
 
 	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/trace"
@@ -247,6 +248,38 @@ func (s *Source) sniff() error {
 		return &trace.SyntaxError{File: s.Name, Line: 1, Code: CodeNotOTLP,
 			Msg:  fmt.Sprintf("not OTLP JSON or length-prefixed protobuf, starts with %.40q", head),
 			Hint: "point at the output of the collector's file exporter"}
+	}
+	return nil
+}
+
+// FirstMessage returns the beginning of the first protobuf message of a stream, decompressed, at most n bytes; nil for text
+// and for what is broken. It takes nothing out of the stream.
+func (s *Source) FirstMessage(n int) []byte {
+	const prefix = len(lengthPrefix{})
+	switch s.form {
+	case formRaw:
+		head, _ := s.peek(n)
+		return bytes.Clone(head)
+	case formProto, formFramed:
+		head, _ := s.peek(prefix + n)
+		if len(head) < prefix {
+			return nil
+		}
+		message := head[prefix:]
+		if size := binary.BigEndian.Uint32(head); uint64(size) < uint64(len(message)) {
+			message = message[:size]
+		}
+		if s.form == formProto {
+			return bytes.Clone(message)
+		}
+		frame, err := zstd.NewReader(bytes.NewReader(message), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(1<<27))
+		if err != nil {
+			return nil
+		}
+		defer frame.Close()
+		out := make([]byte, n)
+		got, _ := io.ReadFull(frame, out) // the frame may be longer than what was peeked
+		return out[:got]
 	}
 	return nil
 }
