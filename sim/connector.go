@@ -25,6 +25,9 @@ type connector interface {
 	// If busy is true, the answer is not known yet and the scheduler passes over the request in
 	// this step.
 	match(s *seq, local int64) (tokens int64, sync, busy bool)
+	// give puts the full chunks of the first tokens of s into the tier: a recording states that they were cached, and a
+	// chunk that is cached on the GPU is in the tier too.
+	give(s *seq, tokens int64)
 	// startLoad mirrors update_state_after_alloc(): it starts to copy tokens of s from the tier to
 	// the GPU with this step, those after the local ones.
 	startLoad(s *seq, local, tokens int64, sync bool)

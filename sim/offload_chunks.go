@@ -157,6 +157,26 @@ func (c *cpuTier) makeRoom(n int) bool {
 	return true
 }
 
+// give implements connector.
+func (c *cpuTier) give(s *seq, tokens int64) {
+	for i := range tokens / c.chunkTokens {
+		h := c.key(s, i)
+		if c.get(h) != nil {
+			continue
+		}
+		if !c.makeRoom(1) {
+			return
+		}
+		x := c.index[h] // policy arc may remember it
+		if x == nil {
+			x = &tierChunk{hash: h}
+			c.index[h] = x
+		}
+		x.offer = c.offers // the next of them does not evict it
+		x.moveTo(&c.t1, c.nextRank())
+	}
+}
+
 // noteUnused records that a copy of x has ended. If it was the last one, releases 0.24 to 0.30
 // count that as a use with policy lru.
 func (c *cpuTier) noteUnused(x *tierChunk) {

@@ -41,6 +41,9 @@ type Request struct {
 	// found there. Blocks of it that are in the simulated cache are shared; the others count as the
 	// request's own.
 	CachedTokens trace.Opt[int64]
+	// LoadedTokens are the last of CachedTokens that the recording loaded from the tier of CPU memory at the first
+	// admission (Config.Deployment, vllm.cpu_offloading): they take a copy. The others were on the GPU.
+	LoadedTokens int64
 
 	// For speculative decoding, Accepted is the number of drafts accepted by its 1st, 2nd, ... verify
 	// step in a recording. If it is nil, they are drawn from the deployment's rates. Proposed is the
@@ -135,6 +138,8 @@ func (r *Request) checkRequest(i, n int) error {
 		return bad("%d content ids of %d tokens, want >= 1 token each", len(r.Hashes), r.HashTokens)
 	case r.CachedTokens.OK && (r.CachedTokens.V < 0 || r.CachedTokens.V > r.PromptTokens):
 		return bad("%d cached tokens, want 0 to the prompt's %d", r.CachedTokens.V, r.PromptTokens)
+	case r.LoadedTokens < 0 || r.LoadedTokens > r.CachedTokens.Or(0):
+		return bad("%d loaded tokens, want 0 to the %d cached ones", r.LoadedTokens, r.CachedTokens.Or(0))
 	case r.After < 0 || r.After > n || r.After == i+1:
 		return bad("after %d, want another request's position, 1 to %d", r.After, n)
 	case r.Loop < 0 || r.Queued && (r.Loop == 0 || r.After > 0):

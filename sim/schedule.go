@@ -362,11 +362,24 @@ func (e *Engine) lookUp(s *seq, a *admission) (hits []int32, busy bool) {
 	a.computed = s.computed
 	if s.cached < 0 && s.req.CachedTokens.OK { // a recording states the cached tokens
 		a.computed = min(s.req.CachedTokens.V, s.tokens()-1)
-		if s.computed == 0 && s.held.N == 0 {
-			hits = e.findHits(s)
-			hits = hits[:min(int64(len(hits)), a.computed/e.blockSize)]
+		if s.computed != 0 || s.held.N != 0 {
+			return hits, false
 		}
-		return hits, false
+		stated := a.computed
+		if e.connector != nil {
+			e.connector.give(s, s.req.CachedTokens.V)
+			if s.req.LoadedTokens > 0 {
+				a.computed = min(stated, s.req.CachedTokens.V-s.req.LoadedTokens)
+				if a.external, a.sync, busy = e.connector.match(s, a.computed); busy {
+					return hits, true
+				}
+				if a.external == 0 { // the tier is too small for them
+					a.computed = stated
+				}
+			}
+		}
+		hits = e.findHits(s)
+		return hits[:min(int64(len(hits)), a.computed/e.blockSize)], false
 	}
 	if s.computed != 0 || s.held.N != 0 { // its KV was loaded, so it has its blocks
 		return hits, false

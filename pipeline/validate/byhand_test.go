@@ -745,3 +745,35 @@ func TestInspectionByHand(t *testing.T) {
 		t.Errorf("no pair: got %g", got)
 	}
 }
+
+// TestLoadsFromCPUMemory: with CPU offloading a replay of prompts with cached tokens is judged where KV events say which of them
+// were loaded.
+func TestLoadsFromCPUMemory(t *testing.T) {
+	transfer := trace.KVEvent{Kind: "TransferInitiated", SrcMedium: trace.Some("GPU"), DstMedium: trace.Some("CPU")}
+	for _, c := range []struct {
+		name      string
+		offloads  bool
+		events    []trace.KVEvent
+		cached    int // requests of 100
+		isUnknown bool
+	}{
+		{"no offloading", false, nil, 90, false},
+		{"no events", true, nil, 90, true},
+		{"events of the GPU alone", true, []trace.KVEvent{{Kind: "BlockStored", SrcMedium: trace.Some("GPU")}}, 90, true},
+		{"transfers", true, []trace.KVEvent{transfer}, 90, false},
+		{"nothing cached", true, nil, 0, false},
+		{"little cached", true, nil, 1, false},
+	} {
+		dep := &deploy.Deployment{}
+		dep.Engine.CPUOffloading = c.offloads
+		requests := make([]sim.Request, 100)
+		for i := range c.cached {
+			requests[i].CachedTokens = trace.Some[int64](32)
+		}
+		why := whyLoadsUnknown(&trace.Run{KVEvents: c.events}, dep, requests)
+		const want = "cpu_offloading: the recording does not say which blocks came from CPU memory, and 90 of 100 prompts"
+		if strings.HasPrefix(why, want) != c.isUnknown || (why == "") == c.isUnknown {
+			t.Errorf("%s: got %q", c.name, why)
+		}
+	}
+}

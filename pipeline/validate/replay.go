@@ -161,7 +161,8 @@ func (j *job) newReplay(t *judgedRun, i int, run *trace.Run, dep *deploy.Deploym
 		p.engine = base
 		p.newEngines = []func() (engine, error){j.engineMaker(base, j.set, dep)}
 		p.recordGaps(recordedMarks(run, phase), phase.StartNs, t.cutNs(phase))
-		p.undecided = cmp.Or(whyUncounted(run.Aggregate, requests, phase), shared.whyUndecided(requests, phase))
+		p.undecided = cmp.Or(whyUncounted(run.Aggregate, requests, phase), shared.whyUndecided(requests, phase),
+			whyLoadsUnknown(run, dep, p.requests))
 		p.priorities = prioritiesOf(run, dep, p.recorded, phase)
 		r.phases = append(r.phases, &phaseReplay{phase: phase, plain: p, cross: j.crossFitted(t, p, phase, dep)})
 	}

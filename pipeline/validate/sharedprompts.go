@@ -122,6 +122,7 @@ func ContentOf(run *trace.Run, dep *deploy.Deployment, requests []Request, known
 			r.Hashes = j.Hashes
 			r.HashTokens = j.HashTokens
 			r.CachedTokens = j.CachedTokens
+			r.LoadedTokens = j.LoadedTokens
 		case sharingCounted:
 			r.CachedTokens = trace.Some(min(row.CachedTokens.V, r.PromptTokens))
 		case sharingStated:
@@ -326,6 +327,26 @@ func (s *Shared) whyUndecided(requests []Request, p *deploy.Phase) string {
 		why += fmt.Sprintf(" (%s)", s.estimate)
 	}
 	return why + ": " + howToKnowCached
+}
+
+// whyLoadsUnknown returns the reason why a phase is not validated, of whose requests these are the simulated ones, because it
+// was not recorded which of their cached tokens came from CPU memory, which takes a copy, and which were on the GPU; "" if it
+// is known, or if few had cached tokens.
+func whyLoadsUnknown(run *trace.Run, dep *deploy.Deployment, requests []sim.Request) string {
+	if !dep.Engine.CPUOffloading || workload.RecordsLoads(run) {
+		return ""
+	}
+	cached := 0
+	for i := range requests {
+		if requests[i].CachedTokens.V > 0 {
+			cached++
+		}
+	}
+	if float64(cached) <= trace.MostGuessed*float64(len(requests)) {
+		return ""
+	}
+	return fmt.Sprintf("cpu_offloading: the recording does not say which blocks came from CPU memory, and %d of %d prompts had cached tokens: "+
+		"record KV events (--kv-events-config)", cached, len(requests))
 }
 
 // whyUncounted returns the reason why a phase is not validated because the load in the engine's

@@ -232,6 +232,40 @@ func TestPrefixesOfARun(t *testing.T) {
 	}
 }
 
+// TestLoadsOfARun: what KV events say a request loaded from CPU memory before its first step is a part of its cached tokens,
+// or all that is known of them. Loads after a preemption, stores and requests that the run does not have are no part.
+func TestLoadsOfARun(t *testing.T) {
+	d := &deploy.Deployment{}
+	d.Engine.PrefixCaching, d.Engine.CPUOffloading, d.Engine.BlockSize = true, true, 16
+	request := func(id string, cached trace.Opt[int64]) trace.Request {
+		return trace.Request{CoreID: trace.Some(id), ScheduledStep: some(7), CachedTokens: cached}
+	}
+	transfer := func(id, from, to string, step, blocks int64) trace.KVEvent {
+		return trace.KVEvent{Kind: "TransferInitiated", RequestID: trace.Some(id), SrcMedium: trace.Some(from), DstMedium: trace.Some(to),
+			Step: some(step), BlockCount: some(blocks)}
+	}
+	run := &trace.Run{Requests: []trace.Request{request("a", some(64)), request("b", trace.Opt[int64]{}), request("c", some(64)), request("d", some(20))}}
+	if RecordsLoads(run) {
+		t.Error("no event: got recorded loads")
+	}
+	run.KVEvents = []trace.KVEvent{{Kind: "BlockStored", SrcMedium: trace.Some("GPU")}}
+	if RecordsLoads(run) {
+		t.Error("events of the GPU alone: got recorded loads")
+	}
+	run.KVEvents = append(run.KVEvents, transfer("a", "CPU", "GPU", 5, 3), transfer("a", "CPU", "GPU", 9, 1), transfer("b", "CPU", "GPU", 7, 2),
+		transfer("c", "GPU", "CPU", 5, 3), transfer("d", "CPU", "GPU", 6, 2), transfer("other", "CPU", "GPU", 5, 3))
+	if !RecordsLoads(run) {
+		t.Error("transfers: got no recorded loads")
+	}
+	p := newPrefixes(run, d)
+	for i, want := range [][2]int64{{64, 48}, {32, 32}, {64, 0}, {20, 20}} { // cached and loaded tokens
+		q := sim.Request{PromptTokens: 100}
+		if p.apply(&q, &run.Requests[i]); q.CachedTokens != some(want[0]) || q.LoadedTokens != want[1] {
+			t.Errorf("request %d: got %d cached and %d loaded tokens, want %d", i, q.CachedTokens.V, q.LoadedTokens, want)
+		}
+	}
+}
+
 func TestRecordedRequests(t *testing.T) {
 	fork := trace.Request{Source: trace.SourceFork, CoreID: trace.Some("a"), PromptTokens: some(10), OutputTokens: some(4), MaxTokens: some(9)}
 	with := func(change func(r *trace.Request)) trace.Request {

@@ -3,6 +3,8 @@ package workload
 // This file finds out what the requests of a recorded run shared in the prefix cache.
 
 import (
+	"slices"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -14,6 +16,7 @@ type prefixes struct {
 	groups   map[string]trace.ObservedRequest // by core id: the client's records that name a prefix group
 	ids      map[string]uint64                // by group name
 	inferred map[string]int64                 // by core id: cached tokens, from step totals
+	loaded   map[string]int64                 // by core id: tokens loaded from CPU memory, from KV events
 	notes    []trace.Finding
 }
 
@@ -30,6 +33,7 @@ func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
 		}
 	}
 	p.inferred = inferCached(run, d.Engine.IsAsync())
+	p.loaded = loadedTokens(run, d)
 	known := len(p.groups) + len(p.inferred)
 	for i := range run.Requests {
 		if run.Requests[i].CachedTokens.OK {
@@ -43,18 +47,23 @@ func newPrefixes(run *trace.Run, d *deploy.Deployment) *prefixes {
 	return p
 }
 
-// apply sets in q what is known of the prefix of recorded request r: its cached tokens, or else its
-// prefix group.
+// apply sets in q what is known of the prefix of recorded request r: its cached tokens and which of them were loaded from
+// CPU memory, or else its prefix group.
 func (p *prefixes) apply(q *sim.Request, r *trace.Request) {
 	if !p.on {
 		return
 	}
-	if r.CachedTokens.OK {
-		q.CachedTokens = trace.Some(min(r.CachedTokens.V, q.PromptTokens))
-		return
+	cached := r.CachedTokens
+	if !cached.OK {
+		cached.V, cached.OK = p.inferred[r.CoreID.V]
 	}
-	if cached, ok := p.inferred[r.CoreID.V]; ok {
-		q.CachedTokens = trace.Some(min(cached, q.PromptTokens))
+	loaded, isLoaded := p.loaded[r.CoreID.V]
+	if isLoaded && !cached.OK { // at least these
+		cached = trace.Some(loaded)
+	}
+	if cached.OK {
+		q.CachedTokens = trace.Some(min(cached.V, q.PromptTokens))
+		q.LoadedTokens = min(loaded, q.CachedTokens.V)
 		return
 	}
 	if o, ok := p.groups[r.CoreID.V]; ok {
@@ -62,6 +71,35 @@ func (p *prefixes) apply(q *sim.Request, r *trace.Request) {
 		q.GroupTokens = o.PrefixTokens.V
 	}
 }
+
+// RecordsLoads reports whether the KV events of a run say what was loaded from CPU memory: they have transfers.
+func RecordsLoads(run *trace.Run) bool {
+	return slices.ContainsFunc(run.KVEvents, func(ev trace.KVEvent) bool { return ev.DstMedium.OK })
+}
+
+// loadedTokens returns the tokens of each request, by core id, that were loaded from CPU memory before its first step. A load
+// is counted in offload blocks (spec#replay-loads, spec#wire-kv-steps).
+func loadedTokens(run *trace.Run, d *deploy.Deployment) map[string]int64 {
+	firstStep := map[string]int64{}
+	for i := range run.Requests {
+		if r := &run.Requests[i]; r.CoreID.OK && r.ScheduledStep.OK {
+			firstStep[r.CoreID.V] = r.ScheduledStep.V
+		}
+	}
+	chunkTokens := d.Engine.Offload().Blocks * d.Engine.BlockSize
+	out := map[string]int64{}
+	for i := range run.KVEvents {
+		ev := &run.KVEvents[i]
+		first, isKnown := firstStep[ev.RequestID.V]
+		if ev.Kind == "TransferInitiated" && ev.SrcMedium.V == mediumCPU && isKnown && ev.Step.V <= first {
+			out[ev.RequestID.V] = ev.BlockCount.V * chunkTokens
+		}
+	}
+	return out
+}
+
+// mediumCPU is the medium of KV events for CPU memory.
+const mediumCPU = "CPU"
 
 // groupID returns the number of a group name. Names are numbered from 1 in the order in which they
 // are met.
