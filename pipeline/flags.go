@@ -30,13 +30,17 @@ func (o *ExtractOptions) Flags() []cli.Flag {
 
 // Flags returns the options of the stage as flags; fit.json records those that can change it.
 func (o *FitOptions) Flags() []cli.Flag {
-	return slices.Concat(o.LearningFlags(), []cli.Flag{
+	return slices.Concat(o.LearningFlags(), o.fileFlags(), []cli.Flag{forceFlag(&o.Force)}, o.Filter.Flags())
+}
+
+// fileFlags returns the flags of files that are written beside the fit.
+func (o *FitOptions) fileFlags() []cli.Flag {
+	return []cli.Flag{
 		&cli.StringFlag{Name: "save-gram", Destination: &o.SaveGram, Value: o.SaveGram,
 			Usage: "also write the sums over all measurements (Gram matrices) to `FILE`, to be merged and fitted elsewhere by --from-gram"},
 		&cli.BoolFlag{Name: "dump-rows", Destination: &o.DumpRows, Value: o.DumpRows,
 			Usage: "also write OUT/rows.parquet: every measurement of the fit with its features"},
-		forceFlag(&o.Force),
-	}, o.Filter.Flags())
+	}
 }
 
 // LearningFlags returns the flags that decide the coefficients.
@@ -76,11 +80,11 @@ func (o *ValidateOptions) Flags() []cli.Flag {
 }
 
 // Flags returns the flags of the stages extract, fit and validate, one list for each. Flags of several
-// stages with the same name are one flag of a run.
+// stages with the same name are one flag of a run. It validates its own fit, so it has no flags that name another.
 func (o *RunOptions) Flags() [][]cli.Flag {
 	return [][]cli.Flag{
 		o.Extract.Flags(),
-		o.Fit.LearningFlags(),
+		append(o.Fit.LearningFlags(), o.Fit.fileFlags()...),
 		option.Without(o.Validate.Flags(), "fit", "coefficients", "force"),
 	}
 }

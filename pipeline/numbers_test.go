@@ -649,7 +649,7 @@ func TestFlagsOfTheStages(t *testing.T) {
 	if got := parse(stages[0], "--only", "a"); !slices.Equal(got, parse(e.Flags())) || len(r.Extract.Only) != 1 {
 		t.Errorf("run: got flags %v of extract", got)
 	}
-	if got := parse(stages[1], "--budget", "9s"); !slices.Equal(got, learning) || r.Fit.Budget != "9s" {
+	if got := parse(stages[1], "--budget", "9s"); !slices.Equal(got, append(learning, "save-gram", "dump-rows")) || r.Fit.Budget != "9s" {
 		t.Errorf("run: got flags %v of fit", got)
 	}
 	want := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return name == "fit" || name == "coefficients" || name == "force" })

@@ -62,6 +62,8 @@ const configName = "pipeline.yaml"
 type group struct {
 	name    string     // in pipeline.yaml: extract, fit, ...
 	options []cli.Flag // all options of the stage, by which the stage reads them
+	// refused are the keys of the stage that the command does not take, with the reason.
+	refused map[string]string
 }
 
 // flagsOf returns the named options of groups, which a command adds to its flags.
@@ -152,7 +154,10 @@ func (con *console) applyGroup(c *cli.Context, path, name string, keys map[strin
 			continue
 		}
 		known, err := con.setKey(c, flag, key, values)
-		switch {
+		switch why := con.whyRefused(name, key); {
+		case !known && why != "":
+			at.Msg = fmt.Sprintf("%s: %s has no option %q: %s", name, c.Command.Name, key, why)
+			return nil, at
 		case !known:
 			at.Msg = fmt.Sprintf("%s: unknown option %q", name, key)
 			at.Hint = didYouMean(key, con.keys(c.Command))
@@ -166,6 +171,16 @@ func (con *console) applyGroup(c *cli.Context, path, name string, keys map[strin
 		}
 	}
 	return set, nil
+}
+
+// whyRefused returns why the command does not take a key of a group; "" if it takes it, or the key does not exist.
+func (con *console) whyRefused(name, key string) string {
+	for _, g := range con.groups {
+		if g.name == name {
+			return g.refused[key]
+		}
+	}
+	return ""
 }
 
 // setKey sets an option: the flag of the command or, if the command has no such flag, all options

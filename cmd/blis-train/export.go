@@ -29,7 +29,7 @@ import (
 // exportCommand returns the command export.
 func exportCommand() *cli.Command {
 	o := pipeline.DefaultExportOptions()
-	groups := []group{{"export", o.Flags()}}
+	groups := []group{{name: "export", options: o.Flags()}}
 	return newCommand(&cli.Command{
 		Name:      "export",
 		ArgsUsage: "fit.json|queue.json|predictor.json",

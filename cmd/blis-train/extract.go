@@ -21,7 +21,7 @@ import (
 // extractCommand returns the command extract.
 func extractCommand() *cli.Command {
 	o := pipeline.DefaultExtractOptions()
-	groups := []group{{"extract", o.Flags()}}
+	groups := []group{{name: "extract", options: o.Flags()}}
 	return newCommand(&cli.Command{
 		Name:      "extract",
 		ArgsUsage: "RUNDIR|PARENT|GLOB|FILE|-...",

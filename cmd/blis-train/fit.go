@@ -28,7 +28,7 @@ import (
 func fitCommand() *cli.Command {
 	o := pipeline.DefaultFitOptions()
 	var grams []string
-	groups := []group{{"fit", o.Flags()}}
+	groups := []group{{name: "fit", options: o.Flags()}}
 	return newCommand(&cli.Command{
 		Name:      "fit",
 		ArgsUsage: "OUT",

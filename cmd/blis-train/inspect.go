@@ -19,7 +19,7 @@ import (
 // inspectCommand returns the command inspect.
 func inspectCommand() *cli.Command {
 	o := pipeline.DefaultInspectOptions()
-	groups := []group{{"extract", o.Flags()}}
+	groups := []group{{name: "extract", options: o.Flags()}}
 	return newCommand(&cli.Command{
 		Name:      "inspect",
 		ArgsUsage: "RUNDIR|PARENT|OUT...",

@@ -322,6 +322,31 @@ func keysPage(old string) string {
 	return b.String()
 }
 
+// TestRunTakesTheKeysOfItsGroups: run and plan take every key that the page lists for extract, fit and validate, but those
+// that the page names.
+func TestRunTakesTheKeysOfItsGroups(t *testing.T) {
+	page := string(repo.Read(t, "..", "..", "docs", "pipeline-yaml.md"))
+	intro, _, _ := strings.Cut(page, generatedBelow)
+	for _, command := range []*cli.Command{runCommand(), planCommand()} {
+		o := pipeline.DefaultRunOptions()
+		groups := runGroups(&o)
+		if command.Name == "plan" {
+			groups = planGroups(&o)
+		}
+		for _, stage := range stageGroups()[:3] {
+			at := slices.IndexFunc(groups, func(g group) bool { return g.name == stage.name })
+			for _, f := range stage.options {
+				key := f.Names()[0]
+				isTaken := option.Find(command.Flags, key) != nil || option.Find(groups[at].options, key) != nil
+				isRefused := groups[at].refused[key] != ""
+				if isTaken == isRefused || isRefused && !strings.Contains(intro, "`"+key+"`") {
+					t.Errorf("%s, %s: %s: taken %t, refused %t, want one of them, and what is refused on the page", command.Name, stage.name, key, isTaken, isRefused)
+				}
+			}
+		}
+	}
+}
+
 // TestOptionsKeepTheirDefaults: a flag has the default of the field that it sets.
 func TestOptionsKeepTheirDefaults(t *testing.T) {
 	for _, g := range stageGroups() {

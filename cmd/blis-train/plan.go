@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -21,10 +22,7 @@ import (
 // planCommand returns the command plan.
 func planCommand() *cli.Command {
 	o := pipeline.DefaultRunOptions()
-	groups := runGroups(&o)
-	for i := range groups { // where the tasks run decides these
-		groups[i].options = option.Without(groups[i].options, "why-rejected", "workers", "force", "figures", "baseline")
-	}
+	groups := planGroups(&o)
 	return newCommand(&cli.Command{
 		Name:      "plan",
 		ArgsUsage: "RUNDIR|PARENT...",
@@ -43,9 +41,27 @@ Example:
 				&cli.Int64Flag{Name: "part-bytes", Value: shard.DefaultPartBytes,
 					Usage: "read uncompressed inputs longer than `N` bytes in parts of that length; 0: whole"},
 			},
-			flagsOf(groups, "max-bad-frac", "set", "only", "exclude", "prior", "bootstraps", "max-rows", "from",
+			flagsOf(groups, "max-bad-frac", "split-engines", "set", "only", "exclude", "prior", "bootstraps", "max-rows", "from",
 				"holdout", "shared-prefix-tokens", "gate", "for")),
 	}, groups, func(c *cli.Context, con *console) error { return runPlan(c, con, &o) })
+}
+
+// planGroups returns the groups of pipeline.yaml that a plan reads, with its options.
+func planGroups(o *pipeline.RunOptions) []group {
+	groups := runGroups(o)
+	for i := range groups { // where the tasks run decides these, and what they write is merged
+		others := []string{"why-rejected", "workers", "force", "figures", "baseline", "save-gram", "dump-rows"}
+		groups[i].options = option.Without(groups[i].options, others...)
+		refused := maps.Clone(groups[i].refused)
+		if refused == nil {
+			refused = map[string]string{}
+		}
+		for _, key := range others {
+			refused[key] = "its tasks run elsewhere, and write the files of blis-train run without options"
+		}
+		groups[i].refused = refused
+	}
+	return groups
 }
 
 // runPlan writes the plan of a run and prints its first tasks.

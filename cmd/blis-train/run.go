@@ -39,12 +39,15 @@ Example:
 					Usage: "device `NAME` of folders without run.yaml, which is then written from the server's log"},
 				configFlag(), ledgerFlag(), verboseFlag(),
 			},
-			flagsOf(groups, "max-bad-frac", "set", "workers", "force", "only", "exclude", "prior", "bootstraps",
+			flagsOf(groups, "max-bad-frac", "split-engines", "set", "workers", "force", "only", "exclude", "prior", "bootstraps",
 				"from", "holdout", "shared-prefix-tokens",
 				"gate", "for", "baseline"),
 			verdictFlags(), ciFlags()),
 	}, groups, func(c *cli.Context, con *console) error { return runRun(c, con, &o) })
 }
+
+// ownFit is why a run takes no key that names what to validate.
+const ownFit = "it validates the fit that it makes; blis-train validate takes another"
 
 // runGroups returns the groups of pipeline.yaml that a run reads, with its options.
 func runGroups(o *pipeline.RunOptions) []group {
@@ -52,7 +55,7 @@ func runGroups(o *pipeline.RunOptions) []group {
 	return []group{
 		{name: "extract", options: stages[0]},
 		{name: "fit", options: stages[1]},
-		{name: "validate", options: stages[2]},
+		{name: "validate", options: stages[2], refused: map[string]string{"fit": ownFit, "coefficients": ownFit}},
 		{name: "run"},
 	}
 }

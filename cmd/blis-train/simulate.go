@@ -19,7 +19,7 @@ import (
 // simulateCommand returns the command simulate.
 func simulateCommand() *cli.Command {
 	o := cluster.Options{Options: simulate.DefaultOptions()}
-	groups := []group{{"simulate", o.Flags()}}
+	groups := []group{{name: "simulate", options: o.Flags()}}
 	return newCommand(&cli.Command{
 		Name:  "simulate",
 		Usage: "run a workload through the embedded simulator",

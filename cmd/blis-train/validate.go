@@ -58,7 +58,7 @@ func listGates(con *console) error {
 // validateCommand returns the command validate.
 func validateCommand() *cli.Command {
 	o := pipeline.DefaultValidateOptions()
-	groups := []group{{"validate", o.Flags()}}
+	groups := []group{{name: "validate", options: o.Flags()}}
 	return newCommand(&cli.Command{
 		Name:      "validate",
 		ArgsUsage: "OUT",

@@ -592,14 +592,14 @@ func TestWarningsOfAnEngine(t *testing.T) {
 		drafts: &result.DraftCounts{DraftedTokens: 5}, cachedSum: [][]result.CachedTokens{{{Phase: "p"}}},
 		lives: []*enginelog.Life{{Engine: "log", Rows: 40, Backwards: 2, FirstBack: source.Place{File: "log", Line: 8}, Missing: 10, FirstGap: source.Place{File: "log", Line: 9}}},
 	}
-	x.spans.offsets.Add(1_000_000)
-	x.spans.offsets.Add(13_000_000)
 	x.acc.LostEvents, x.acc.Truncated, x.acc.Duplicates, x.acc.BadText = 11, 12, 13, []string{"t:1", "t:2"}
 	x.acc.Scope("s", "", 6)
 	x.acc.Drop(source.CodeCut, 1, source.Place{File: "cut", Line: 1}, "ends")
 	x.acc.Drop(source.CodeUnreadable, 1, source.Place{File: "bad", Line: 2}, "no JSON")
 	w := &output{Orphans: 14, Tables: map[string]int64{"steps": 3}, Warnings: []trace.Finding{{Code: "w", Message: "written"}}}
 	w.Steps.Summaries, w.Steps.Missing = 15, 5
+	w.offsets.Add(1_000_000)
+	w.offsets.Add(13_000_000)
 	w.Requests = result.ExtractRequests{Engine: 16, APIUnlinked: 7, StopString: 8}
 	records := result.Records{BadFrac: 0.125, Dropped: map[string]int64{"duplicate_conflict": 9, "nul_padding": 1}}
 	got := x.result("id", 0, 2, w, records)

@@ -93,7 +93,7 @@ func (c *collector) partition(split bool) error {
 		return trace.Errorf(codeSeveralEngines,
 			"got %d engine runs whose stamps overlap in one dump (step ids return to 1, from span sequences of %d "+
 				"and %d spans)", len(c.engines), c.engines[0].spans, c.engines[1].spans).
-			WithHint("rerun with --split-engines, or give each engine its own run folder")
+			WithHint("rerun extract, inspect or run with --split-engines, or give each engine its own run folder")
 	}
 	if disjoint {
 		c.engines = byTime

@@ -68,3 +68,28 @@ func TestSpansWithoutCoreFollowTheirEngine(t *testing.T) {
 		t.Errorf("requests of the engine runs: got %v, want %v", got, want)
 	}
 }
+
+// TestClockOfEachBoot: where the monotonic clock begins anew between two engine runs, each has its own offset of the clocks,
+// which is constant, and no warning.
+func TestClockOfEachBoot(t *testing.T) {
+	const laterS = 100_000
+	lines := lifeOfEngine(6, 1, 1e9, 2e7)
+	for _, line := range lifeOfEngine(6, 11, 9e9, 2e7) {
+		lines = append(lines, strings.ReplaceAll(line, `"1771362`, `"1771462`)) // the wall clock alone goes on by laterS
+	}
+	doc, runs, err := dumpRun(t, []string{writeDump(t, "traces.json", []byte(strings.Join(lines, "\n")))}, nil)
+	if err != nil || len(runs) != 2 {
+		t.Fatalf("got %d runs, %v", len(runs), err)
+	}
+	first, second := doc.Runs[0].Clock, doc.Runs[1].Clock
+	if first.SpreadNs != trace.Some[int64](0) || second.SpreadNs != first.SpreadNs || second.OffsetNs.V-first.OffsetNs.V != laterS*1e9 {
+		t.Errorf("got %+v and %+v, want no spread and %d s between the offsets", first, second, laterS)
+	}
+	for _, r := range doc.Runs {
+		for _, w := range r.Warnings {
+			if w.Code == codeClockOffset {
+				t.Errorf("got %v", w)
+			}
+		}
+	}
+}

@@ -182,7 +182,11 @@ func (x *extraction) result(id string, i, n int, w *output, records result.Recor
 		Losses:     result.Losses{OrphanSnapshots: w.Orphans},
 		Deployment: &dep,
 	}
-	if median, spread, ok := x.spans.Clock(); ok {
+	median, spread, ok := x.spans.Clock()
+	if n > 1 { // after a restart of the machine the monotonic clock begins anew
+		median, spread, ok = w.offsets.Spread()
+	}
+	if ok {
 		r.Clock = result.ExtractClock{OffsetNs: trace.Some(median), SpreadNs: trace.Some(spread)}
 	}
 	r.Drafts = x.drafts

@@ -26,6 +26,7 @@ type output struct {
 	Orphans  int64            // snapshots without a summary of their step
 	Tables   map[string]int64 // rows by table
 	Warnings []trace.Finding
+	offsets  source.Sample // wall clock - monotonic clock of its journey events, ns
 }
 
 // writer writes the tables of one engine run.
@@ -171,6 +172,9 @@ func (w *writer) journeys() (int64, error) {
 			last = rank
 		}
 		ev.CoreID = id
+		if ev.TsNs.OK {
+			w.out.offsets.Add(ev.WallNs - ev.TsNs.V)
+		}
 		return t.Append(ev)
 	})
 	if err != nil {

@@ -171,14 +171,29 @@ func (f *fitter) describe() {
 	}
 }
 
-// nothingLeft returns the error for a fit without a usable run. It lists why each run is unusable.
+// nothingLeft returns the error for a fit in which no run has the rows that cross-validation needs. It lists what each run
+// lacks.
 func (f *fitter) nothingLeft() error {
 	var reasons []string
+	saturated, apart := false, true // a run was saturated; in all of them hardly a step follows another
 	for _, p := range f.prepared {
-		reasons = append(reasons, p.Src.ID+": "+p.Reason)
+		reason := p.Reason
+		if reason == "" {
+			reason = fmt.Sprintf("too few beta rows, %d: %s", p.kept, strings.TrimPrefix(p.noRows, "no beta rows: "))
+		}
+		reasons = append(reasons, p.Src.ID+": "+reason)
+		saturated = saturated || p.Saturated
+		apart = apart && p.lost == rows.NoInterval
 	}
-	return trace.Errorf(CodeNoRows, "no run can be fitted (%s)", strings.Join(reasons, "; ")).
-		WithHint("blis-train inspect shows what is missing from each run; the key keep-saturated in --config FILE keeps saturated runs")
+	hint := "blis-train inspect shows what is missing from each run"
+	switch {
+	case saturated:
+		hint += "; the key keep-saturated in --config FILE keeps saturated runs"
+	case apart:
+		hint = "the time of a step is the interval to the next one, and hardly a step follows another: record requests that answer more than " +
+			"one token, at a higher rate, and every step (--step-tracing-sample-rate 1.0); or fit the times of requests: --from requests"
+	}
+	return trace.Errorf(CodeNoRows, "no run can be fitted (%s)", strings.Join(reasons, "; ")).WithHint(hint)
 }
 
 // fit chooses the gamma of the step time, then solves every model at it, and returns the document. The

@@ -34,6 +34,7 @@ type Run struct {
 
 	kept   int             // beta rows
 	noRows string          // Reason if the run has no beta rows: the most frequent drop
+	lost   trace.Code      // the code of that drop
 	steps  *rows.Steps     // for rows under other bases; rebuilt by Again
 	space  *features.Space // features of the fit's version on the run's deployment
 }
@@ -131,6 +132,7 @@ func makePart(src Source, o Options, gammas []float64, lagOfFirst func() result.
 	}
 	code, n := p.Beta.Largest("no step summaries")
 	p.kept = p.Beta.Kept
+	p.lost = code
 	p.noRows = report.NoStepRows(string(code), n, p.Beta.Read)
 	p.steps = withoutRequests(steps)
 	p.space = space

@@ -4,6 +4,7 @@ package fit
 
 import (
 	"context"
+	"errors"
 	"math"
 	"slices"
 
@@ -32,6 +33,9 @@ type selected struct {
 func (f *fitter) selectBeta() (*Solved, Selections, error) {
 	if f.selected == nil {
 		model, selections, err := f.scoreGrids()
+		if few, ok := errors.AsType[*ridge.Error](err); ok && few.Code == ridge.TooFewRows {
+			err = f.nothingLeft()
+		}
 		if err != nil {
 			return nil, Selections{}, err
 		}
@@ -46,7 +50,7 @@ func (f *fitter) scoreGrids() (*Solved, Selections, error) {
 	f.warn(rows.Clean(tables, rows.Recipe(f.o.Recipe))...)
 	p := Pooled(tables, f.gammas)
 	if len(p.Train) == 0 {
-		return nil, Selections{}, trace.Errorf(CodeNoRows, "beta: no training row is left of %d runs", len(f.used))
+		return nil, Selections{}, f.nothingLeft()
 	}
 	f.beta = p
 	s := &Solved{Pool: p, Terms: featureTerms(features.BetaFeatures(f.o.Spec), len(p.Configs), f.o.Prior)}

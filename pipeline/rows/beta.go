@@ -245,12 +245,12 @@ func (b *betaBuilder) durationOf(k int) (interval, trace.Code) {
 // may be idle, because an idle engine waits for requests.
 func (b *betaBuilder) cadenceOf(k int) (interval, trace.Code) {
 	if k+1 == len(b.s.Run.Steps) {
-		return interval{}, codeNoInterval
+		return interval{}, NoInterval
 	}
 	i, j := &b.s.Run.Steps[k], &b.s.Run.Steps[k+1]
 	iv := interval{from: i.ID - int64(b.o.Lag), to: j.ID - 1 - int64(b.o.Lag)}
 	if j.ID-i.ID > maxSteps && b.s.Run.Aggregate == nil { // between ticks of logged passes lie as many as run in a second
-		return iv, codeNoInterval
+		return iv, NoInterval
 	}
 	if b.s.compact(i.ID).noStart {
 		return iv, codeNoTarget
@@ -280,7 +280,7 @@ func (s *Steps) checkInterval(iv interval, last int64) trace.Code {
 		case st == nil:
 			why = UnknownBatch
 		case isIdle:
-			return codeNoInterval
+			return NoInterval
 		case st.reason == reconstruct.EncoderRan:
 			return codeEncoder
 		// After iv.to a step only has to be busy, which its summary shows even where its batch is unknown.

@@ -129,15 +129,15 @@ func TestDrops(t *testing.T) {
 		n      int
 	}{
 		{"none", func(*trace.Run, *deploy.Deployment, *Options) {}, codeWarmUp, 10},
-		{"last step", func(*trace.Run, *deploy.Deployment, *Options) {}, codeNoInterval, 1},
+		{"last step", func(*trace.Run, *deploy.Deployment, *Options) {}, NoInterval, 1},
 		{"idle", func(run *trace.Run, _ *deploy.Deployment, o *Options) {
 			run.Steps[50].RunningDepth = 0
 			run.Steps[50].ScheduledTokens = 0
 			o.Lag = 2
-		}, codeNoInterval, 4}, // and the last step
+		}, NoInterval, 4}, // and the last step
 		{"gap", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			run.Steps = slices.Delete(run.Steps, 50, 70)
-		}, codeNoInterval, 2}, // and the last step
+		}, NoInterval, 2}, // and the last step
 		{"unknown", func(run *trace.Run, _ *deploy.Deployment, _ *Options) {
 			run.Steps = slices.Delete(run.Steps, 50, 60)
 		}, UnknownBatch, 1},

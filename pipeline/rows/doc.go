@@ -51,7 +51,7 @@ import (
 const (
 	codeWarmUp      trace.Code = "warm_up"
 	Saturated       trace.Code = "saturated"
-	codeNoInterval  trace.Code = "no_interval"
+	NoInterval      trace.Code = "no_interval"
 	UnknownBatch    trace.Code = "unknown_batch"
 	codeEncoder     trace.Code = "encoder_pass"
 	codeNoTarget    trace.Code = "no_target"

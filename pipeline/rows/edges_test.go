@@ -194,9 +194,9 @@ func TestStepsOfAnInterval(t *testing.T) {
 		"one after it unknown":         {func(all []Step, _ []trace.Step) { all[3].Tag = tagUnknown }, ""},
 		"one after it not recorded":    {func(all []Step, _ []trace.Step) { all[3].Tag, all[3].Recorded = tagUnknown, -1 }, UnknownBatch},
 		"one before it unknown":        {func(all []Step, _ []trace.Step) { all[0].Tag = tagUnknown }, ""},
-		"one after it idle":            {func(_ []Step, recorded []trace.Step) { recorded[3].RunningDepth = 0 }, codeNoInterval},
-		"an idle one after unknown":    {func(all []Step, recorded []trace.Step) { all[1].Tag, recorded[3].ScheduledTokens = tagUnknown, 0 }, codeNoInterval},
-		"not recorded and empty":       {func(all []Step, _ []trace.Step) { all[2].Recorded, all[2].In.ScheduledTokens = -1, 0 }, codeNoInterval},
+		"one after it idle":            {func(_ []Step, recorded []trace.Step) { recorded[3].RunningDepth = 0 }, NoInterval},
+		"an idle one after unknown":    {func(all []Step, recorded []trace.Step) { all[1].Tag, recorded[3].ScheduledTokens = tagUnknown, 0 }, NoInterval},
+		"not recorded and empty":       {func(all []Step, _ []trace.Step) { all[2].Recorded, all[2].In.ScheduledTokens = -1, 0 }, NoInterval},
 		"not recorded and busy":        {func(all []Step, _ []trace.Step) { all[2].Recorded = -1 }, ""},
 		"an encoder ran":               {func(all []Step, _ []trace.Step) { all[3].Reason = reconstruct.EncoderRan }, codeEncoder},
 	} {
