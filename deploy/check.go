@@ -161,6 +161,7 @@ const (
 	UnknownFlag     trace.Code = "unknown_flag"      // of `vllm serve`
 	asyncAssumed    trace.Code = "async_assumed"     // the version is no release number
 	kvBlocksAssumed trace.Code = "kv_blocks_assumed" // the KV cache is estimated from memory
+	noSuchKVCache   trace.Code = "no_such_kv_cache"  // vLLM would not start with it
 	VersionAssumed  trace.Code = "version_assumed"   // no log states the version
 	BadHardware     trace.Code = "bad_hardware"      // figures that no device has, or too little memory
 )

@@ -3,6 +3,7 @@ package deploy
 // This file warns of settings whose effect is not modelled, or is only estimated.
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/blis-train/blis-train/trace"
@@ -44,6 +45,32 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	}
 	if n, estimated, err := d.KVBlocks(); err == nil && estimated {
 		out = append(out, trace.Findingf(kvBlocksAssumed, "%s: %s KV blocks estimated from memory (vllm.kv_blocks_total_gpu is not stated)", d.Name, trace.Thousands(n)))
+	}
+	return out
+}
+
+// DoubtsKVCache returns warnings about a KV cache with which vLLM would not start: more blocks than the device has memory for,
+// or, if it is estimated, too few for one request of max_model_len. It is for servers that may not exist: what a recording
+// states did run.
+func (d *Deployment) DoubtsKVCache() (out []trace.Finding) {
+	blocks, isEstimated, err := d.KVBlocks()
+	if err != nil {
+		return nil // the simulation reports it
+	}
+	if err := d.CheckKVBlocks(blocks); err != nil {
+		if e, ok := errors.AsType[*trace.Error](err); ok {
+			out = append(out, trace.Findingf(noSuchKVCache, "%s: vLLM would not start: %s", d.Name, e.Msg))
+		}
+	}
+	longest := d.MaxModelLen()
+	pool, ok := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize)
+	if !isEstimated || !ok || !longest.OK {
+		return out
+	}
+	if needed := pool.RequestBlocks(longest.V, d.Engine.MaxNumBatchedTokens); needed > blocks+1 { // vLLM counts the null block too
+		out = append(out, trace.Findingf(noSuchKVCache, "%s: vLLM would not start: the KV cache has room for %s blocks, and one request of "+
+			"max_model_len %s needs %s: lower vllm.max_model_len, or raise tensor_parallel_size", d.Name, trace.Thousands(blocks), trace.Thousands(longest.V),
+			trace.Thousands(needed)))
 	}
 	return out
 }

@@ -195,7 +195,7 @@ func (s *Simulation) assumed() []trace.Finding {
 	if n := s.o.KVBlocks; n > 0 {
 		d.Engine.KVBlocksGPU = trace.Some(n)
 	}
-	return d.AssumedInSimulation()
+	return append(d.AssumedInSimulation(), d.DoubtsKVCache()...)
 }
 
 // Replicate reads the workload, calls run for every seed, several at a time, and returns the
