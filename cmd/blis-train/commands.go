@@ -86,6 +86,9 @@ func newCommand(cmd *cli.Command, groups []group, run func(*cli.Context, *consol
 			return err
 		}
 		con.groups = groups
+		if err := con.keepInputFolders(c); err != nil {
+			return err
+		}
 		if c.NArg() > 0 && c.Command.ArgsUsage == "" {
 			return &option.Misuse{Msg: fmt.Sprintf("%s: got argument %q, want flags only", fullName(c),
 				c.Args().First()),

@@ -97,7 +97,10 @@ func (con *console) configure(c *cli.Context, given string, inputs []string) err
 			return err
 		}
 	}
-	return con.shareOptions(c)
+	if err := con.shareOptions(c); err != nil {
+		return err
+	}
+	return con.keepInputFolders(c) // of what the file has set
 }
 
 // readConfig reads the file path and sets the options in it.

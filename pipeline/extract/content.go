@@ -183,3 +183,23 @@ func isPipe(path string) bool {
 	st, err := os.Stat(path)
 	return err != nil || !st.Mode().IsRegular()
 }
+
+// Kinds of recordings, as KindOf returns them.
+const (
+	KindSpans     = "spans"
+	KindKVEvents  = "KV events"
+	kindRecording = "another recording"
+)
+
+// KindOf returns what a file records: spans, KV events, or another recording that extractions read; "" for any other file.
+func KindOf(path string) string {
+	switch k, _ := contentOf(&source.Input{Path: path, Name: path}); k {
+	case kindSpans:
+		return KindSpans
+	case kindKVEvents:
+		return KindKVEvents
+	case kindLog, kindPasses, kindClient, kindSilent, kindCounting, kindMetrics, kindCompanion:
+		return kindRecording
+	}
+	return ""
+}
