@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/model"
@@ -615,21 +617,33 @@ func TestCodesByHand(t *testing.T) {
 	if err := got.unpack(packed); err != nil || fmt.Sprint(got.Series) != fmt.Sprint(table().Series) {
 		t.Errorf("got %v, %v", got.Series, err)
 	}
-	// Files of the first format are read, and written in the present one.
-	old := table()
-	old.old = true
-	packedOld := old.pack()
-	got = table()
-	got.Series, got.old = nil, true
-	if err := got.unpack(packedOld); err != nil || fmt.Sprint(got.Series) != fmt.Sprint(table().Series) || bytes.Equal(packedOld, packed) {
-		t.Errorf("the first format: got %v, %v", got.Series, err)
+	// Files of older formats are read, and written in the present one.
+	enc, err := zstd.NewWriter(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ofAge := func(age int) (*Table, []byte) {
+		old := table()
+		old.age = age
+		packedOld := enc.EncodeAll(old.encoded(), nil)
+		got := table()
+		got.Series, got.age = nil, age
+		if err := got.unpack(packedOld); err != nil || fmt.Sprint(got.Series) != fmt.Sprint(table().Series) {
+			t.Errorf("age %d: got %v, %v", age, got.Series, err)
+		}
+		return old, packedOld
+	}
+	_, second := ofAge(withZstd)
+	old, packedOld := ofAge(seriesAlone)
+	if bytes.Equal(packedOld, second) {
+		t.Errorf("both old formats: got the same bytes %q", second)
 	}
 	old.Name, old.Bytes = "t", len(packedOld)
 	header, err := json.Marshal(&GPU{Bandwidth: 1, FLOPS: 1, Link: 1, Tables: []*Table{old}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := Read(fmt.Appendf(nil, "%s%d\n%s\n%s", oldMagic, len(header), header, packedOld), "old")
+	g, err := Read(fmt.Appendf(nil, "%s%d\n%s\n%s", magics[seriesAlone], len(header), header, packedOld), "old")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -637,7 +651,7 @@ func TestCodesByHand(t *testing.T) {
 		t.Errorf("a file of the first format: got %v, %v", read, err)
 	}
 	var rewritten bytes.Buffer
-	if err := g.Write(&rewritten); err != nil || !bytes.HasPrefix(rewritten.Bytes(), []byte(magic)) || !bytes.HasSuffix(rewritten.Bytes(), packed) {
+	if err := g.Write(&rewritten); err != nil || !bytes.HasPrefix(rewritten.Bytes(), []byte(magics[present])) || !bytes.HasSuffix(rewritten.Bytes(), packed) {
 		t.Errorf("written again: got %q, %v", rewritten.Bytes(), err)
 	}
 	for name, c := range map[string]struct {

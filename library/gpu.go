@@ -1,6 +1,6 @@
 package library
 
-// This file has the tables of one GPU, their file format (magic, length of the header, header in JSON,
+// This file has the tables of one GPU, their file format (magic, length of the header, header in compressed JSON,
 // packed tables in its order), and the embedded files.
 
 import (
@@ -46,7 +46,7 @@ func (g *GPU) Write(w io.Writer) error {
 	var packed [][]byte
 	for _, t := range g.Tables {
 		stat.SortStable(t.Series, func(a, b Series) int { return slices.Compare(a.Key, b.Key) })
-		t.old = false
+		t.age = present
 		data := t.pack()
 		t.Bytes = len(data)
 		packed = append(packed, data)
@@ -55,7 +55,8 @@ func (g *GPU) Write(w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(w, "%s%d\n%s\n", magic, len(header), header)
+	header = compressed(header)
+	_, err = fmt.Fprintf(w, "%s%d\n%s\n", magics[present], len(header), header)
 	for _, data := range packed {
 		if err == nil {
 			_, err = w.Write(data)
@@ -70,19 +71,25 @@ func Read(data []byte, name string) (*GPU, error) {
 	damaged := func(format string, args ...any) error {
 		return trace.Errorf(BadTable, "%s: "+format, append([]any{name}, args...)...).WithHint("make it again: blis-train library build")
 	}
-	rest, hasMagic := bytes.CutPrefix(data, []byte(magic))
-	isOld := false
-	if !hasMagic {
-		rest, isOld = bytes.CutPrefix(data, []byte(oldMagic))
+	age := slices.IndexFunc(magics, func(magic string) bool { return bytes.HasPrefix(data, []byte(magic)) })
+	if age < 0 {
+		return nil, damaged("got no kernel tables, want a file of blis-train library build")
 	}
+	rest := data[len(magics[age]):]
 	lengthText, rest, hasLength := bytes.Cut(rest, []byte("\n"))
 	length := 0 // of the header, which a newline ends; the shortest JSON object is {}
 	_, err := fmt.Sscanf(string(lengthText), "%d", &length)
-	if !(hasMagic || isOld) || !hasLength || err != nil || length < len("{}") || length > maxHeader || length+1 > len(rest) {
+	if !hasLength || err != nil || length < len("{}") || length > maxHeader || length+1 > len(rest) {
 		return nil, damaged("got no kernel tables, want a file of blis-train library build")
 	}
 	g := &GPU{name: name, packed: map[string]*lazyTable{}}
-	if err := json.Unmarshal(rest[:length], g); err != nil {
+	header := rest[:length]
+	if age == present {
+		if header, err = decompressed(header, maxHeader); err != nil {
+			return nil, damaged("header: %v", err)
+		}
+	}
+	if err := json.Unmarshal(header, g); err != nil {
 		return nil, damaged("header: %v", err)
 	}
 	rest = rest[length+1:]
@@ -91,7 +98,7 @@ func Read(data []byte, name string) (*GPU, error) {
 			return nil, damaged("table %q: got %d bytes, %d columns, %d rows, want at most the %d bytes that are left, 1 or more, 0 or more, and each name once",
 				t.Name, t.Bytes, len(t.Columns), t.Rows, len(rest))
 		}
-		t.old = isOld
+		t.age = age
 		g.packed[t.Name] = &lazyTable{data: rest[:t.Bytes]}
 		rest = rest[t.Bytes:]
 	}

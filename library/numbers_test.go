@@ -5,10 +5,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/klauspost/compress/zstd"
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/trace"
@@ -51,27 +50,41 @@ func TestDamagedFilesOfTables(t *testing.T) {
 		t.Errorf("of a step: got inputs %s", in)
 	}
 	whole := file.String()
-	header := strings.SplitN(whole, "\n", 3)
+	first, rest, _ := strings.Cut(strings.TrimPrefix(whole, magics[present]), "\n")
+	length, err := strconv.Atoi(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := decompressed([]byte(rest[:length]), maxHeader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := func(from, to string) string { // the file with another header
+		changed := compressed([]byte(strings.Replace(string(header), from, to, 1)))
+		return fmt.Sprintf("%s%d\n%s%s", magics[present], len(changed), changed, rest[length:])
+	}
 	for name, c := range map[string]struct{ file, want string }{
 		"another magic":      {"X" + whole, "got no kernel tables"},
-		"no size":            {magic + "\n", "got no kernel tables"},
-		"a size of 1":        {magic + "1\n{}{}", "got no kernel tables"},
-		"too short":          {whole[:len(header[0])+20], "got no kernel tables"},
-		"no line":            {strings.TrimSpace(header[0]), "got no kernel tables"},
-		"no header":          {magic + "5\n{a}  \n", "header: "},
+		"no size":            {magics[present] + "\n", "got no kernel tables"},
+		"a size of 1":        {magics[present] + "1\n{}{}", "got no kernel tables"},
+		"too short":          {whole[:len(magics[present])+20], "got no kernel tables"},
+		"no line":            {strings.TrimSpace(magics[present]), "got no kernel tables"},
+		"no header":          {magics[present] + "5\n{a}  \n", "header: "},
+		"no JSON":            {with("{", "["), "header: "},
 		"a table cut off":    {whole[:len(whole)-1], `table "d": got `},
 		"more after":         {whole + "x", "got 1 bytes after the last table, mem_bw 1e+12"},
-		"no bandwidth":       {strings.Replace(whole, `"mem_bw":1000000000000`, `"mem_bw":            0`, 1), "got 0 bytes after the last table, mem_bw 0"},
-		"a table twice":      {strings.Replace(whole, `"name":"a"`, `"name":"b"`, 1), `table "b": got `},
-		"no arithmetic":      {strings.Replace(whole, `"bfloat16_tc_flops":2000000000000`, `"bfloat16_tc_flops":            0`, 1), "got 0 bytes after"},
-		"no link":            {strings.Replace(whole, `"intra_node_bw":300000000000`, `"intra_node_bw":           0`, 1), "got 0 bytes after"},
-		"a header of 10 GiB": {magic + "10737418240\n{}\n", "got no kernel tables"},
+		"no bandwidth":       {with(`"mem_bw":1000000000000`, `"mem_bw":0`), "got 0 bytes after the last table, mem_bw 0"},
+		"a table twice":      {with(`"name":"a"`, `"name":"b"`), `table "b": got `},
+		"no arithmetic":      {with(`"bfloat16_tc_flops":2000000000000`, `"bfloat16_tc_flops":0`), "got 0 bytes after"},
+		"no link":            {with(`"intra_node_bw":300000000000`, `"intra_node_bw":0`), "got 0 bytes after"},
+		"a header of 10 GiB": {magics[present] + "10737418240\n{}\n", "got no kernel tables"},
+		"a header of 2 MiB":  {with("{", "{"+strings.Repeat(" ", 2<<20)), "header: got more than 1048576 bytes"},
 	} {
 		if _, err := Read([]byte(c.file), "h"); err == nil || trace.CodeOf(err) != BadTable || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want %q", name, err, c.want)
 		}
 	}
-	torn := &GPU{name: "h", Tables: []*Table{{Name: "a"}}, packed: map[string]*lazyTable{"a": {data: []byte("no zstd")}}}
+	torn := &GPU{name: "h", Tables: []*Table{{Name: "a"}}, packed: map[string]*lazyTable{"a": {data: []byte("no Brotli")}}}
 	if _, err := torn.Table("a"); err == nil || !strings.Contains(err.Error(), "h: table a: ") || trace.CodeOf(err) != BadTable {
 		t.Errorf("got %v", err)
 	}
@@ -79,16 +92,12 @@ func TestDamagedFilesOfTables(t *testing.T) {
 
 // TestDamagedTables: counts are checked before memory is taken for them.
 func TestDamagedTables(t *testing.T) {
-	enc, err := zstd.NewWriter(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
 	packed := func(values ...int64) []byte {
 		var data []byte
 		for _, v := range values {
 			data = binary.AppendVarint(data, v)
 		}
-		return enc.EncodeAll(data, nil)
+		return compressed(data)
 	}
 	columns := []Column{{Name: "w", Words: []string{"a"}}, {Name: "x"}}
 	for name, c := range map[string]struct {

@@ -30,7 +30,7 @@ type Table struct {
 
 	Bytes int `json:"bytes"` // packed, in the file
 
-	old bool // packed as in files with oldMagic
+	age int // of the format of its file (magics)
 }
 
 // Column is one column of a table's keys.
