@@ -229,7 +229,7 @@ func furtherLies() []lie {
 			q.FirstTokenNs.V = min(q.FirstTokenNs.V+1e9, q.FinishedNs.V)
 		})},
 		{what: "steps: one more preemption each", kinds: traced, causes: "finished_requests", run: eachStep(func(s *trace.Step) { s.NumPreempted++ })},
-		{what: "passes: prefill and decode swapped", kinds: stock, causes: "client_tokens clients_complete", run: func(r *trace.Run) {
+		{what: "passes: prefill and decode swapped", kinds: stock, causes: "client_tokens clients_complete step_tokens answer_passes", run: func(r *trace.Run) {
 			for i := range r.Iterations {
 				it := &r.Iterations[i]
 				it.ContextTokens, it.GenerationTokens = it.GenerationTokens, it.ContextTokens
