@@ -76,6 +76,11 @@ func queueRises(requests []Arrival, left []float64, ofRamps bool) (r2 float64, r
 // third: it has levelled off if that is below leastRiseShare of the arrivals there.
 const levelSDs = 2
 
+// mostLevelScatter is up to how many times the scatter of independent requests, the root of their mean number, that number
+// may scatter about its own line where clients keep it constant. A queue of open arrivals scatters more, also where by
+// chance it does not grow for a third of the recording.
+const mostLevelScatter = 0.1
+
 // levelsOff reports whether a queue that grew at first no longer grows: the clients of a closed loop that started one
 // after the other are all there, or answers take long and the first ones have left. left are the departures of the
 // requests. More than the server can do may be offered without growth if clients give up: then, above
@@ -96,7 +101,7 @@ func levelsOff(requests []Arrival, left []float64) bool {
 	}
 	growth := slope(lastAt, last) * span
 	scatter := math.Sqrt(math.Max(0, variance(last)-growth*growth*variance(lastAt)/(span*span)))
-	if growth+levelSDs*scatter >= leastRiseShare*float64(len(last)) {
+	if growth+levelSDs*scatter >= leastRiseShare*float64(len(last)) || scatter > mostLevelScatter*math.Sqrt(Mean(last)) {
 		return false
 	}
 	unanswered := share(requests[from:],
