@@ -28,8 +28,9 @@ import (
 //     use: for the share of time that prefills take.
 //   - For the same reason the decodes right after one's own prefill are slow (own), and
 //     the number in service varies more than the chain has it, by 1/(1-r)^2 over a
-//     lifetime of many steps and less over a short one (slow, dispersion): a batch that is larger when steps are long makes the mean gap
-//     between tokens longer than the mean step.
+//     lifetime of many steps and less over a short one (slow, dispersion): a batch
+//     that is larger when steps are long makes the mean gap between tokens longer
+//     than the mean step.
 //   - Long requests hold more context, and more of them are in service at any time:
 //     the mean context of a decode is k + E[m^2]/2E[m], not k + m/2.
 //   - The number of requests in service is also limited by the KV cache and by the token budget.

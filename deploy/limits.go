@@ -49,6 +49,11 @@ func (d *Deployment) AssumedInSimulation() []trace.Finding {
 	return out
 }
 
+// HoldsRequest reports whether a KV cache of so many blocks, without the null block, is large enough for vLLM to start with
+// a max_model_len whose request needs so many. vLLM compares with the null block included
+// (vllm/v1/core/kv_cache_utils.py: _check_enough_kv_cache_memory()).
+func HoldsRequest(blocks, needed int64) bool { return needed <= blocks+1 }
+
 // DoubtsKVCache returns warnings about a KV cache with which vLLM would not start: more blocks than the device has memory for,
 // or, if it is estimated, too few for one request of max_model_len. It is for servers that may not exist: what a recording
 // states did run.
@@ -67,7 +72,7 @@ func (d *Deployment) DoubtsKVCache() (out []trace.Finding) {
 	if !isEstimated || !ok || !longest.OK {
 		return out
 	}
-	if needed := pool.RequestBlocks(longest.V, d.Engine.MaxNumBatchedTokens); needed > blocks+1 { // vLLM counts the null block too
+	if needed := pool.RequestBlocks(longest.V, d.Engine.MaxNumBatchedTokens); !HoldsRequest(blocks, needed) {
 		out = append(out, trace.Findingf(noSuchKVCache, "%s: vLLM would not start: the KV cache has room for %s blocks, and one request of "+
 			"max_model_len %s needs %s: lower vllm.max_model_len, or raise tensor_parallel_size", d.Name, trace.Thousands(blocks), trace.Thousands(longest.V),
 			trace.Thousands(needed)))

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// StampResolutionUs is the unit of a recording's stamps, 1 ns: a smaller delay is none.
+// stampResolutionUs is the unit of a recording's stamps, 1 ns: a smaller delay is none.
 const stampResolutionUs = 1e-3
 
 // stepTimeModel is the name of the model of step times. Every other model of a fit is of a delay.

@@ -203,8 +203,8 @@ func (q *queueInputs) flags() []cli.Flag {
 	}, q.filter.Flags()...)
 }
 
-// wantAboveZero returns an error for a flag that is set to 0: who wants none leaves it out. An empty value of a shell's
-// variable, or a unit that rounds to 0, must not count as none.
+// wantAboveZero returns an error for a flag that is set to 0, which must not count as none: who wants none leaves the flag
+// out.
 func wantAboveZero(c *cli.Context, names ...string) error {
 	for _, name := range names {
 		isZero := false

@@ -67,7 +67,7 @@ func queueRises(requests []Arrival, left []float64, ofRamps bool) (r2 float64, r
 	if !(r > 0) {
 		return 0, false
 	}
-	riseOfLine := slope(at, queue) * (at[len(at)-1] - at[0]) // from the first arrival to the last, in requests
+	riseOfLine := lineSlope(at, queue) * (at[len(at)-1] - at[0]) // from the first arrival to the last, in requests
 	leastRise := math.Max(leastRiseShare*float64(len(at)), leastRiseSDs*math.Sqrt(Mean(queue)))
 	return r * r, r*r >= leastRiseR2 && riseOfLine >= leastRise
 }
@@ -81,10 +81,10 @@ const levelSDs = 2
 // chance it does not grow for a third of the recording.
 const mostLevelScatter = 0.1
 
-// levelsOff reports whether a queue that grew at first no longer grows: the clients of a closed loop that started one
-// after the other are all there, or answers take long and the first ones have left. left are the departures of the
-// requests. More than the server can do may be offered without growth if clients give up: then, above
-// limitFailureShare of the last third of the requests, it is false.
+// levelsOff reports whether the number of requests in the system is constant over the last third of them, after it grew
+// at first: the clients of a closed loop that started one after the other are all there. left are the departures of
+// the requests. Where more than limitFailureShare of that third got no answer it is false: clients that give up keep
+// the number constant too, whatever is offered.
 func levelsOff(requests []Arrival, left []float64) bool {
 	if len(requests) < minCheckRequests {
 		return false
@@ -99,7 +99,7 @@ func levelsOff(requests []Arrival, left []float64) bool {
 	if !(span > 0) {
 		return false
 	}
-	growth := slope(lastAt, last) * span
+	growth := lineSlope(lastAt, last) * span
 	scatter := math.Sqrt(math.Max(0, variance(last)-growth*growth*variance(lastAt)/(span*span)))
 	if growth+levelSDs*scatter >= leastRiseShare*float64(len(last)) || scatter > mostLevelScatter*math.Sqrt(Mean(last)) {
 		return false
@@ -109,8 +109,9 @@ func levelsOff(requests []Arrival, left []float64) bool {
 	return !(unanswered > limitFailureShare)
 }
 
-// slope returns that of the line of least squares of y over x, which varies.
-func slope(x, y []float64) float64 {
+// lineSlope returns the slope of the line of least squares of y over x, which varies. [Slope] is another one, which
+// outliers do not move.
+func lineSlope(x, y []float64) float64 {
 	mx, my := Mean(x), Mean(y)
 	var xx, xy float64
 	for i, v := range x {

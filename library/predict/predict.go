@@ -355,7 +355,7 @@ func (q *Question) fitCache(p *Prediction, d *deploy.Deployment) error {
 // the question states is an error instead. blocksOf returns the blocks that a request of so many tokens needs.
 func (q *Question) fitLongest(p *Prediction, d *deploy.Deployment, blocksOf func(tokens int64) int64) error {
 	longest := d.MaxModelLen()
-	if !longest.OK || blocksOf(longest.V) <= p.options.KVBlocks+1 { // vLLM counts the null block too
+	if !longest.OK || deploy.HoldsRequest(p.options.KVBlocks, blocksOf(longest.V)) {
 		return nil
 	}
 	size := d.Engine.BlockSize

@@ -35,7 +35,8 @@ const (
 	// No term is named where another physical one removes this share of what that term removes.
 	equalShare = 0.9
 
-	// All steps differ by one factor where those of every kind do to within this share of the difference, or sameSpeedAbs.
+	// All steps differ by one factor if the factors of each kind of step are that one, to within this share of the
+	// difference, or to within sameSpeedAbs.
 	sameSpeed    = 0.25
 	sameSpeedAbs = 0.02
 )
