@@ -316,13 +316,27 @@ var landmark = regexp.MustCompile(`(?m)^(?:\[exit \d+\]|(?:error: )?verdict for 
 // quotedErrors are the expected errors that the text explains.
 var quotedErrors = regexp.MustCompile(`\*expected error\*: ([0-9.]+ %) of a step time.*; ([0-9.]+ %) of TTFT for the median`)
 
+// slowOfTutorial is a command that takes seconds and prints no landmark. Its block is walked by
+// TestEvalTutorial.
+const slowOfTutorial = "blis-train run testdata/traces/demo -o out-alone"
+
 // TestTutorial runs the commands of docs/tutorial.md one after the other; verdicts, uses
-// and statuses must be those it shows, and with BLIS_TRAIN_EVAL every line. -update
-// rewrites output and pictures.
+// and statuses must be those it shows. -update, with BLIS_TRAIN_EVAL, rewrites output and pictures.
 func TestTutorial(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: the tutorial was not walked")
 	}
+	walkTutorial(t)
+}
+
+// TestEvalTutorial compares every line that the commands print.
+func TestEvalTutorial(t *testing.T) {
+	repo.NeedEval(t)
+	walkTutorial(t)
+}
+
+func walkTutorial(t *testing.T) {
+	t.Helper()
 	root := repo.Root(t)
 	path := filepath.Join(root, "docs/tutorial.md")
 	text := repo.Read(t, path)
@@ -333,6 +347,9 @@ func TestTutorial(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n(?:\n```text\n.*?```\n)?")
 	got := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
 		script := blocks.FindStringSubmatch(block)[1]
+		if strings.Contains(script, slowOfTutorial) && !repo.Eval() {
+			return block
+		}
 		said := walked(t, script)
 		if said == "" {
 			return "```sh\n" + script + "```\n"
@@ -471,6 +488,19 @@ func TestPages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: the pages' commands were not run")
 	}
+	walkPages(t)
+}
+
+// slowPage trains predictors, which takes seconds: TestPages looks its commands up, and TestEvalPages runs them too.
+const slowPage = "predictor.md"
+
+func TestEvalPages(t *testing.T) {
+	repo.NeedEval(t)
+	walkPages(t)
+}
+
+func walkPages(t *testing.T) {
+	t.Helper()
 	root := repo.Root(t)
 	pages, err := filepath.Glob(filepath.Join(root, "docs/*.md"))
 	must(t, err)
@@ -486,6 +516,7 @@ func TestPages(t *testing.T) {
 	}
 	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 	ran := 0
+	slow := 0
 	seen := 0
 	inline := regexp.MustCompile("`(blis-train [a-z][^`]*)`")
 	for name, text := range texts {
@@ -505,6 +536,10 @@ func TestPages(t *testing.T) {
 					if block[1] != "sh" || name == "tutorial.md" {
 						continue
 					}
+					if name == slowPage && !repo.Eval() {
+						slow++
+						continue
+					}
 					ran++
 					want := regexp.MustCompile(`exit [0-9]+`).FindString(comment)
 					if said := walked(t, line); strings.Contains(said, "[exit") != (want != "") || !strings.Contains(said, want) {
@@ -518,8 +553,8 @@ func TestPages(t *testing.T) {
 			}
 		})
 	}
-	if ran < 12 || seen < 60 {
-		t.Errorf("%d commands were run and %d looked up, want 12 and 60 or more", ran, seen)
+	if ran+slow < 17 || seen < 60 {
+		t.Errorf("%d commands were run, %d are for TestEvalPages and %d were looked up, want 17 together and 60 or more", ran, slow, seen)
 	}
 }
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/result/folder"
 )
 
 // This file makes faults in the small documents that commands read beside a recording: clusters, workloads, hardware,
@@ -177,7 +177,7 @@ var kinds = map[string]string{
 // documentFaults goes into a folder with a recording and a calibration, and makes the faults of all the documents.
 func documentFaults(t *testing.T) []generatedFault {
 	root := repo.Root(t)
-	queue := inDocumentWorld(t, root)
+	queue := inDocumentWorld(t)
 	simulate := []string{"simulate", "--latency-model", "roofline", "--deployment", "in", "-o", "o", "-q", "--force"}
 	load := []string{"--input-len", "10", "--output-len", "4", "--num-prompts", "5", "--request-rate", "5"}
 	run := string(repo.Read(t, filepath.Join(root, "testdata", "traces", "smoke", "run.yaml")))
@@ -214,17 +214,33 @@ func documentFaults(t *testing.T) []generatedFault {
 }
 
 // inDocumentWorld makes a folder with a recording and a calibration the current one, and returns its queue.json.
-func inDocumentWorld(t *testing.T, root string) string {
+func inDocumentWorld(t *testing.T) string {
+	t.Helper()
+	queue := string(bundledQueue(t))
 	inFaultWorld(t)
-	sweep := filepath.Join(root, "testdata", "sweeps", "llama-3.1-8b.csv")
-	if code := run([]string{"blis-train", "queue", "fit", sweep, "-o", "q", "-q", "--flavour", "inferno-3p", "--loads", "7", "--queue-ratio", "1", "--model", "m",
-		"--accelerator", "H100"}, strings.NewReader(""), io.Discard, io.Discard); code != exitOK {
-		t.Fatalf("queue fit: exit %d", code)
-	}
-	queue := string(repo.Read(t, "q", "queue.json"))
+	repo.Write(t, queue, "q", "queue.json")
 	repo.Write(t, queue, "queue.json")
 	repo.Write(t, repo.Read(t, "in", "config.json"), "hw", "config.json")
 	return queue
+}
+
+// bundledQueueFit is what bundledQueue made when a test of this binary first asked for it.
+var bundledQueueFit []byte
+
+// bundledQueue returns the queue.json of a bundled sweep: of model m on H100, flavour inferno-3p. It passes its gates.
+func bundledQueue(t *testing.T) []byte {
+	t.Helper()
+	if bundledQueueFit == nil {
+		sweep := filepath.Join(repo.Root(t), "testdata", "sweeps", "llama-3.1-8b.csv")
+		out := t.TempDir()
+		code, _, stderr := call("queue", "fit", sweep, "-o", out, "-q", "--flavour", "inferno-3p", "--loads", "7", "--queue-ratio", "1",
+			"--model", "m", "--accelerator", "H100")
+		if code != exitOK {
+			t.Fatalf("queue fit: exit %d: %s", code, stderr)
+		}
+		bundledQueueFit = repo.Read(t, out, folder.QueueFile)
+	}
+	return bundledQueueFit
 }
 
 // TestDocumentFaults tries every thirtieth.

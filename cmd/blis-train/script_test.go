@@ -2,6 +2,7 @@ package main
 
 import (
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -34,7 +35,21 @@ func TestMain(m *testing.M) {
 // real runs, made once for all of them. The command call runs one of blis-train in this process.
 // The command demo lays down what the README's first command leaves and prints, which runs once in
 // a test binary. At a script's end the documents that its commands wrote are compared with their schemas.
+//
+// Lines that begin with [eval] take seconds for a behaviour of which the suite sees less elsewhere: they run
+// in TestEvalScripts.
 func TestScripts(t *testing.T) {
+	runScripts(t)
+}
+
+// TestEvalScripts runs the scripts with their slow lines.
+func TestEvalScripts(t *testing.T) {
+	repo.NeedEval(t)
+	runScripts(t)
+}
+
+func runScripts(t *testing.T) {
+	t.Helper()
 	traces, err := filepath.Abs("../../testdata/traces")
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +66,12 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:           scripts, // absolute: call changes the working folder
 		UpdateScripts: *updateScripts,
+		Condition: func(condition string) (bool, error) {
+			if condition != "eval" {
+				return false, fmt.Errorf("got condition %q, want eval", condition)
+			}
+			return repo.Eval(), nil
+		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"fits": fits,
 			"call": callInScript,
