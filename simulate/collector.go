@@ -205,7 +205,7 @@ func (c *collector) Close(res *sim.Result) *Summary {
 	}
 	// Whether waits grew over the run. In a closed loop the clients limit the load, so it is never overload.
 	stat.SortStable(c.arrivals, func(a, b stat.Arrival) int { return cmp.Compare(a.At, b.At) })
-	checks, saturated := stat.Overloaded(c.arrivals)
+	checks, saturated := stat.Overloaded(c.arrivals, nil)
 	s.Overload = saturation{Saturated: saturated && !c.isClosed, Checks: []saturationCheck{}}
 	for _, k := range checks {
 		s.Overload.Checks = append(s.Overload.Checks, saturationCheck{

@@ -59,9 +59,10 @@ type candidate struct {
 	server   *predict.Prediction // bound to its step times
 	notes    []trace.Finding
 	idleS    float64  // warm-up that follows from the answers of an idle server, s
-	warmUpS  float64  // longest warm-up that a load needed so far, s
 	highest  float64  // highest load of one server that met the targets in a probe; 0: not searched for
 	found    capacity // result of the last search, by which fillHeadroom may save one
+	warmUpS  float64  // longest warm-up that a closed loop needed so far, s
+	started  map[startOf]predict.SteadyState
 }
 
 // row returns the fewest replicas that meet the targets, with their measured latencies.
@@ -162,7 +163,7 @@ func (c *candidate) isAlike() bool {
 // simulate serves the load with n servers, or with one that represents n.
 func (c *candidate) simulate(n int, seed int64, measured int) (*predict.Sample, error) {
 	load, simulated, sharing := c.simulatedPart(n)
-	return c.serve(func() (*predict.Stretch, error) { return load.Stretch(seed, measured, c.warmUpS, sharing) }, seed, c.replicas(simulated))
+	return c.serve(part{load: load, servers: simulated, sharing: sharing, measured: measured}, seed, c.replicas(simulated))
 }
 
 // simulatedPart returns what is simulated for n servers: a load, the number of servers that it goes to, and
@@ -184,12 +185,40 @@ func (c *candidate) replicas(n int) servers {
 	}
 }
 
-// serve simulates a stretch, again with a longer warm-up where the load needs one.
-func (c *candidate) serve(stretch func() (*predict.Stretch, error), seed int64, by servers) (*predict.Sample, error) {
-	for tries := 0; ; tries++ {
-		s, err := stretch()
+// part is what is simulated of the question's load.
+type part struct {
+	load       predict.Load
+	servers    int  // that it goes to
+	sharing    int  // servers that share the arrivals of which the load is a part (servers of predict.Load.Stretch)
+	measured   int  // requests
+	atMeanRate bool // predict.Stretch.AtMeanRate
+}
+
+// startOf is what the steady state of a part depends on, whatever the seed.
+type startOf struct {
+	amount                     float64
+	input, output              int64
+	servers, sharing, measured int
+}
+
+// serve simulates a part of the load, again with more of it where the servers were not in their steady state.
+func (c *candidate) serve(p part, seed int64, by servers) (*predict.Sample, error) {
+	key := startOf{amount: p.load.Amount(), input: p.load.InputTokens, output: p.load.OutputTokens,
+		servers: p.servers, sharing: p.sharing, measured: p.measured}
+	steady, isKnown := c.started[key]
+	if !isKnown {
+		steady = c.server.SteadyState(p.load, p.servers, c.idleS, p.measured)
+		if p.load.Clients > 0 {
+			steady.WarmUpS = c.warmUpS
+		}
+	}
+	for {
+		s, err := steady.Stretch(seed, p.sharing)
 		if err != nil {
 			return nil, err
+		}
+		if p.atMeanRate {
+			s.AtMeanRate()
 		}
 		cfg, err := c.server.Engine(seed)
 		if err != nil {
@@ -200,11 +229,14 @@ func (c *candidate) serve(stretch func() (*predict.Stretch, error), seed int64, 
 			return nil, err
 		}
 		sample := predict.NewSample(requests, engines, s)
-		needsS, isLonger := sample.LongerWarmUp(c.warmUpS, c.idleS)
-		if !isLonger || tries == predict.MostWarmUps || c.q.Load.IsWorkload() {
+		if isKnown || p.load.IsWorkload() || !steady.Lengthen(sample) {
+			if c.started == nil {
+				c.started = map[startOf]predict.SteadyState{}
+			}
+			c.started[key] = steady
+			c.warmUpS = max(c.warmUpS, steady.WarmUpS)
 			return sample, nil
 		}
-		c.warmUpS = needsS
 	}
 }
 
@@ -221,13 +253,7 @@ func (c *candidate) probe(amount float64, n int) (broken string, err error) {
 // probeSample simulates one of n servers at a load of its own for as long as a probe takes.
 func (c *candidate) probeSample(amount float64, n int) (*predict.Sample, error) {
 	load := c.q.Load.WithAmount(amount)
-	return c.serve(func() (*predict.Stretch, error) {
-		stretch, err := load.Stretch(c.q.Seed, predict.ProbeRequests, c.warmUpS, n)
-		if err == nil {
-			stretch.AtMeanRate()
-		}
-		return stretch, err
-	}, c.q.Seed, c.replicas(1))
+	return c.serve(part{load: load, servers: 1, sharing: n, measured: predict.ProbeRequests, atMeanRate: true}, c.q.Seed, c.replicas(1))
 }
 
 // confirm simulates n replicas with several seeds, and more or fewer of them until the fewest that

@@ -164,13 +164,8 @@ const poolReplications = 6
 
 // simulatePools serves the load with a division.
 func (c *candidate) simulatePools(d division, seed int64, measured int, atMeanRate bool) (*predict.Sample, error) {
-	return c.serve(func() (*predict.Stretch, error) {
-		s, err := c.q.Load.Stretch(seed, measured, c.warmUpS, 1)
-		if err == nil && atMeanRate {
-			s.AtMeanRate()
-		}
-		return s, err
-	}, seed, func(engine sim.Config, requests []sim.Request) ([]sim.RequestResult, []*sim.Result, error) {
+	p := part{load: c.q.Load, servers: d.decode, sharing: 1, measured: measured, atMeanRate: atMeanRate}
+	return c.serve(p, seed, func(engine sim.Config, requests []sim.Request) ([]sim.RequestResult, []*sim.Result, error) {
 		return cluster.Pools(engine, d.prefill, d.decode, requests)
 	})
 }

@@ -265,30 +265,30 @@ func TestQueueRising(t *testing.T) {
 	for i := range r {
 		r[i].Left = 100
 	}
-	if got := queueRising(r, departures(r)); math.Abs(got-1) > 1e-12 {
+	if got := queueRising(r, departures(r), 0); math.Abs(got-1) > 1e-12 {
 		t.Errorf("all stay: got %g", got)
 	}
 	r = steady(10)
 	r[8].Left = 9.5
-	if got := queueRising(r, departures(r)); math.Abs(got-4.5*4.5/(82.5*0.9)) > 1e-12 {
+	if got := queueRising(r, departures(r), 0); math.Abs(got-4.5*4.5/(82.5*0.9)) > 1e-12 {
 		t.Errorf("one stays: got %g", got)
 	}
 	r = steady(10)
 	r[0].Left = 1.5
-	if got := queueRising(r, departures(r)); got != 0 {
+	if got := queueRising(r, departures(r), 0); got != 0 {
 		t.Errorf("a falling queue: got %g", got)
 	}
 	r[9].Left = math.NaN()
-	if got := queueRising(r, departures(r)); got != 0 {
+	if got := queueRising(r, departures(r), 0); got != 0 {
 		t.Errorf("9 that left: got %g", got)
 	}
 	r[8].Left = math.NaN()
-	if got := queueRising(r, departures(r)); !math.IsNaN(got) {
+	if got := queueRising(r, departures(r), 0); !math.IsNaN(got) {
 		t.Errorf("8 that left: got %g", got)
 	}
 	r = steady(10)
 	r[3].Left = 4 // leaves just as the next arrives
-	if got := queueRising(r, departures(r)); got != 0 {
+	if got := queueRising(r, departures(r), 0); got != 0 {
 		t.Errorf("leaves with the next arrival: got %g", got)
 	}
 }
@@ -355,11 +355,11 @@ func TestQueueRises(t *testing.T) {
 		{"a ramp to the end", waits, false, true}, {"a ramp of which few wait", half, false, false}, {"a ramp of which none waits", ramp, false, false},
 		{"a ramp to the middle", late, false, true},
 	} {
-		checks, overrun := Overloaded(c.requests)
+		checks, overrun := Overloaded(c.requests, nil)
 		if overrun && !slices.ContainsFunc(checks, func(k Check) bool { return k.Hit && k.Value > k.Limit }) {
 			t.Errorf("%s: no check shows the overload: %+v", c.name, checks)
 		}
-		if _, got := queueRises(c.requests, departures(c.requests), false); got != c.rises || overrun != c.overrun {
+		if _, got := queueRises(c.requests, departures(c.requests), 0, false); got != c.rises || overrun != c.overrun {
 			t.Errorf("%s: got rises %t, overloaded %t", c.name, got, overrun)
 		}
 	}

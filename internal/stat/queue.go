@@ -20,10 +20,13 @@ const (
 // requests of its last third wait: at the busier end of a ramp more requests run, without overload.
 // The check of the queue then has the value of that half. A recorded ramp is evidence for a fit up
 // to its end, so Saturation does not do this. Nor does a simulated queue level off: a short one may do so by chance.
-func Overloaded(requests []Arrival) (checks []Check, saturated bool) {
-	left := departures(requests)
-	checks, saturated = saturation(requests, left, false)
-	r2, rises := queueRises(requests, left, true)
+// earlier are the times at which requests left that arrived before these and were in the system then, a warm-up for
+// instance: without them the number in the system would seem to rise from 0. A request that never left has +Inf.
+func Overloaded(requests []Arrival, earlier []float64) (checks []Check, saturated bool) {
+	left := append(departures(requests), earlier...)
+	Sort(left)
+	checks, saturated = saturation(requests, left, len(earlier), false)
+	r2, rises := queueRises(requests, left, len(earlier), true)
 	if saturated || !rises || !mostWait(requests[len(requests)-len(requests)/3:]) {
 		return checks, saturated
 	}
@@ -48,14 +51,15 @@ func mostWait(requests []Arrival) bool {
 
 // queueRises reports whether the number of requests in the system rises while they arrive, which means that more is
 // offered than the server can do, and the R2 of that number against time. requests are in order of arrival, left are
-// their departures. A load that itself rises, and few requests, prove nothing: it is false, unless ofRamps is set, with
-// which the last half of such a load decides.
-func queueRises(requests []Arrival, left []float64, ofRamps bool) (r2 float64, rises bool) {
+// their departures and those of the requests that are in the system before the first of them, of which earlier is the
+// number. A load that itself rises, and few requests, prove nothing: it is false, unless ofRamps is set, with which the
+// last half of such a load decides.
+func queueRises(requests []Arrival, left []float64, earlier int, ofRamps bool) (r2 float64, rises bool) {
 	at := make([]float64, len(requests))
 	for i := range requests {
 		at[i] = requests[i].At
 	}
-	queue := inSystem(at, left)
+	queue := inSystem(at, left, earlier)
 	for ofRamps && len(at) >= minCheckRequests && isRamp(at) {
 		queue = queue[len(at)/2:]
 		at = at[len(at)/2:]
@@ -63,13 +67,50 @@ func queueRises(requests []Arrival, left []float64, ofRamps bool) (r2 float64, r
 	if len(at) < minCheckRequests || isRamp(at) {
 		return 0, false
 	}
+	r2, rises = lineRises(at, queue, leastRiseSDs)
+	if from := filledFrom(requests[len(requests)-len(at):], earlier); rises && from > 0 {
+		r2, rises = lineRises(at[from:], queue[from:], leastFilledRiseSDs)
+	}
+	return r2, rises
+}
+
+// lineRises reports whether the number of requests in the system at these times rises by so many standard deviations of a
+// Poisson number at least, and the R2 of that number against time: 0 where it falls.
+func lineRises(at, queue []float64, leastSDs float64) (r2 float64, rises bool) {
 	r := correlation(at, queue)
 	if !(r > 0) {
 		return 0, false
 	}
 	riseOfLine := lineSlope(at, queue) * (at[len(at)-1] - at[0]) // from the first arrival to the last, in requests
-	leastRise := math.Max(leastRiseShare*float64(len(at)), leastRiseSDs*math.Sqrt(Mean(queue)))
+	leastRise := math.Max(leastRiseShare*float64(len(at)), leastSDs*math.Sqrt(Mean(queue)))
 	return r * r, r*r >= leastRiseR2 && riseOfLine >= leastRise
+}
+
+// An idle server fills for some answers before it is in its steady state: for filledAfter times the median time of a
+// request in the system. If a leastFilledShare of the requests arrives later, their number has to rise there too, by
+// leastFilledRiseSDs standard deviations.
+const (
+	filledAfter        = 2
+	leastFilledShare   = 1.0 / 3
+	leastFilledRiseSDs = 2
+)
+
+// filledFrom returns the position of the first request that arrives when a server that was idle before the first of them
+// has filled; 0 if earlier ones were in the system, or if few requests arrive after that.
+func filledFrom(requests []Arrival, earlier int) int {
+	stay := known(requests, func(a *Arrival) float64 { return a.Left - a.At })
+	if earlier > 0 || len(stay) == 0 {
+		return 0
+	}
+	filledAt := requests[0].At + filledAfter*Median(stay)
+	from := 0
+	for from < len(requests) && requests[from].At < filledAt {
+		from++
+	}
+	if after := len(requests) - from; after < minCheckRequests || float64(after) < leastFilledShare*float64(len(requests)) {
+		return 0
+	}
+	return from
 }
 
 // levelSDs is the number of standard deviations about its own line that are added to what a queue grows over its last
@@ -94,7 +135,7 @@ func levelsOff(requests []Arrival, left []float64) bool {
 		at[i] = requests[i].At
 	}
 	from := len(at) - len(at)/3
-	lastAt, last := at[from:], inSystem(at, left)[from:]
+	lastAt, last := at[from:], inSystem(at, left, 0)[from:]
 	span := lastAt[len(lastAt)-1] - lastAt[0]
 	if !(span > 0) {
 		return false

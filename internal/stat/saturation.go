@@ -56,11 +56,12 @@ type Check struct {
 // saturates no server.
 func Saturation(requests []Arrival) (checks []Check, saturated bool) {
 	left := departures(requests)
-	return saturation(requests, left, levelsOff(requests, left))
+	return saturation(requests, left, 0, levelsOff(requests, left))
 }
 
-// saturation does what Saturation does; left are the departures of the requests. If its queue levels off it does not rise.
-func saturation(requests []Arrival, left []float64, levels bool) (checks []Check, saturated bool) {
+// saturation does what Saturation does. left are the departures of the requests and of earlier ones, which were in the
+// system before the first of them. If the queue levels off it does not rise.
+func saturation(requests []Arrival, left []float64, earlier int, levels bool) (checks []Check, saturated bool) {
 	hits := 0
 	// Whether more may have been offered than the server can do: two hits alone may be a long but steady queue, which
 	// is no overload. Whether a queue rises cannot be seen in few requests or while the load itself rises (NaN).
@@ -73,7 +74,7 @@ func saturation(requests []Arrival, left []float64, levels bool) (checks []Check
 		{CheckFailureShare, "failed requests / ended requests; requests the client gave up do not count", limitFailureShare, failureShare},
 		{CheckQueueRising, "R2 of the requests in the system at each arrival against time, where they rise to the end; null while the " +
 			"offered load itself rises",
-			limitQueueRising, func(requests []Arrival) float64 { return queueRising(requests, left) }},
+			limitQueueRising, func(requests []Arrival) float64 { return queueRising(requests, left, earlier) }},
 		{CheckPreemptedShare, "requests preempted at least once / requests of the engine", limitPreemptedShare, preemptedShare},
 		{CheckTTFTDrift, "median TTFT of the last third of the requests / of the first third", limitTTFTDrift, ttftDrift},
 		{CheckE2ETail, "P99 / P50 of E2E", limitE2ETail, e2eTail},
@@ -94,7 +95,7 @@ func saturation(requests []Arrival, left []float64, levels bool) (checks []Check
 		}
 		checks = append(checks, check)
 	}
-	_, rises := queueRises(requests, left, false)
+	_, rises := queueRises(requests, left, earlier, false)
 	return checks, rises && !levels || overrun && hits >= hitsThatSaturate
 }
 
@@ -121,23 +122,25 @@ func failureShare(requests []Arrival) float64 {
 // queueRising returns the R2 of the queue length against time, and 0 if the queue falls. The queue
 // is the number of requests in the system at each arrival, running ones included: with a large
 // max_num_seqs a batch grows long before a request must wait. After the last arrival every queue
-// falls, so that time is not used. left are the departures of the requests; those that have none are
-// left out.
-func queueRising(requests []Arrival, left []float64) float64 {
-	at := make([]float64, 0, len(left))
+// falls, so that time is not used. Requests without a departure are left out; left and earlier are those of inSystem.
+func queueRising(requests []Arrival, left []float64, earlier int) float64 {
+	var ended []Arrival
+	var at []float64
 	for i := range requests {
 		if a := &requests[i]; !math.IsNaN(a.Left) {
+			ended = append(ended, *a)
 			at = append(at, a.At)
 		}
 	}
 	if len(at) < minCheckRequests || isRamp(at) {
 		return math.NaN()
 	}
-	r := correlation(at, inSystem(at, left))
-	if !(r > 0) {
-		return 0
+	queue := inSystem(at, left, earlier)
+	r2, _ := lineRises(at, queue, 0)
+	if from := filledFrom(ended, earlier); r2 > limitQueueRising && from > 0 {
+		r2, _ = lineRises(at[from:], queue[from:], 0)
 	}
-	return r * r
+	return r2
 }
 
 // departures returns the times at which requests left the system, sorted, of those that did.
@@ -147,15 +150,17 @@ func departures(requests []Arrival) []float64 {
 	return left
 }
 
-// inSystem returns at each arrival how many of the earlier requests have not left. Both lists of times are sorted.
-func inSystem(at, left []float64) []float64 {
+// inSystem returns at each arrival how many of the requests before it have not left: those that arrived at one of these
+// times, and the earlier ones that were in the system before the first. Both lists of times are sorted; left has the
+// departures of all of them.
+func inSystem(at, left []float64, earlier int) []float64 {
 	queue := make([]float64, len(at))
 	gone := 0
 	for i, t := range at {
 		for gone < len(left) && left[gone] <= t {
 			gone++
 		}
-		queue[i] = float64(i - gone)
+		queue[i] = float64(earlier + i - gone)
 	}
 	return queue
 }

@@ -461,7 +461,7 @@ func TestWarmUpsByHand(t *testing.T) {
 		{Load{RateRPS: 1000}, 0.12},
 		{Load{Clients: 1000}, 2},
 	} {
-		if got := p.newSteadyState(&c.load, 2, 400); !near(got.warmUpS, c.want) || got.idleS != 2 || got.measured != 400 {
+		if got := p.SteadyState(c.load, 1, 2, 400); !near(got.WarmUpS, c.want) || got.idleS != 2 || got.Measured != 400 {
 			t.Errorf("%g requests/s, %d clients: got %+v, want a warm-up of %g s", c.load.RateRPS, c.load.Clients, got, c.want)
 		}
 	}

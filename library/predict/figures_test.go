@@ -434,29 +434,6 @@ func TestEdgesOfARecordingAreNotMeasured(t *testing.T) {
 	}
 }
 
-func TestLongerWarmUp(t *testing.T) {
-	for _, c := range []struct {
-		name        string
-		e2eMs       []float64
-		hadS, idleS float64
-		saturated   bool
-		needsS      float64
-		isLonger    bool
-	}{
-		{name: "twice the answers", e2eMs: []float64{4000, 6000}, hadS: 9, idleS: 9, needsS: 10, isLonger: true},
-		{name: "long enough", e2eMs: []float64{4000, 6000}, hadS: 10, idleS: 9, needsS: 10},
-		{name: "at most of the idle server's", e2eMs: []float64{90_000}, hadS: 3, idleS: 3, needsS: 20, isLonger: true},
-		{name: "at most 300 s", e2eMs: []float64{900_000}, hadS: 60, idleS: 60, needsS: 300, isLonger: true},
-		{name: "saturated", e2eMs: []float64{90_000}, hadS: 3, idleS: 3, saturated: true, needsS: 3},
-		{name: "no answers", hadS: 3, idleS: 3, needsS: 3},
-	} {
-		s := &Sample{E2E: c.e2eMs, Saturated: c.saturated}
-		if needsS, isLonger := s.LongerWarmUp(c.hadS, c.idleS); math.Abs(needsS-c.needsS) > 1e-9 || isLonger != c.isLonger {
-			t.Errorf("%s: got %g s, %t, want %g s, %t", c.name, needsS, isLonger, c.needsS, c.isLonger)
-		}
-	}
-}
-
 // TestPartsOfAPrediction: the shares of a step add up to one and the parts of the TTFT to its mean, whatever the tables
 // are; the largest share limits the load.
 func TestPartsOfAPrediction(t *testing.T) {

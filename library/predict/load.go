@@ -30,6 +30,9 @@ type Load struct {
 	Draw func(seed int64) (*workload.Workload, error) `json:"-"`
 	// Tail is the least number of requests that arrive after the measured ones, where arrivals are drawn at a rate.
 	Tail int `json:"-"`
+	// InFlight is the number of requests that are in the system when the load begins, where arrivals are drawn at a rate.
+	// Of their answers all parts from none to nearly all are made by then.
+	InFlight int `json:"-"`
 	// Longest is max_model_len, which no drawn request exceeds; 0: no limit.
 	Longest int64 `json:"-"`
 }
@@ -78,6 +81,7 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, servers int) (
 	if l.Clients == 0 { // arrivals of warmUpS seconds on both sides
 		before = int(math.Ceil(l.RateRPS * warmUpS))
 		after = max(before, l.Tail)
+		before += l.InFlight
 	}
 	g := workload.Generator{
 		Requests: before + measured + after,
@@ -102,12 +106,36 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, servers int) (
 		}
 	}
 	l.markCached(w.Requests)
+	if l.Clients == 0 {
+		startWith(w.Requests, l.InFlight)
+	}
 	s := &Stretch{Requests: w.Requests, from: before, until: before + measured}
 	if l.Clients == 0 {
 		s.meanSpanS = float64(measured-1) / l.RateRPS
 	}
 	s.markUnmeasured()
 	return s, nil
+}
+
+// startWith lets the first n requests be in the system when the load begins: of the k-th of them k/n of the answer is made,
+// and with its prompt in the KV cache. The others arrive from then on.
+func startWith(requests []sim.Request, n int) {
+	if n == 0 {
+		return
+	}
+	beginUs := requests[n-1].ArrivalUs
+	for i := range requests {
+		r := &requests[i]
+		r.ArrivalUs = max(0, r.ArrivalUs-beginUs)
+		if i >= n {
+			continue
+		}
+		made := int64(float64(r.OutputTokens) * (float64(i) + 0.5) / float64(n))
+		r.PromptTokens += made
+		r.OutputTokens -= made
+		r.CachedTokens.V = r.PromptTokens - 1
+		r.CachedTokens.OK = true
+	}
 }
 
 // Start returns the first requests of an idle server, all of them measured: the first request of

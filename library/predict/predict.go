@@ -403,50 +403,6 @@ const (
 	mostArrivals  = 1250 // at most so many
 )
 
-// MostWarmUps is how often a longer warm-up is tried.
-const MostWarmUps = 2
-
-// steadyState is what a simulation needs to show the steady state of a server.
-type steadyState struct {
-	idleS    float64 // the warm-up of an idle server
-	warmUpS  float64 // the one that is simulated
-	longer   int     // how often it was lengthened
-	measured int     // requests
-}
-
-// newSteadyState returns what is simulated first of a load, with the warm-up of an idle server. A rate far above what the
-// server can do warms it up with no more requests than twice those that it would answer in that time if each took as
-// long as on an idle server: they fill it, and more would only lengthen the queue.
-func (p *Prediction) newSteadyState(load *Load, idleS float64, measured int) steadyState {
-	warmUpS := idleS
-	if load.Clients == 0 {
-		warmUpS = min(idleS, 2*float64(p.MaxNumSeqs*p.DP)*WarmUpAnswers/load.RateRPS)
-	}
-	return steadyState{idleS: idleS, warmUpS: warmUpS, measured: measured}
-}
-
-// lengthen makes the warm-up longer, or the measured part and the load after it, if the measured part of a simulation was
-// not the steady state of the server. It reports whether it changed load or steady: then the simulation is to be
-// repeated with them.
-func (p *Prediction) lengthen(s *Sample, load *Load, steady *steadyState) bool {
-	needsS, isLonger := s.LongerWarmUp(steady.warmUpS, steady.idleS)
-	switch {
-	case isLonger && steady.longer < MostWarmUps:
-		steady.warmUpS = needsS
-		steady.longer++
-		return true
-	case s.Drained && load.Tail == 0 && load.Clients == 0:
-		// Twice as many requests as the server runs at once keep it busy until the measured ones are answered, and the
-		// waves in which it admits them average out over as many. A queue that keeps one request in twenty is seen once
-		// these are four standard deviations of the number in the system (stat.Overloaded).
-		seats := float64(p.DP * min(p.MaxNumSeqs, p.KVTokens/(p.InputTokens+p.OutputTokens)))
-		load.Tail = int(2 * seats)
-		steady.measured = max(steady.measured, load.Tail, int(4*20*math.Sqrt(seats)))
-		return true
-	}
-	return false
-}
-
 // simulateLoad simulates the load of the question and fills in the results.
 func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets) error {
 	var breakdown *stepBreakdown
@@ -461,10 +417,9 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	var samples []*Sample
 	var engines []*sim.Result
 	tokens := int64(0)
-	own := *load
-	steady := p.newSteadyState(load, warmUpS, measured)
+	steady := p.SteadyState(*load, 1, warmUpS, measured)
 	for k := int64(0); k < replications; {
-		stretch, err := own.Stretch(p.options.Seed+k, steady.measured, steady.warmUpS, 1)
+		stretch, err := steady.Stretch(p.options.Seed+k, 1)
 		if err != nil {
 			return err
 		}
@@ -477,7 +432,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 			return err
 		}
 		// The first seed shows whether the server was in its steady state; if not, it is simulated again.
-		if k == 0 && p.lengthen(s, &own, &steady) {
+		if k == 0 && steady.Lengthen(s) {
 			continue
 		}
 		k++

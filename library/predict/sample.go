@@ -124,8 +124,27 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 		}
 	}
 	if !sim.IsClosedLoop(s.Requests) {
-		_, m.Saturated = stat.Overloaded(arrivals)
+		_, m.Saturated = stat.Overloaded(arrivals, s.inSystemAt(requests, first))
 	}
+}
+
+// inSystemAt returns when the requests left, us, that are not measured, arrived before a time and were in the system then;
+// +Inf for one that did not leave.
+func (s *Stretch) inSystemAt(requests []sim.RequestResult, timeUs float64) (left []float64) {
+	for i := range requests {
+		r := &requests[i]
+		if !s.Requests[i].Unmeasured || float64(r.ArrivalUs) >= timeUs {
+			continue
+		}
+		leftUs := math.Inf(1)
+		if r.DepartedUs.OK {
+			leftUs = float64(r.DepartedUs.V)
+		}
+		if leftUs > timeUs {
+			left = append(left, leftUs)
+		}
+	}
+	return left
 }
 
 // Figure returns a statistic of the sample, ms: quantile 0 is the mean. NaN without values; a

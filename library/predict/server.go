@@ -42,7 +42,6 @@ func (p *Prediction) Engine(seed int64) (sim.Config, error) {
 const (
 	WarmUpAnswers = 3
 	idleAnswers   = 8
-	mostWarmUpS   = 300
 )
 
 // WarmUpS returns how long a load warms a server up before its requests are measured, in seconds.
@@ -63,25 +62,6 @@ func (p *Prediction) WarmUpS(load *Load, seed int64) (float64, error) {
 			WithHint("shorten --input-len and --output-len, or raise --tp")
 	}
 	return math.Min(mostWarmUpS, WarmUpAnswers*stat.Mean(s.E2E)/1e3), nil
-}
-
-// A request under load takes longer than on an idle server. A warm-up shorter than leastWarmUp answers under load is
-// repeated with so many, up to mostWarmUp times that of WarmUpS (20 answers of the idle server): above capacity
-// answers never stop growing.
-const (
-	leastWarmUp = 2
-	mostWarmUp  = 20.0 / WarmUpAnswers
-)
-
-// LongerWarmUp returns the warm-up, s, after which a server under the load of the sample is in its
-// steady state, and whether it is longer than the warm-up hadS that was simulated. idleS is the
-// warm-up that [Prediction.WarmUpS] derives from an idle server.
-func (m *Sample) LongerWarmUp(hadS, idleS float64) (needsS float64, isLonger bool) {
-	if m.Saturated || len(m.E2E) == 0 {
-		return hadS, false
-	}
-	needsS = min(mostWarmUpS, mostWarmUp*idleS, leastWarmUp*stat.Mean(m.E2E)/1e3)
-	return needsS, needsS > hadS
 }
 
 // serve simulates a stretch on the one server, with a seed for the engine's own random numbers. breakdown, which also

@@ -71,15 +71,15 @@ const ProbeRequests = 500
 
 // probe simulates a load in its steady state with one seed. warmUpS is the warm-up of an idle server.
 func (p *Prediction) probe(load Load, warmUpS float64) (*Sample, error) {
-	steady := p.newSteadyState(&load, warmUpS, max(ProbeRequests, 2*load.Clients))
+	steady := p.SteadyState(load, 1, warmUpS, max(ProbeRequests, 2*load.Clients))
 	for {
-		stretch, err := load.Stretch(p.options.Seed, steady.measured, steady.warmUpS, 1)
+		stretch, err := steady.Stretch(p.options.Seed, 1)
 		if err != nil {
 			return nil, err
 		}
 		stretch.AtMeanRate()
 		s, _, err := p.serve(stretch, p.options.Seed, nil)
-		if err != nil || !p.lengthen(s, &load, &steady) {
+		if err != nil || !steady.Lengthen(s) {
 			return s, err
 		}
 	}

@@ -1,0 +1,135 @@
+package predict
+
+import (
+	"context"
+	"math"
+	"testing"
+)
+
+func TestLongerWarmUp(t *testing.T) {
+	for _, c := range []struct {
+		name        string
+		e2eMs       []float64
+		hadS, idleS float64
+		saturated   bool
+		needsS      float64
+		isLonger    bool
+	}{
+		{name: "twice the answers", e2eMs: []float64{4000, 6000}, hadS: 9, idleS: 9, needsS: 10, isLonger: true},
+		{name: "long enough", e2eMs: []float64{4000, 6000}, hadS: 10, idleS: 9, needsS: 10},
+		{name: "at most of the idle server's", e2eMs: []float64{90_000}, hadS: 3, idleS: 3, needsS: 20, isLonger: true},
+		{name: "at most 300 s", e2eMs: []float64{900_000}, hadS: 60, idleS: 60, needsS: 300, isLonger: true},
+		{name: "saturated", e2eMs: []float64{90_000}, hadS: 3, idleS: 3, saturated: true, needsS: 3},
+		{name: "no answers", hadS: 3, idleS: 3, needsS: 3},
+	} {
+		st := &SteadyState{WarmUpS: c.hadS, idleS: c.idleS, load: Load{Clients: 1}}
+		isLonger := st.Lengthen(&Sample{E2E: c.e2eMs, Saturated: c.saturated})
+		if math.Abs(st.WarmUpS-c.needsS) > 1e-9 || isLonger != c.isLonger {
+			t.Errorf("%s: got %g s, %t, want %g s, %t", c.name, st.WarmUpS, isLonger, c.needsS, c.isLonger)
+		}
+	}
+}
+
+// TestRestartByHand: an answer of an idle server takes 1 s, 10 requests arrive each second, and 100 may run at once.
+func TestRestartByHand(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		e2eS, inFlight float64
+		start          int // requests in flight when the simulation began
+		want           int // when it is to begin again; 0: it was in its steady state
+		wantS          float64
+	}{
+		// 20 requests add 1 s: b = 0.05 s, n = 10/(1 - 0.5). Half of the difference stays for each of 1.5 answers.
+		{"from idle", 2, 20, 0, 20, 4},
+		{"from the steady state", 2, 20, 20, 0, 0},
+		// 0.35 of a difference of 15 % is 5 %.
+		{"from a little less", 2, 20, 18, 0, 0},
+		{"from more", 2, 20, 30, 20, 4},
+		// 0.09 of the difference stays for each of 2.7 answers.
+		{"light load", 1.1, 11, 0, 0, 0},
+		// b = 3/20 s: no number of requests is served at this rate. It begins with four fifths of the seats.
+		{"overload", 4, 20, 0, 80, 16},
+		{"overload again", 4, 20, 80, 0, 0},
+	} {
+		st := &SteadyState{WarmUpS: 3, Measured: 1000, idleS: 3, seats: 100, load: Load{RateRPS: 10, InFlight: c.start}}
+		changed := st.Lengthen(&Sample{E2E: []float64{c.e2eS * 1e3}, MeanInFlight: c.inFlight})
+		if c.want == 0 {
+			if changed {
+				t.Errorf("%s: got %+v, want no change", c.name, st)
+			}
+			continue
+		}
+		if !changed || st.load.InFlight != c.want || !near(st.WarmUpS, c.wantS) {
+			t.Errorf("%s: got %d in flight and %g s, want %d and %g s", c.name, st.load.InFlight, st.WarmUpS, c.want, c.wantS)
+		}
+	}
+	// With more than half of the seats taken, 4/0.05 sqrt(100) requests are measured, which show an overload of 5 %; unless
+	// it is clearly more.
+	st := &SteadyState{WarmUpS: 3, Measured: 500, idleS: 3, seats: 100, load: Load{RateRPS: 40, InFlight: 60}}
+	full := &Sample{E2E: []float64{1500}, MeanInFlight: 60, ServedS: 10, Served: 320, Saturated: true}
+	if st.Lengthen(full); st.Measured != 500 {
+		t.Errorf("40 requests/s, 32 served: got %d measured, want 500", st.Measured)
+	}
+	full.Served = 350
+	if st.Lengthen(full); st.Measured != 800 {
+		t.Errorf("40 requests/s, 35 served: got %d measured, want 800", st.Measured)
+	}
+}
+
+// TestStartWith: of the k-th of n requests in flight k/n of the answer is made, and all tokens but one are in the cache.
+func TestStartWith(t *testing.T) {
+	l := Load{RateRPS: 100, InputTokens: 1000, OutputTokens: 400, InFlight: 8}
+	s, err := l.Stretch(1, 20, 0.1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Requests) != 8+10+20+10 || s.from != 18 || s.until != 38 {
+		t.Fatalf("got %d requests, of which %d to %d are measured, want 48, 18 to 38", len(s.Requests), s.from, s.until)
+	}
+	for i := range 8 {
+		r := &s.Requests[i]
+		all := float64(r.PromptTokens+r.OutputTokens) - 1000 // prompts and outputs vary by a tenth
+		if made := float64(r.PromptTokens) - 1000; math.Abs(made/all-(float64(i)+0.5)/8) > 0.3 || r.CachedTokens.V != r.PromptTokens-1 || r.ArrivalUs != 0 {
+			t.Errorf("%d: got %+v", i, r)
+		}
+	}
+	if s.Requests[0].OutputTokens < 8*s.Requests[7].OutputTokens {
+		t.Errorf("got %d and %d output tokens left, want 15 to 1", s.Requests[0].OutputTokens, s.Requests[7].OutputTokens)
+	}
+	if s.Requests[8].ArrivalUs == 0 || s.Requests[8].CachedTokens.OK {
+		t.Errorf("got %+v, want an arrival of its own", s.Requests[8])
+	}
+}
+
+// TestHighestLoadOfLongAnswers: what a server does in a closed loop of many clients it also does at a rate, though it takes
+// many answers until so many requests run. A load of which each answer is as long as a third of what is measured is no
+// overload.
+func TestHighestLoadOfLongAnswers(t *testing.T) {
+	q := DefaultQuestion()
+	q.Model = "Qwen/Qwen3-8B"
+	q.Hardware = "H100"
+	q.InputTokens = 100
+	q.OutputTokens = 600
+	q.Serve = "--max-num-seqs 256"
+	q.Concurrency = 200
+	loop, err := q.Predict(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Concurrency = 0
+	q.RateRPS = 0.97 * loop.RequestsPerS
+	open, err := q.Predict(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if open.Saturated || math.Abs(open.RequestsPerS/q.RateRPS-1) > 0.03 {
+		t.Errorf("%g of %g requests/s are served, want all: a loop of 200 clients gets %g", open.RequestsPerS, q.RateRPS, loop.RequestsPerS)
+	}
+	q.RateRPS = 1.3 * loop.RequestsPerS
+	if open, err = q.Predict(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	if !open.Saturated {
+		t.Errorf("%g of %g requests/s are served, want an overload: a loop of 200 clients gets %g", open.RequestsPerS, q.RateRPS, loop.RequestsPerS)
+	}
+}
