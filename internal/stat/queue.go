@@ -87,16 +87,17 @@ func lineRises(at, queue []float64, leastSDs float64) (r2 float64, rises bool) {
 }
 
 // An idle server fills for some answers before it is in its steady state: for filledAfter times the median time of a
-// request in the system. If a leastFilledShare of the requests arrives later, their number has to rise there too, by
-// leastFilledRiseSDs standard deviations.
+// request in the system. If a leastFillingShare of the requests arrives until then, less of which cannot bend the line, and
+// a leastFilledShare later, their number has to rise there too, by leastFilledRiseSDs standard deviations.
 const (
 	filledAfter        = 2
+	leastFillingShare  = 1.0 / 8
 	leastFilledShare   = 1.0 / 3
 	leastFilledRiseSDs = 2
 )
 
 // filledFrom returns the position of the first request that arrives when a server that was idle before the first of them
-// has filled; 0 if earlier ones were in the system, or if few requests arrive after that.
+// has filled; 0 if earlier ones were in the system, or if few requests arrive before or after that.
 func filledFrom(requests []Arrival, earlier int) int {
 	stay := known(requests, func(a *Arrival) float64 { return a.Left - a.At })
 	if earlier > 0 || len(stay) == 0 {
@@ -107,7 +108,9 @@ func filledFrom(requests []Arrival, earlier int) int {
 	for from < len(requests) && requests[from].At < filledAt {
 		from++
 	}
-	if after := len(requests) - from; after < minCheckRequests || float64(after) < leastFilledShare*float64(len(requests)) {
+	all := float64(len(requests))
+	after := len(requests) - from
+	if float64(from) < leastFillingShare*all || float64(after) < leastFilledShare*all || after < minCheckRequests {
 		return 0
 	}
 	return from
