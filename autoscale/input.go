@@ -183,7 +183,7 @@ func RunServers(
 			return err
 		}
 		src.Load = func() (*trace.Run, error) { return run, nil }
-		return servers[i].SetPhysical(src, fit.DefaultOptions())
+		return servers[i].SetPhysical(ctx, src, fit.DefaultOptions())
 	}, func(done int) { progress.Report("queue", int64(done), int64(len(sources)), "runs") })
 	if err != nil {
 		return nil, err

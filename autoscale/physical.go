@@ -4,6 +4,7 @@ package autoscale
 // steps, without a queueing model.
 
 import (
+	"context"
 	"math"
 	"slices"
 
@@ -30,8 +31,8 @@ type Physical struct {
 // gamma*(KV tokens read) is a linear model of a step. A recording has thousands of steps, of which
 // the composition is known, but only two means a window (spec#queue-physical). A run without steps
 // gets a finding.
-func (s *Server) SetPhysical(src fit.Source, o fit.Options) error {
-	it, err := fit.FitIteration(src, o)
+func (s *Server) SetPhysical(ctx context.Context, src fit.Source, o fit.Options) error {
+	it, err := fit.FitIteration(ctx, src, o)
 	if err != nil {
 		return err
 	}

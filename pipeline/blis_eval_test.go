@@ -113,7 +113,7 @@ func projectedError(t *testing.T, src fit.Source, o fit.Options, beta []float64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, steps, space, err := fit.Load(src, o)
+	run, steps, space, err := fit.Load(context.Background(), src, o)
 	if err != nil {
 		t.Fatal(err)
 	}

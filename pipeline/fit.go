@@ -442,11 +442,9 @@ func libraryKnows(workers int, ext *result.Extract, without []string) bool {
 	if slices.ContainsFunc(used, func(r *result.ExtractRun) bool { return r.Deployment.Model.IsMoE() }) {
 		return false
 	}
-	err := par.Try(context.Background(), workers, len(used), func(i int) error {
-		_, err := library.Bound(used[i].Deployment, library.Options{})
-		return err
-	}, nil)
-	return err == nil && len(used) > 0
+	errs := make([]error, len(used))
+	par.Each(workers, len(used), func(_, i int) { _, errs[i] = library.Bound(used[i].Deployment, library.Options{}) })
+	return errors.Join(errs...) == nil && len(used) > 0
 }
 
 // WriteFit writes fit.json, coefficients.yaml without gates, and the requested form to o.Out.

@@ -136,7 +136,7 @@ func (o *InspectOptions) inspectRecordings(ctx context.Context, inputs []string)
 // the runs determine.
 func (o *InspectOptions) inspected(ctx context.Context, dir string, ext *result.Extract, f *result.Fit) (*result.Inspect, error) {
 	t := Tables{Extract: ext, Dir: dir}
-	doc, err := inspectTables(ctx, ext, folder.Header("inspect", o.Extract.Config), o.Extract.Progress, t.validationInput(f, nil).Inspect)
+	doc, err := inspectTables(ctx, ext, folder.Header("inspect", o.Extract.Config), o.Extract.Progress, t.validationInput(ctx, f, nil).Inspect)
 	if err != nil || !o.Identify && o.Points == 0 {
 		return doc, err
 	}
@@ -194,7 +194,7 @@ func inspectTables(ctx context.Context, ext *result.Extract, h result.Header, pr
 
 // InspectRun returns the inspection of a run whose tables are in dir. The lag (steps from
 // schedule() to the execution) and its evidence come from the fit f; they are measured if f is nil.
-func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
+func InspectRun(ctx context.Context, dir string, r *result.ExtractRun, f *result.Fit) (result.InspectRun, error) {
 	var also []string
 	if r.Tables[table.Steps] == 0 { // the clocks of other runs are compared by their steps
 		also = append(also, table.JourneyEvents)
@@ -206,7 +206,7 @@ func InspectRun(dir string, r *result.ExtractRun, f *result.Fit) (result.Inspect
 	in := validate.Inspection{Extract: r}
 	if f == nil { // a run whose batches cannot be rebuilt has no lag evidence
 		src := fit.Source{ID: r.ID, Deployment: *stepsOn(r), Load: func() (*trace.Run, error) { return run, nil }}
-		if lag, evidence, err := fit.MeasureLag(src, fit.DefaultOptions()); err == nil {
+		if lag, evidence, err := fit.MeasureLag(ctx, src, fit.DefaultOptions()); err == nil {
 			in.Lag, in.Evidence = &lag, evidence
 		}
 	} else {

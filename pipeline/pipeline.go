@@ -134,7 +134,7 @@ func Run(ctx context.Context, inputs []string, o RunOptions) (*RunResult, error)
 		return got, err
 	}
 	o.Tell(got.Fit)
-	if got.Validation, err = ValidateAndWrite(ctx, t.validationInput(got.Fit, old), o.Validate); err != nil {
+	if got.Validation, err = ValidateAndWrite(ctx, t.validationInput(ctx, got.Fit, old), o.Validate); err != nil {
 		return got, err
 	}
 	o.Tell(got.Validation)

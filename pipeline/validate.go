@@ -96,7 +96,7 @@ func Validate(ctx context.Context, in string, o ValidateOptions) (*result.Valida
 		return nil, nil, err
 	}
 	t.Warnings = append(t.Warnings, changed...)
-	val, err := ValidateAndWrite(ctx, t.validationInput(f, old), o)
+	val, err := ValidateAndWrite(ctx, t.validationInput(ctx, f, old), o)
 	return val, f, err
 }
 
@@ -110,9 +110,9 @@ type ValidationInput struct {
 }
 
 // validationInput returns the input of a validation with nothing known yet.
-func (t Tables) validationInput(f *result.Fit, old *export.Old) ValidationInput {
+func (t Tables) validationInput(ctx context.Context, f *result.Fit, old *export.Old) ValidationInput {
 	return ValidationInput{Tables: t, Fit: f, Sources: t.ValidateSources(f), Old: old,
-		Inspect: func(r *result.ExtractRun) (result.InspectRun, error) { return InspectRun(t.runDir(r.ID), r, f) }}
+		Inspect: func(r *result.ExtractRun) (result.InspectRun, error) { return InspectRun(ctx, t.runDir(r.ID), r, f) }}
 }
 
 // check returns an error for invalid options, before anything is read.
@@ -375,7 +375,7 @@ func ValidateTables(ctx context.Context, in string, ext *result.Extract, f *resu
 	if err != nil {
 		return nil, err
 	}
-	return Tables{Extract: ext, Dir: in}.validationInput(f, nil).validate(ctx, set, o, h)
+	return Tables{Extract: ext, Dir: in}.validationInput(ctx, f, nil).validate(ctx, set, o, h)
 }
 
 // validate returns the validation of a coefficient set. Without the fit that made it, every run

@@ -86,12 +86,12 @@ func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error)
 	got := &pipeline.RunResult{}
 	old, err := c.o.Validate.ReadBaseline()
 	if err == nil {
-		err = c.parse()
+		err = c.parse(ctx)
 	}
 	if err != nil {
 		return got, err
 	}
-	if got.Extract, err = c.tables(); err != nil {
+	if got.Extract, err = c.tables(ctx); err != nil {
 		if got.Extract != nil {
 			c.o.Tell(got.Extract)
 		}
@@ -101,17 +101,17 @@ func (c *collection) documents(ctx context.Context) (*pipeline.RunResult, error)
 	if err != nil {
 		return got, err
 	}
-	if err := c.job.Verify([]string{made}); err != nil {
+	if err := c.job.Verify(ctx, []string{made}); err != nil {
 		return got, err
 	}
 	if got.Fit, err = readFit(c.job.Folder(made)); err != nil {
 		return got, err
 	}
 	in := pipeline.ValidationInput{Tables: pipeline.Tables{Extract: got.Extract, Dir: c.o.Extract.Out}, Fit: got.Fit, Old: old}
-	if err := c.judge(&in, made); err != nil {
+	if err := c.judge(ctx, &in, made); err != nil {
 		return got, err
 	}
-	if err := c.job.Verify(c.folders); err != nil { // the tables, which were copied to dir/out
+	if err := c.job.Verify(ctx, c.folders); err != nil { // the tables, which were copied to dir/out
 		return got, err
 	}
 	c.o.Tell(got.Extract)
@@ -161,7 +161,7 @@ func (c *collection) foldersOf(pass string, tasks []Task) (map[string]string, er
 
 // parse offers the tasks that read parts of long inputs and, once they are done, those of the run
 // folders.
-func (c *collection) parse() error {
+func (c *collection) parse(ctx context.Context) error {
 	stored := make([][]extract.Stored, len(c.plan.Runs))
 	if !c.plan.isCut() {
 		_, err := c.plan.offerTables(c.job, stored)
@@ -191,7 +191,7 @@ func (c *collection) parse() error {
 			c.bad = append(c.bad, extract.Failed{ID: run.ID, Err: s.Bad[from+i]})
 			continue
 		}
-		if err := c.job.Verify(folders, extract.SumFile); err != nil {
+		if err := c.job.Verify(ctx, folders, extract.SumFile); err != nil {
 			return err
 		}
 		parts, err := extract.Gather(run.Pieces, folders, c.job.Folder)
@@ -208,7 +208,7 @@ func (c *collection) parse() error {
 
 // tables writes the tables and extract.json once their pass is done, and returns extract.json. If
 // too many records are bad, it returns the document together with an error.
-func (c *collection) tables() (*result.Extract, error) {
+func (c *collection) tables(ctx context.Context) (*result.Extract, error) {
 	s, err := c.finishedPass(passTables)
 	if err != nil {
 		return nil, err
@@ -222,7 +222,7 @@ func (c *collection) tables() (*result.Extract, error) {
 		c.folders = append(c.folders, r.Folder)
 		paths = append(paths, c.job.Folder(r.Folder))
 	}
-	entries, err := readEntries(c.job, c.folders)
+	entries, err := readEntries(ctx, c.job, c.folders)
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +300,7 @@ func (c *collection) rowTasks(ext *result.Extract) (tasks []Task, err error) {
 
 // judge offers the passes that validate the fit in the folder made, and stores in `in` the folders
 // of their results.
-func (c *collection) judge(in *pipeline.ValidationInput, made string) error {
+func (c *collection) judge(ctx context.Context, in *pipeline.ValidationInput, made string) error {
 	o := c.o.Validate // a copy, because pipeline.ValidateAndWrite resolves the options again, with warnings
 	if _, err := o.ResolveFor(in.Fit, in.Extract); err != nil {
 		return err
@@ -345,7 +345,7 @@ func (c *collection) judge(in *pipeline.ValidationInput, made string) error {
 	in.Inspect = func(r *result.ExtractRun) (run result.InspectRun, err error) {
 		return run, files.ReadJSON(filepath.Join(c.job.Folder(stepped[inspected+r.ID]), inspectionFile), &run)
 	}
-	return c.job.Verify(slices.Concat(slices.Sorted(maps.Values(stepped)), slices.Sorted(maps.Values(replays))))
+	return c.job.Verify(ctx, slices.Concat(slices.Sorted(maps.Values(stepped)), slices.Sorted(maps.Values(replays))))
 }
 
 // inspected is the prefix of the names of tasks that inspect a run.

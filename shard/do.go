@@ -90,9 +90,9 @@ func (e *PanicError) Error() string { return fmt.Sprintf("panic: %v", e.Value) }
 
 // Reading calls work, which reads folders, and verifies the folders at the same time. If one of
 // them is damaged it returns that error in place of the error of work.
-func (j Job) Reading(folders []string, work func() error) error {
+func (j Job) Reading(ctx context.Context, folders []string, work func() error) error {
 	verified := make(chan error, 1)
-	go func() { verified <- j.Verify(folders) }()
+	go func() { verified <- j.Verify(ctx, folders) }()
 	err := withoutPanic(work)
 	if damaged := <-verified; damaged != nil {
 		return damaged

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,10 +42,15 @@ func TestReceiptsOfOneTask(t *testing.T) {
 			break
 		}
 	}
-	if err := job.Verify([]string{r.Folder}); err != nil {
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	if err := job.Verify(stopped, []string{r.Folder}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: got %v, want %v", err, context.Canceled)
+	}
+	if err := job.Verify(context.Background(), []string{r.Folder}); err != nil {
 		t.Errorf("got %v", err)
 	}
-	if err := job.Verify([]string{ids[0] + "-none"}); trace.CodeOf(err) != codeResultDamaged || !strings.Contains(err.Error(), "no receipt names it any more") {
+	if err := job.Verify(context.Background(), []string{ids[0] + "-none"}); trace.CodeOf(err) != codeResultDamaged || !strings.Contains(err.Error(), "no receipt names it any more") {
 		t.Errorf("a folder of no receipt: got %v", err)
 	}
 }

@@ -294,7 +294,7 @@ func TestFailuresOfInputs(t *testing.T) {
 	o.Extract.Warn = func(found []trace.Finding) { told = append(told, found...) }
 	repo.Write(t, "{}", job.path(receiptsDir, task.ID()+".0123.json"))
 	c := &collection{job: job, plan: &Plan{}, o: &o, from: map[string]string{}, bad: []extract.Failed{{ID: "z", Err: errors.New("of parse")}}}
-	_, err = c.tables()
+	_, err = c.tables(context.Background())
 	if err == nil || trace.HintOf(err) != "to go on without them: --exclude run-1 --exclude z" || !strings.Contains(err.Error(), "2 of 2 runs could not be extracted") {
 		t.Errorf("got %v with the hint %q", err, trace.HintOf(err))
 	}
@@ -349,16 +349,16 @@ func TestReceiptsOfOtherFolders(t *testing.T) {
 	// What a work reads is verified beside it, and damage is the error, whatever the work returns.
 	r := job.must(t, id, writing(good))
 	failed := errors.New("work")
-	if err := job.Reading([]string{r.Folder}, func() error { return failed }); !errors.Is(err, failed) {
+	if err := job.Reading(context.Background(), []string{r.Folder}, func() error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
-	if err := job.Reading([]string{r.Folder}, func() error { panic("poison") }); err == nil || err.Error() != "panic: poison" {
+	if err := job.Reading(context.Background(), []string{r.Folder}, func() error { panic("poison") }); err == nil || err.Error() != "panic: poison" {
 		t.Errorf("got %v", err)
 	}
 	if err := os.Truncate(job.Path(r, "a"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := job.Reading([]string{r.Folder}, func() error { return failed }); trace.CodeOf(err) != codeResultDamaged || errors.Is(err, failed) {
+	if err := job.Reading(context.Background(), []string{r.Folder}, func() error { return failed }); trace.CodeOf(err) != codeResultDamaged || errors.Is(err, failed) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -463,7 +463,7 @@ func TestPartsThatFail(t *testing.T) {
 	}
 	o := pipeline.DefaultRunOptions()
 	c := &collection{job: job, plan: plan, o: &o}
-	if err := c.parse(); err != nil {
+	if err := c.parse(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if len(c.bad) != 2 || c.bad[0].ID != "first" || !strings.HasSuffix(c.bad[0].Err.Error(), "bad_part: part 0") || c.bad[1].ID != "second" || !strings.HasSuffix(c.bad[1].Err.Error(), "bad_part: part 3") {

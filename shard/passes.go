@@ -141,7 +141,7 @@ func DoTask(ctx context.Context, dir, id string, workers int) (*Receipt, error) 
 		case passTables:
 			return doTables(ctx, job, t, out, workers)
 		case passRows:
-			return doRows(job, t, out, workers)
+			return doRows(ctx, job, t, out, workers)
 		case passFit:
 			return doFit(ctx, job, t, out, workers)
 		case passSteps, passLimits, passReplay:
@@ -201,7 +201,7 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 		return err
 	}
 	for _, s := range spec.Stored {
-		if err := job.Verify(s.Folders); err != nil {
+		if err := job.Verify(ctx, s.Folders); err != nil {
 			return err
 		}
 		for i, folder := range s.Folders {
@@ -222,7 +222,7 @@ func doTables(ctx context.Context, job Job, t *Task, out string, workers int) er
 }
 
 // doRows does a task of the pass rows: it makes the rows of an engine run.
-func doRows(job Job, t *Task, out string, workers int) error {
+func doRows(ctx context.Context, job Job, t *Task, out string, workers int) error {
 	spec := rowTask{}
 	o := pipeline.DefaultFitOptions()
 	if err := errors.Join(t.readSpec(&spec, &spec.Command, o.LearningFlags(), "fit"), o.ResolveFor(nil)); err != nil {
@@ -232,7 +232,7 @@ func doRows(job Job, t *Task, out string, workers int) error {
 	run := result.ExtractRun{ID: spec.Run, Deployment: spec.Deployment}
 	src := pipeline.FitSource(table.RunDir(job.Folder(spec.Folder), spec.Run), &run)
 	src.Stride = spec.Stride
-	return job.Reading([]string{spec.Folder}, func() error { return fit.StoreRows(src, o.Options, out) })
+	return job.Reading(ctx, []string{spec.Folder}, func() error { return fit.StoreRows(ctx, src, o.Options, out) })
 }
 
 // doFit does the task of the pass fit: it fits all runs.
@@ -245,7 +245,7 @@ func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error
 	o.Out = out
 	o.Workers = workers
 	o.Config = spec.Config
-	tables, err := readTables(job, spec.Folders)
+	tables, err := readTables(ctx, job, spec.Folders)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func doFit(ctx context.Context, job Job, t *Task, out string, workers int) error
 			sources[i].Rows = job.Folder(folder)
 		}
 	}
-	return job.Reading(spec.reads(), func() error {
+	return job.Reading(ctx, spec.reads(), func() error {
 		doc, err := pipeline.FitDocument(ctx, tables, sources, o)
 		if err != nil {
 			return err
@@ -273,7 +273,7 @@ func doJudge(ctx context.Context, job Job, t *Task, out string, workers int) err
 		return err
 	}
 	o.Workers = workers
-	return job.Reading(spec.reads(), func() error { return spec.doPass(ctx, job, t.Pass, out, o.Options) })
+	return job.Reading(ctx, spec.reads(), func() error { return spec.doPass(ctx, job, t.Pass, out, o.Options) })
 }
 
 // doPass does the work of a judgeTask in one of the passes steps, limits and replay.
@@ -286,7 +286,7 @@ func (spec *judgeTask) doPass(ctx context.Context, job Job, pass, out string, o 
 	if err != nil {
 		return err
 	}
-	tables, err := readTables(job, spec.Folders)
+	tables, err := readTables(ctx, job, spec.Folders)
 	if err != nil {
 		return err
 	}
@@ -318,7 +318,7 @@ func (spec *judgeTask) doPass(ctx context.Context, job Job, pass, out string, o 
 	if !spec.Inspect {
 		return validate.StoreSteps(ctx, set, f, sources[0], o, out)
 	}
-	inspection, err := pipeline.InspectRun(table.RunDir(tables.At[spec.Run], spec.Run), tables.Run(spec.Run), f)
+	inspection, err := pipeline.InspectRun(ctx, table.RunDir(tables.At[spec.Run], spec.Run), tables.Run(spec.Run), f)
 	if err != nil {
 		return err
 	}
@@ -355,8 +355,8 @@ func startLoading(load func() (*trace.Run, *deploy.Deployment, error)) func() (*
 }
 
 // readEntries returns the parts of extract.json that tasks wrote.
-func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
-	if err := job.Verify(folders, entryFile); err != nil {
+func readEntries(ctx context.Context, job Job, folders []string) ([]*extract.Entry, error) {
+	if err := job.Verify(ctx, folders, entryFile); err != nil {
 		return nil, err
 	}
 	entries := make([]*extract.Entry, len(folders))
@@ -369,8 +369,8 @@ func readEntries(job Job, folders []string) ([]*extract.Entry, error) {
 }
 
 // readTables returns the tables that tasks wrote, in the form of an extraction.
-func readTables(job Job, folders []string) (pipeline.Tables, error) {
-	entries, err := readEntries(job, folders)
+func readTables(ctx context.Context, job Job, folders []string) (pipeline.Tables, error) {
+	entries, err := readEntries(ctx, job, folders)
 	if err != nil {
 		return pipeline.Tables{}, err
 	}

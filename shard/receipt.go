@@ -108,12 +108,12 @@ func (j Job) checkFiles(r *Receipt, sizeOnly bool, names ...string) error {
 // Verify returns an error if files in folders that tasks wrote, all or those named, are damaged.
 // Each stage verifies the files it uses, so that no stage has to read everything. The receipt of a
 // damaged folder is removed, which makes its task open again. Code: result_damaged.
-func (j Job) Verify(folders []string, names ...string) error {
+func (j Job) Verify(ctx context.Context, folders []string, names ...string) error {
 	found, err := j.receipts()
 	if err != nil {
 		return err
 	}
-	return par.Try(context.Background(), 0, len(folders), func(i int) error {
+	return par.Try(ctx, 0, len(folders), func(i int) error {
 		id := folders[i][:strings.LastIndex(folders[i], "-")] // a folder is named ID-DIGEST
 		for _, name := range found[id] {
 			r, err := j.receipt(name)

@@ -151,7 +151,7 @@ func TestVerify(t *testing.T) {
 	job, ids := jobOf(t, 1)
 	r := job.must(t, ids[0], writing(good))
 	folders := []string{r.Folder}
-	err := errors.Join(job.Verify(folders), os.WriteFile(job.Path(r, "a"), []byte("9"), 0o644), job.Verify(folders, "b/c"))
+	err := errors.Join(job.Verify(context.Background(), folders), os.WriteFile(job.Path(r, "a"), []byte("9"), 0o644), job.Verify(context.Background(), folders, "b/c"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func TestVerify(t *testing.T) {
 		t.Errorf("got %v open before anybody looked", s.Open)
 	}
 	for _, want := range []string{"task " + ids[0] + " is open again", "no receipt names it"} {
-		if err := job.Verify(folders); err == nil || !strings.Contains(err.Error(), string(codeResultDamaged)+": ") ||
+		if err := job.Verify(context.Background(), folders); err == nil || !strings.Contains(err.Error(), string(codeResultDamaged)+": ") ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)
 		}
@@ -168,7 +168,7 @@ func TestVerify(t *testing.T) {
 		t.Errorf("got %v open, want %v", s.Open, ids)
 	}
 	job.must(t, ids[0], writing(good))
-	if err := job.Verify(folders); err != nil {
+	if err := job.Verify(context.Background(), folders); err != nil {
 		t.Error(err)
 	}
 }

@@ -101,6 +101,28 @@ func TestLayers(t *testing.T) {
 	}
 }
 
+// TestInterruptsReachEveryLoop fails with file:line where code makes a context of its own, in which an interrupt of the
+// command is not heard. Commands make one, and so does a test's recording; the Thrift library wants one and ignores it.
+func TestInterruptsReachEveryLoop(t *testing.T) {
+	root := repo.Root(t)
+	allowed := []string{"cmd/blis-train/interrupt.go", "beam/main.go", "internal/testkit/recordings/recordings.go", "trace/table/page.go"}
+	for _, rel := range repoFiles(t, root) {
+		if !strings.HasSuffix(rel, ".go") || strings.HasSuffix(rel, "_test.go") || slices.Contains(allowed, rel) {
+			continue
+		}
+		ast.Inspect(parsed(t, filepath.Join(root, rel)), func(n ast.Node) bool {
+			s, ok := n.(*ast.SelectorExpr)
+			if !ok || s.Sel.Name != "Background" && s.Sel.Name != "TODO" {
+				return true
+			}
+			if of, ok := s.X.(*ast.Ident); ok && of.Name == "context" {
+				t.Errorf("%s:%d: context.%s: want the context of the caller", rel, positions.Position(s.Pos()).Line, s.Sel.Name)
+			}
+			return true
+		})
+	}
+}
+
 func layerOf(dir string) int {
 	return slices.IndexFunc(layers, func(s []string) bool { return slices.Contains(s, dir) })
 }

@@ -195,7 +195,7 @@ func predictRun(t *testing.T, src Source, doc *result.Fit) (y, common, pred []fl
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, steps, space, err := Load(src, o)
+	p, steps, space, err := Load(context.Background(), src, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -300,7 +300,7 @@ func TestEvalLagFollowsScheduling(t *testing.T) {
 	measured := 0
 	for _, set := range []string{"composed", "real_vllm_cpu"} {
 		for _, src := range evaluation(t, set) {
-			lag, evidence, err := MeasureLag(src, DefaultOptions())
+			lag, evidence, err := MeasureLag(context.Background(), src, DefaultOptions())
 			if err != nil {
 				t.Fatal(err)
 			}

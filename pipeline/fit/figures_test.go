@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -888,16 +889,16 @@ func TestFormsByHand(t *testing.T) {
 func TestStoredRowsAreRefused(t *testing.T) {
 	gone := filepath.Join(t.TempDir(), "gone")
 	src := Source{ID: "r", Load: func() (*trace.Run, error) { return nil, fmt.Errorf("torn") }}
-	if err := StoreRows(src, Quick(), gone); err == nil {
+	if err := StoreRows(context.Background(), src, Quick(), gone); err == nil {
 		t.Error("a folder that does not exist: no error")
 	}
-	if err := StoreRows(src, Quick(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "torn") {
+	if err := StoreRows(context.Background(), src, Quick(), t.TempDir()); err == nil || !strings.Contains(err.Error(), "torn") {
 		t.Errorf("a run that cannot be read: got %v", err)
 	}
 	if _, err := restore(Source{Rows: gone}); err == nil {
 		t.Error("no run is stored: no error")
 	}
-	if _, err := Make(src, Quick(), features.Gammas()); err == nil || !strings.Contains(err.Error(), "torn") {
+	if _, err := Make(context.Background(), src, Quick(), features.Gammas()); err == nil || !strings.Contains(err.Error(), "torn") {
 		t.Errorf("made: got %v", err)
 	}
 	if _, err := newFitter(t.Context(), []Source{src}, Quick(), nil); err == nil || !strings.Contains(err.Error(), "torn") {

@@ -114,7 +114,7 @@ func TakingPart(sources []Source, o Options) ([]Source, Options, error) {
 func (f *fitter) prepareAll(ctx context.Context, sources []Source) error {
 	f.prepared = make([]*Run, len(sources))
 	err := par.Try(ctx, f.o.Workers, len(sources), func(i int) (err error) {
-		f.prepared[i], err = Make(sources[i], f.o, f.gammas)
+		f.prepared[i], err = Make(ctx, sources[i], f.o, f.gammas)
 		return err
 	}, func(done int) { f.progress.Report("rows", int64(done), int64(len(sources)), "runs") })
 	if err != nil {

@@ -173,7 +173,7 @@ func TestLagContradiction(t *testing.T) {
 	sources := Bundled(t)
 	k := slices.IndexFunc(sources, func(s Source) bool { return s.ID == "cpu-gqa-low" })
 	sources[k].Deployment.Engine.AsyncScheduling = trace.Some(true)
-	lag, _, err := MeasureLag(sources[k], Options{})
+	lag, _, err := MeasureLag(context.Background(), sources[k], Options{})
 	if err != nil || lag != (result.RunLag{Lag: 0, Measured: true}) {
 		t.Errorf("got %+v (%v), want the measured 0", lag, err)
 	}

@@ -94,7 +94,7 @@ func Save(ctx context.Context, sources []Source, o Options, progress trace.Progr
 	}
 	files := make([]ridge.File, len(sources))
 	err = par.Try(ctx, o.Workers, len(sources), func(i int) (err error) {
-		files[i], err = gramsOf(sources[i], o)
+		files[i], err = gramsOf(ctx, sources[i], o)
 		return err
 	}, func(done int) { progress.Report("grams", int64(done), int64(len(sources)), "runs") })
 	if err != nil {
@@ -105,12 +105,12 @@ func Save(ctx context.Context, sources []Source, o Options, progress trace.Progr
 
 // gramsOf returns the Gram file of one run. Its sets are ordered by lag, then by gamma, the training
 // part before the hold-out; gramFit.cellsAt reads them by this order.
-func gramsOf(src Source, o Options) (ridge.File, error) {
+func gramsOf(ctx context.Context, src Source, o Options) (ridge.File, error) {
 	f := ridge.File{Meta: metaOf(o), Runs: []string{src.ID}, Configs: []string{src.Deployment.Config()}}
 	for r := rows.Decode; r <= rows.Mixed; r++ {
 		f.Regimes = append(f.Regimes, r.String())
 	}
-	p, steps, space, err := Load(src, o)
+	p, steps, space, err := Load(ctx, src, o)
 	if err != nil {
 		return f, err
 	}

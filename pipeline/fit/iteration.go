@@ -4,6 +4,7 @@ package fit
 // the inputs of autoscalers.
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/blis-train/blis-train/pipeline/features"
@@ -30,13 +31,13 @@ type Iteration struct {
 
 // FitIteration returns the fit of one run's steps. A saturated run, or one without step rows, has a
 // Reason and no Model.
-func FitIteration(src Source, o Options) (*Iteration, error) {
+func FitIteration(ctx context.Context, src Source, o Options) (*Iteration, error) {
 	o.Models = []string{Linear3}
 	o, err := o.Resolve()
 	if err != nil {
 		return nil, err
 	}
-	p, steps, space, err := Load(src, o)
+	p, steps, space, err := Load(ctx, src, o)
 	if err != nil {
 		return nil, err
 	}

@@ -23,7 +23,7 @@ import (
 
 // chooseLag measures the lag between scheduling and execution of one run, or assumes it from
 // async_scheduling.
-func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) error {
+func (p *Run) chooseLag(ctx context.Context, steps *rows.Steps, space *features.Space, o Options) error {
 	assumed := rows.AssumedLag(steps.Run, steps.Dep)
 	p.Lag = result.RunLag{Lag: assumed}
 	// Only a cadence, the time between two starts of steps, has to be assigned to a batch. A duration
@@ -32,7 +32,7 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 		p.Lag.Lag = 0
 		return nil
 	}
-	e, err := steps.LagEvidence(space, rows.Options{Target: coeff.Cadence, Gamma: features.DefaultGamma}, o.Workers)
+	e, err := steps.LagEvidence(ctx, space, rows.Options{Target: coeff.Cadence, Gamma: features.DefaultGamma}, o.Workers)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (p *Run) chooseLag(steps *rows.Steps, space *features.Space, o Options) err
 	if e.KeepsRows() {
 		workers = o.Workers
 	}
-	err = par.Try(context.Background(), workers, len(errs), func(lag int) error {
+	err = par.Try(ctx, workers, len(errs), func(lag int) error {
 		train, test, err := e.At(lag)
 		if err == nil {
 			errs[lag] = lagError(train, test, space, o)
@@ -121,7 +121,7 @@ func twoSmallest(v []float64) (best, second int) {
 }
 
 // MeasureLag returns the lag of one run with its evidence, as a fit would use it.
-func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, error) {
+func MeasureLag(ctx context.Context, src Source, o Options) (result.RunLag, []result.LagEvidence, error) {
 	o, err := o.Resolve()
 	if err != nil {
 		return result.RunLag{}, nil, err
@@ -129,7 +129,7 @@ func MeasureLag(src Source, o Options) (result.RunLag, []result.LagEvidence, err
 	var p *Run
 	o.slicesAtOnce = 1 // the first slice is enough
 	err = visitParts(src, o, func(_ int, part Source) (err error) {
-		if p, _, _, err = Load(part, o); err == nil {
+		if p, _, _, err = Load(ctx, part, o); err == nil {
 			err = errEnough
 		}
 		return err

@@ -1,6 +1,7 @@
 package fit
 
 import (
+	"context"
 	"math"
 	"os"
 	"path/filepath"
@@ -23,7 +24,7 @@ import (
 // TestLineOfARun: steps predicted by a constant, the tokens and the KV tokens read; and the hardware's least times.
 func TestLineOfARun(t *testing.T) {
 	src := Bundled(t)[0]
-	it, err := FitIteration(src, Quick())
+	it, err := FitIteration(context.Background(), src, Quick())
 	if err != nil || it.Model == nil {
 		t.Fatal(it, err)
 	}
@@ -81,12 +82,12 @@ func TestLineOfARun(t *testing.T) {
 	}
 	torn := src
 	torn.Load = func() (*trace.Run, error) { return nil, os.ErrNotExist }
-	if _, err := FitIteration(torn, Quick()); err == nil {
+	if _, err := FitIteration(context.Background(), torn, Quick()); err == nil {
 		t.Errorf("a run that is gone: got %v", err)
 	}
 	bad := Quick()
 	bad.Split = 2
-	if _, err := FitIteration(src, bad); err == nil {
+	if _, err := FitIteration(context.Background(), src, bad); err == nil {
 		t.Error("a split of 2 is fitted")
 	}
 }

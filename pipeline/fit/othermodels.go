@@ -122,17 +122,17 @@ func (p *Run) OtherTable(name string, o Options) (*rows.Table, error) {
 
 // otherTables returns the rows of the run under the bases of all other models, in the order of
 // o.Models. The recording is read again, slice by slice if it is long.
-func (p *Run) otherTables(o Options) ([]*rows.Table, error) {
+func (p *Run) otherTables(ctx context.Context, o Options) ([]*rows.Table, error) {
 	all := make([]*rows.Table, len(o.Models))
 	turns := par.NewTurns()
 	err := visitParts(p.Src, o, func(k int, part Source) error {
 		defer turns.End(k)
 		q := &Run{Src: part, Spans: p.Spans, runFacts: runFacts{Lag: p.Lag}}
-		if err := q.Again(o); err != nil {
+		if err := q.Again(ctx, o); err != nil {
 			return err
 		}
 		tables := make([]*rows.Table, len(all)) // of this part
-		err := par.Try(context.Background(), o.Workers, len(all), func(i int) (err error) {
+		err := par.Try(ctx, o.Workers, len(all), func(i int) (err error) {
 			tables[i], err = q.OtherTable(o.Models[i], o)
 			if tables[i] != nil {
 				tables[i].ForgetDetails()
@@ -167,7 +167,7 @@ func (f *fitter) prepareOthers(ctx context.Context) (byModel [][]*rows.Table, er
 		return byModel, nil
 	}
 	err = par.Try(ctx, f.o.Workers, len(f.used), func(i int) error {
-		tables, err := f.used[i].otherTables(f.o)
+		tables, err := f.used[i].otherTables(ctx, f.o)
 		if err != nil {
 			return fmt.Errorf("run %s: %w", f.used[i].Src.ID, err)
 		}

@@ -41,14 +41,17 @@ type Run struct {
 
 // Load returns one run with its batches rebuilt, its lag (steps from schedule() to the execution)
 // measured and its targets audited. It makes no rows.
-func Load(src Source, o Options) (*Run, *rows.Steps, *features.Space, error) {
-	return loadSlice(src, o, nil)
+func Load(ctx context.Context, src Source, o Options) (*Run, *rows.Steps, *features.Space, error) {
+	return loadSlice(ctx, src, o, nil)
 }
 
 // loadSlice does what Load does for one slice of a run. The lag and the audit are those of its
 // first slice, so that all rows of a run have one lag. lagOfFirst waits until the first slice has been
 // made, and returns its lag; nil for the first slice itself.
-func loadSlice(src Source, o Options, lagOfFirst func() result.RunLag) (*Run, *rows.Steps, *features.Space, error) {
+func loadSlice(ctx context.Context, src Source, o Options, lagOfFirst func() result.RunLag) (*Run, *rows.Steps, *features.Space, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, nil, nil, err
+	}
 	run, err := src.Load()
 	if err != nil {
 		return nil, nil, nil, err
@@ -83,7 +86,7 @@ func loadSlice(src Source, o Options, lagOfFirst func() result.RunLag) (*Run, *r
 		p.Lag = lagOfFirst()
 		return p, steps, space, nil
 	}
-	if err := p.chooseLag(steps, space, o); err != nil {
+	if err := p.chooseLag(ctx, steps, space, o); err != nil {
 		return nil, nil, nil, fmt.Errorf("run %s: lag: %w", src.ID, err)
 	}
 	p.Audit = steps.Audit(space)
@@ -91,11 +94,11 @@ func loadSlice(src Source, o Options, lagOfFirst func() result.RunLag) (*Run, *r
 }
 
 // Make returns one run with every table that the fit needs.
-func Make(src Source, o Options, gammas []float64) (*Run, error) {
+func Make(ctx context.Context, src Source, o Options, gammas []float64) (*Run, error) {
 	if src.Rows != "" {
 		return restore(src)
 	}
-	return makeParts(src, o, gammas, func(q *Run) error {
+	return makeParts(ctx, src, o, gammas, func(q *Run) error {
 		// The slice is valid only during its visit. The space keeps its source in memory.
 		q.steps = nil
 		q.space = nil
@@ -105,8 +108,8 @@ func Make(src Source, o Options, gammas []float64) (*Run, error) {
 
 // makePart returns a slice, or a whole run that is not sliced, with its tables; lagOfFirst as in
 // loadSlice.
-func makePart(src Source, o Options, gammas []float64, lagOfFirst func() result.RunLag) (*Run, error) {
-	p, steps, space, err := loadSlice(src, o, lagOfFirst)
+func makePart(ctx context.Context, src Source, o Options, gammas []float64, lagOfFirst func() result.RunLag) (*Run, error) {
+	p, steps, space, err := loadSlice(ctx, src, o, lagOfFirst)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +130,7 @@ func makePart(src Source, o Options, gammas []float64, lagOfFirst func() result.
 	if p.Reason != "" && !hasPreemptionRows {
 		return p, nil
 	}
-	if err := p.makeTables(steps, space, o, gammas); err != nil {
+	if err := p.makeTables(ctx, steps, space, o, gammas); err != nil {
 		return nil, fmt.Errorf("run %s: %w", src.ID, err)
 	}
 	code, n := p.Beta.Largest("no step summaries")
@@ -141,7 +144,7 @@ func makePart(src Source, o Options, gammas []float64, lagOfFirst func() result.
 
 // makeParts returns the run with tables made slice by slice. It calls done with each slice, one after
 // the other, before joining it to the previous ones; done may remove the tables of the slice.
-func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
+func makeParts(ctx context.Context, src Source, o Options, gammas []float64, done func(*Run) error) (p *Run, err error) {
 	turns := par.NewTurns()
 	var firstLag result.RunLag // set before the first slice ends
 	err = visitParts(src, o, func(k int, part Source) error {
@@ -153,7 +156,7 @@ func makeParts(src Source, o Options, gammas []float64, done func(*Run) error) (
 				return firstLag
 			}
 		}
-		q, err := makePart(part, o, gammas, lagOfFirst)
+		q, err := makePart(ctx, part, o, gammas, lagOfFirst)
 		turns.After(k - 1)
 		if err == nil {
 			err = done(q)
@@ -218,7 +221,7 @@ func orOther[T any](a, b *T) *T {
 }
 
 // makeTables makes the beta table and the alpha tables, with every Stride-th row.
-func (p *Run) makeTables(steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
+func (p *Run) makeTables(ctx context.Context, steps *rows.Steps, space *features.Space, o Options, gammas []float64) error {
 	common := rows.Options{
 		Gammas:    gammas,
 		Split:     o.Split,
@@ -236,7 +239,7 @@ func (p *Run) makeTables(steps *rows.Steps, space *features.Space, o Options, ga
 		targets = o.AlphaTargets
 	}
 	delays := make([]*rows.Table, len(targets))
-	err := par.Try(context.Background(), o.Workers, 1+len(targets), func(i int) (err error) {
+	err := par.Try(ctx, o.Workers, 1+len(targets), func(i int) (err error) {
 		if i == 0 {
 			p.Beta, err = steps.Beta(space, ofBeta)
 			return err
@@ -372,9 +375,12 @@ func sinceStartS(slice *trace.Slice, ns int64) float64 {
 
 // Again reads the recording and rebuilds its batches once more, for rows under other
 // bases. It does nothing for stored rows, and for slices, which are read for each basis.
-func (p *Run) Again(o Options) error {
+func (p *Run) Again(ctx context.Context, o Options) error {
 	if p.Src.Rows != "" || p.Src.Slices != nil {
 		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	run, err := p.Src.Load()
 	if err != nil {

@@ -2,6 +2,7 @@ package fit
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 
@@ -50,11 +51,11 @@ func TestSlicesGiveTheRowsOfTheWhole(t *testing.T) {
 			}
 			o.slicesAtOnce = atOnce
 			src.Judge, cut[i].Judge = nil, nil
-			whole, err := Make(src, o, features.Gammas())
+			whole, err := Make(context.Background(), src, o, features.Gammas())
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := Make(cut[i], o, features.Gammas())
+			got, err := Make(context.Background(), cut[i], o, features.Gammas())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -92,5 +93,37 @@ func compareTables(t *testing.T, got, want *rows.Table) {
 	if got.Read != want.Read || missing != want.DroppedFor(spike)-got.DroppedFor(spike) || got.Kept != want.Kept+missing {
 		t.Errorf("%s %s: got %d rows of %d, %d of them new, want %d of %d", got.Run, got.Target, got.Kept, got.Read, missing, want.Kept,
 			want.Read)
+	}
+}
+
+// TestInterruptedRows: an interrupt while the recording of a run is read ends whatever makes rows of it, also of a run
+// that is made slice by slice.
+func TestInterruptedRows(t *testing.T) {
+	stopped, stop := context.WithCancel(context.Background())
+	src := Bundled(t)[0]
+	load := src.Load
+	src.Load = func() (*trace.Run, error) { stop(); return load() }
+	cut := sliced(t, 500, 200)[0]
+	o, err := Quick().Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.slicesAtOnce = 2
+	o.Models = []string{Blackbox}
+	p := &Run{Src: src}
+	for _, c := range []struct {
+		name string
+		do   func() error // the first one interrupts, the others begin after that
+	}{
+		{"rows", func() error { _, err := Make(stopped, src, o, features.Gammas()); return err }},
+		{"rows of slices", func() error { _, err := Make(stopped, cut, o, features.Gammas()); return err }},
+		{"lag", func() error { _, _, err := MeasureLag(stopped, cut, o); return err }},
+		{"other models", func() error { _, err := p.otherTables(stopped, o); return err }},
+		{"stored rows", func() error { return StoreRows(stopped, cut, o, t.TempDir()) }},
+		{"iteration", func() error { _, err := FitIteration(stopped, src, o); return err }},
+	} {
+		if err := c.do(); !errors.Is(err, context.Canceled) {
+			t.Errorf("%s: got %v, want %v", c.name, err, context.Canceled)
+		}
 	}
 }

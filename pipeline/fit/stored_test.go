@@ -33,9 +33,9 @@ func TestThinnedTablesHoldTheSameSteps(t *testing.T) {
 	tables := map[int][2]*rows.Table{}
 	for _, stride := range []int{1, 3} {
 		src.Stride = stride
-		p, err := Make(src, o, features.Gammas())
+		p, err := Make(context.Background(), src, o, features.Gammas())
 		if err == nil {
-			err = p.Again(o)
+			err = p.Again(context.Background(), o)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -76,7 +76,7 @@ func sameWhenStored(t *testing.T, sources []Source, spec features.Version) {
 	}
 	for i := range taking {
 		dir := t.TempDir()
-		if err := StoreRows(taking[i], taskOptions, dir); err != nil {
+		if err := StoreRows(context.Background(), taking[i], taskOptions, dir); err != nil {
 			t.Fatal(err)
 		}
 		taking[i] = Source{ID: taking[i].ID, Deployment: taking[i].Deployment, Most: taking[i].Most, Rows: dir}

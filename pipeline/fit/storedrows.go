@@ -4,6 +4,7 @@ package fit
 // rows and another can fit them.
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -41,7 +42,7 @@ const (
 // StoreRows makes the rows of a run, in the basis of the fit and in those of the other models, and
 // writes them slice by slice to dir. A fit with the same options (those of TakingPart) reads them
 // if [Source.Rows] names dir.
-func StoreRows(src Source, o Options, dir string) error {
+func StoreRows(ctx context.Context, src Source, o Options, dir string) error {
 	var names []string
 	w := tableWriters{dir: dir, files: map[string]*rows.TableWriter{}}
 	err := w.add(storedRows)
@@ -49,7 +50,7 @@ func StoreRows(src Source, o Options, dir string) error {
 		return err
 	}
 	// The tables of each slice are written and dropped, so that one slice at a time is in memory.
-	p, err := makeParts(src, o, features.Gammas(), func(q *Run) error {
+	p, err := makeParts(ctx, src, o, features.Gammas(), func(q *Run) error {
 		add := func(name string, t *rows.Table) {
 			if t != nil && err == nil {
 				names = append(names, name)

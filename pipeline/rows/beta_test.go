@@ -1,6 +1,8 @@
 package rows
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -437,7 +439,12 @@ func TestLagEvidence(t *testing.T) {
 	y.play(js)
 	d := toyDeployment(y)
 	s := mustRebuild(t, y.run, d, features.V11)
-	e, err := s.LagEvidence(testSpace(t, d, features.V11), Options{Lag: 2, Saturated: []Span{{0, math.MaxInt64}}}, 2)
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := s.LagEvidence(stopped, testSpace(t, d, features.V11), Options{}, 2); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: got %v, want %v", err, context.Canceled)
+	}
+	e, err := s.LagEvidence(context.Background(), testSpace(t, d, features.V11), Options{Lag: 2, Saturated: []Span{{0, math.MaxInt64}}}, 2)
 	if err != nil {
 		t.Fatal(err)
 	}

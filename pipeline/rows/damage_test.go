@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"context"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -82,7 +83,7 @@ func TestDamagedTablesGiveFiniteRows(t *testing.T) {
 				table, err := s.Alpha(sp, Options{Target: target})
 				finite(t, seed, table, err)
 			}
-			if _, err := s.LagEvidence(sp, Options{}, 0); err != nil {
+			if _, err := s.LagEvidence(context.Background(), sp, Options{}, 0); err != nil {
 				t.Errorf("seed %d: %v", seed, err)
 			}
 			s.Coverage()

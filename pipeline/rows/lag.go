@@ -60,7 +60,7 @@ func (e *LagEvidence) At(lag int) (train, test *Table, err error) {
 // prefill tokens in one of i-2..i. Saturated rows are used, because the lag shows best in a loaded
 // server. o.Lag, o.Split and o.Saturated are ignored: training ends after 80 % of the recorded
 // steps of the run, not of each phase.
-func (s *Steps) LagEvidence(sp *features.Space, o Options, workers int) (*LagEvidence, error) {
+func (s *Steps) LagEvidence(ctx context.Context, sp *features.Space, o Options, workers int) (*LagEvidence, error) {
 	o.Target, o.Saturated = coeff.Cadence, nil
 	e := &LagEvidence{marks: s.evidenceMarks(), cut: s.evidenceCut()}
 	e.table = func(lag int) (*Table, error) {
@@ -77,7 +77,7 @@ func (s *Steps) LagEvidence(sp *features.Space, o Options, workers int) (*LagEvi
 		return t, nil
 	}
 	if len(s.Run.Steps) <= mostKeptSteps {
-		err := par.Try(context.Background(), workers, len(e.kept), func(lag int) (err error) {
+		err := par.Try(ctx, workers, len(e.kept), func(lag int) (err error) {
 			e.kept[lag], err = e.table(lag)
 			return err
 		}, nil)

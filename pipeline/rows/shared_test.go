@@ -1,6 +1,7 @@
 package rows
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -221,7 +222,7 @@ func TestRowsOfSharedRuns(t *testing.T) {
 				t.Fatal(err)
 			}
 			findings := Clean([]*Table{table}, Relative)
-			e, err := s.LagEvidence(sp, Options{}, 0)
+			e, err := s.LagEvidence(context.Background(), sp, Options{}, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -86,7 +86,7 @@ func newJudgedRun(run *trace.Run, dep *deploy.Deployment, set *coeff.Set, o *Opt
 }
 
 // addSteps rebuilds the batches of the run and makes its rows.
-func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
+func (t *judgedRun) addSteps(ctx context.Context, run *trace.Run, o *Options, src *Source) error {
 	if len(run.Steps) == 0 {
 		return t.compareStreams(run, nil, src)
 	}
@@ -101,6 +101,10 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 	}
 	t.Quality = steps.Quality
 	t.Findings = append(t.Findings, steps.Findings...)
+	// Of a long recording each of the following parts takes a while: none begins after ctx has ended.
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if err := t.compareStreams(run, steps, src); err != nil {
 		return err
 	}
@@ -108,6 +112,9 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 		if err := t.inspect(run, steps, src); err != nil {
 			return err
 		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	if !t.knowsLag {
 		if err := t.findLag(steps, space, set, o); err != nil {
@@ -117,7 +124,7 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 	}
 	// The rows of step times take the most memory, so they are made last, after the requests and the members of the
 	// batches have been used and dropped.
-	if err := t.makeDelays(steps, space, o, src); err != nil {
+	if err := t.makeDelays(ctx, steps, space, o, src); err != nil {
 		return err
 	}
 	var forced *workload.Forced
@@ -125,10 +132,16 @@ func (t *judgedRun) addSteps(run *trace.Run, o *Options, src *Source) error {
 		forced, _ = workload.ForceLater(run, dep) // nil for a run that cannot be forced: its batches are not compared
 	}
 	steps.ForgetRequests()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	if t.Identical, err = identicalBatches(forced, dep, steps, t.IsAsync); err != nil {
 		return err
 	}
 	steps.ForgetBatches()
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return t.makeStepTimes(steps, space, o, src)
 }
 
@@ -138,9 +151,9 @@ func (t *judgedRun) rowOptions(o *Options, src *Source) rows.Options {
 }
 
 // makeDelays makes the rows of every delay.
-func (t *judgedRun) makeDelays(steps *rows.Steps, space *features.Space, o *Options, src *Source) error {
+func (t *judgedRun) makeDelays(ctx context.Context, steps *rows.Steps, space *features.Space, o *Options, src *Source) error {
 	t.alpha = make([]*rows.Table, len(t.set.Alpha))
-	return par.Try(context.Background(), o.Workers, len(t.alpha), func(i int) (err error) {
+	return par.Try(ctx, o.Workers, len(t.alpha), func(i int) (err error) {
 		ofAlpha := t.rowOptions(o, src)
 		ofAlpha.Target = t.set.Alpha[i].Target
 		t.alpha[i], err = steps.Alpha(space, ofAlpha)

@@ -148,7 +148,12 @@ func TestOtherBatchesAreBlamed(t *testing.T) {
 	o := DefaultOptions()
 	j := &job{o: &o, set: set, sources: []Source{sourceOf(run, dep, true)}}
 	judged := newJudgedRun(run, dep, set, &o, &j.sources[0])
-	if err := judged.addSteps(run, &o, &j.sources[0]); err != nil {
+	stopped, stop := context.WithCancel(context.Background())
+	stop()
+	if err := newJudgedRun(run, dep, set, &o, &j.sources[0]).addSteps(stopped, run, &o, &j.sources[0]); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: got %v, want %v", err, context.Canceled)
+	}
+	if err := judged.addSteps(context.Background(), run, &o, &j.sources[0]); err != nil {
 		t.Fatal(err)
 	}
 	j.runs = []*judgedRun{judged}

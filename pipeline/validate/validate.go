@@ -186,7 +186,7 @@ func (j *job) loadSteps(ctx context.Context, i int) (err error) {
 		}
 		whole := run
 		run = nil // its steps are most of the memory of a long recording, and are freed once the rows are made
-		return t.addSteps(whole, j.o, s)
+		return t.addSteps(ctx, whole, j.o, s)
 	}, nil)
 }
 
