@@ -68,11 +68,12 @@ type stateAgreement struct {
 // Scores is predictor_scores.json: the errors of the models on rows they were not trained on.
 type Scores struct {
 	result.Header
-	Options  options         `json:"options"`
-	Runs     []runAccount    `json:"runs"`
-	HoldOut  []HoldOut       `json:"hold_out"`
-	Models   []modelScore    `json:"models"`
-	Warnings []trace.Finding `json:"warnings"`
+	Options  options          `json:"options"`
+	Runs     []runAccount     `json:"runs"`
+	HoldOut  []HoldOut        `json:"hold_out"`
+	Models   []modelScore     `json:"models"`
+	Verdict  *coeff.Judgement `json:"verdict,omitempty"` // of the trees on all of these rows
+	Warnings []trace.Finding  `json:"warnings"`
 }
 
 // options are the options that change the numbers of a training or an evaluation.

@@ -79,7 +79,8 @@ func Fit(ctx context.Context, in *Inputs, o TrainOptions, h result.Header) (*Sco
 			p.Scores = append(p.Scores, s)
 		}
 	}
-	p.setVerdict()
+	scores.Verdict = verdictOf(scores)
+	p.Verdict = scores.Verdict
 	return scores, p, nil
 }
 
@@ -89,28 +90,47 @@ const (
 	mostP90Short     = 0.1 // 0.9 minus the coverage of the calibrated P90
 )
 
-// setVerdict sets the verdict of the predictor: for every target, trees must be better than a
-// constant, and the calibrated P90 must cover about 90 % of the rows held out
-// (spec#predictor-verdict).
-func (p *Document) setVerdict() {
-	p.Verdict = &coeff.Judgement{Verdict: coeff.VerdictPass}
-	for _, target := range targetsOf(p.Options.Rows.Target) {
+// verdictOf returns the verdict of a predictor by its scores on all rows that it did not see: for every target, trees
+// must be better than a constant, and the calibrated P90 must cover about 90 % of those rows (spec#predictor-verdict).
+func verdictOf(scores *Scores) *coeff.Judgement {
+	v := &coeff.Judgement{Verdict: coeff.VerdictPass}
+	for _, target := range targetsOf(scores.Options.Rows.Target) {
+		noErrors := "too few rows held out"
+		noCoverage := "too few rows to calibrate and to judge"
+		ofTarget := func(h HoldOut) bool { return h.Target == target && h.Scope == scopeAll }
+		if k := slices.IndexFunc(scores.HoldOut, ofTarget); k >= 0 && scores.HoldOut[k].Reason != "" {
+			noErrors = scores.HoldOut[k].Reason
+			noCoverage = noErrors
+		} else if k < 0 && scores.Options.Evaluate {
+			noErrors = "the predictor has no trees for it"
+			noCoverage = noErrors
+		}
 		var over, short *float64
-		for _, s := range p.Scores {
-			if s.Target != target || s.Model != nameTrees {
+		for _, s := range scores.Models {
+			if s.Target != target || s.Model != nameTrees || s.Scope != scopeAll {
 				continue
 			}
 			if s.MAPE != nil && s.MAPEConst != nil {
 				over = result.OrNull(*s.MAPE / *s.MAPEConst)
 			}
+			if scores.Options.Evaluate && s.withinChanceOfConstant() {
+				over = nil
+				noErrors = "within chance of the best constant for these rows"
+			}
 			if s.Coverage != nil {
 				short = result.OrNull(calibratedLevel - *s.Coverage)
 			}
 		}
-		p.Verdict.AtMost("trees_mape_over_constant", target, over, mostOverConstant, "too few rows held out")
-		p.Verdict.AtMost("p90_coverage_short", target, short, mostP90Short,
-			"too few rows to calibrate and to judge")
+		v.AtMost("trees_mape_over_constant", target, over, mostOverConstant, noErrors)
+		v.AtMost("p90_coverage_short", target, short, mostP90Short, noCoverage)
 	}
+	return v
+}
+
+// withinChanceOfConstant reports whether the model's error is above the constant's by less than chance explains. The
+// constant of an evaluation is the best one for the judged rows, which nobody knows before.
+func (s *modelScore) withinChanceOfConstant() bool {
+	return s.MAPE != nil && s.MAPEConst != nil && *s.MAPE > *s.MAPEConst && (s.MAPEBand == nil || s.MAPEBand[0] <= *s.MAPEConst)
 }
 
 // withPhysics sets the columns and the targets of a training on the rows in list and, with coefficients, the function
@@ -192,6 +212,7 @@ func Evaluate(ctx context.Context, in *Inputs, p *Document, o TrainOptions, h re
 	scores.Runs = in.Rows.Runs
 	scores.Options = optionsOf(in.Rows, in.Physics, o)
 	scores.Options.Evaluate = true
+	scores.Verdict = verdictOf(scores)
 	scores.Warnings = append(warningsOf(in.Rows), seenBefore(p, in.Extract)...)
 	return scores, ctx.Err()
 }

@@ -35,7 +35,12 @@ func Page(s *Scores) ([]byte, []report.Section, error) {
 	} else if s.Options.IsRefit {
 		physics += ", refitted without the rows held out"
 	}
+	verdict := "–"
+	if s.Verdict != nil {
+		verdict = s.Verdict.Verdict
+	}
 	h.Facts = []report.Fact{
+		report.FactOf("Verdict for a router", verdict),
 		report.FactOf("Runs", fmt.Sprint(len(s.Runs))),
 		report.FactOf("Rows", fmt.Sprintf("%d of %d requests", rows, requests)),
 		report.FactOf("Features", s.Options.Rows.Features),
@@ -92,8 +97,12 @@ func rangeWords(b *[2]float64) report.Cell {
 	return report.Cell{Text: report.Pct(b[0]) + " to " + report.Pct(b[1]), Class: "nb"}
 }
 
-// trainedOn returns the table's cell for the training rows on which the forests are grown.
-func (h *HoldOut) trainedOn() string {
+// trainedOn returns the table's cell for the training rows on which the forests are grown; "" for an evaluation, which
+// trains nothing.
+func (h *HoldOut) trainedOn(isEvaluation bool) string {
+	if isEvaluation {
+		return ""
+	}
 	if h.Grown == 0 {
 		return fmt.Sprintf("0 of %d rows", h.Train)
 	}
@@ -110,7 +119,7 @@ func holdOutTable(s *Scores) *report.Table {
 		"# Alive at the border",
 		"# Above training maximum", "Why none")
 	for _, h := range s.HoldOut {
-		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Plain(h.trainedOn()),
+		t.Put(report.Prose(h.Scope), report.Plain(targetWords[h.Target]), report.Plain(h.trainedOn(s.Options.Evaluate)),
 			report.Count(h.Test), report.Count(h.Dropped), report.Percent(h.AboveMax), report.Prose(h.Reason))
 	}
 	return report.Capped(t, "in the order of the file", "predictor_scores.json, hold_out")

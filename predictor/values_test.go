@@ -3,6 +3,7 @@ package predictor
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,24 +28,56 @@ func TestVerdictOfAPredictor(t *testing.T) {
 		{"at both limits", p(0.5), p(0.8), coeff.VerdictPass}, {"worse than a constant", p(0.501), p(0.9), coeff.VerdictFail}, {"short of the quantile", p(0.4), p(0.799), coeff.VerdictFail},
 		{"no errors", nil, p(0.9), coeff.VerdictInsufficient}, {"no coverage", p(0.4), nil, coeff.VerdictInsufficient},
 	} {
-		d := &Document{}
+		d := newScores()
 		d.Options.Rows.Target = TargetE2E
-		d.Scores = []modelScore{{Target: targetE2E, Model: "other"}, {Target: targetTTFT, Model: nameTrees, MAPE: p(9), MAPEConst: p(1)},
-			{Target: targetE2E, Model: nameTrees, MAPE: c.mape, MAPEConst: p(0.5), Coverage: c.coverage}}
-		d.setVerdict()
-		if d.Verdict.Verdict != c.want || len(d.Verdict.Gates) != 2 {
-			t.Errorf("%s: got %+v", c.name, d.Verdict)
+		d.Models = []modelScore{{Scope: scopeAll, Target: targetE2E, Model: "other"}, {Scope: scopeAll, Target: targetTTFT, Model: nameTrees, MAPE: p(9), MAPEConst: p(1)},
+			{Scope: scopeAll, Target: targetE2E, Model: nameTrees, MAPE: c.mape, MAPEConst: p(0.5), Coverage: c.coverage},
+			{Scope: "one configuration", Target: targetE2E, Model: nameTrees, MAPE: p(9), MAPEConst: p(1), Coverage: p(0)}}
+		got := verdictOf(d)
+		if got.Verdict != c.want || len(got.Gates) != 2 {
+			t.Errorf("%s: got %+v", c.name, got)
 			continue
 		}
-		over, short := d.Verdict.Gates[0], d.Verdict.Gates[1]
+		over, short := got.Gates[0], got.Gates[1]
 		if c.mape != nil && *over.Value != *c.mape/0.5 || c.coverage != nil && math.Abs(*short.Value-(0.9-*c.coverage)) > 1e-12 || over.Threshold != 1 || short.Threshold != 0.1 {
-			t.Errorf("%s: got %+v", c.name, d.Verdict.Gates)
+			t.Errorf("%s: got %+v", c.name, got.Gates)
 		}
 	}
-	both := &Document{}
-	both.setVerdict()
-	if len(both.Verdict.Gates) != 4 || both.Verdict.Gates[0].Scope != targetTTFT || both.Verdict.Gates[2].Scope != targetTPOT {
-		t.Errorf("TTFT and TPOT: got %+v", both.Verdict.Gates)
+	both := verdictOf(newScores())
+	if len(both.Gates) != 4 || both.Gates[0].Scope != targetTTFT || both.Gates[2].Scope != targetTPOT {
+		t.Errorf("TTFT and TPOT: got %+v", both.Gates)
+	}
+}
+
+// TestVerdictOfAnEvaluation: trees that are worse than the best constant for the judged rows fail only beyond chance, and
+// a target without rows, or without trees, says so.
+func TestVerdictOfAnEvaluation(t *testing.T) {
+	p := testkit.Ptr
+	for _, c := range []struct {
+		name string
+		band *[2]float64
+		want string
+	}{{"beyond chance", &[2]float64{0.51, 0.7}, coeff.VerdictFail}, {"within chance", &[2]float64{0.5, 0.7}, coeff.VerdictInsufficient}, {"too few rows for an interval", nil, coeff.VerdictInsufficient}} {
+		d := newScores()
+		d.Options.Rows.Target = TargetE2E
+		d.Options.Evaluate = true
+		d.HoldOut = []HoldOut{{Scope: scopeAll, Target: targetE2E, Test: 100}}
+		d.Models = []modelScore{{Scope: scopeAll, Target: targetE2E, Model: nameTrees, MAPE: p(0.6), MAPEBand: c.band, MAPEConst: p(0.5), Coverage: p(0.9)}}
+		if got := verdictOf(d); got.Verdict != c.want {
+			t.Errorf("%s: got %+v, want %s", c.name, got, c.want)
+		}
+		d.Options.Evaluate = false // the constant of a fit is that of the training rows
+		if got := verdictOf(d); got.Verdict != coeff.VerdictFail {
+			t.Errorf("%s, of a fit: got %+v, want fail", c.name, got)
+		}
+	}
+	d := newScores()
+	d.Options.Evaluate = true
+	d.HoldOut = []HoldOut{{Scope: scopeAll, Target: targetTTFT, Reason: "3 rows, want 20"}}
+	want := []string{"ttft_ms: trees_mape_over_constant: 3 rows, want 20", "ttft_ms: p90_coverage_short: 3 rows, want 20",
+		"tpot_ms: trees_mape_over_constant: the predictor has no trees for it", "tpot_ms: p90_coverage_short: the predictor has no trees for it"}
+	if got := verdictOf(d); got.Verdict != coeff.VerdictInsufficient || !slices.Equal(got.Failed(), want) {
+		t.Errorf("no rows: got %s, %q, want %q", got.Verdict, got.Failed(), want)
 	}
 }
 
@@ -201,7 +234,7 @@ func TestPredictorParts(t *testing.T) {
 		h    HoldOut
 		want string
 	}{{HoldOut{Train: 10}, "0 of 10 rows"}, {HoldOut{Train: 10, Grown: 8}, "8 of 10 rows, no limit"}, {HoldOut{Train: 10, Grown: 8, Bucket: 3}, "8 of 10 rows, at most 3 a bucket"}} {
-		if got := h.h.trainedOn(); got != h.want {
+		if got := h.h.trainedOn(false); got != h.want {
 			t.Errorf("got %q, want %q", got, h.want)
 		}
 	}

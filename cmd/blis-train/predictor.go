@@ -10,9 +10,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/pipeline"
@@ -71,7 +73,8 @@ func predictorFitCommand() *cli.Command {
 		Usage:     "train the trees a router loads, and score them on held-out rows",
 		Description: `Reads OUT/tables and OUT/predictor_rows.json (made first when missing or made with other options; run folders
 are extracted and fitted first, with -o) and writes predictor.json, predictor_scores.json and report.html
-(predictor.html where validate has written report.html).
+(predictor.html where validate has written report.html). Exits with status 3, after writing them, when the verdict for a
+router is fail.
 
 Example:
    blis-train predictor fit testdata/traces/real -o out`,
@@ -105,6 +108,7 @@ func predictorEvaluateCommand() *cli.Command {
 		ArgsUsage: "OUT|RUNDIR...",
 		Usage:     "score a finished predictor on runs it was not trained on",
 		Description: `Makes rows of the runs with the predictor's own options and writes predictor_scores.json and report.html.
+Exits with status 3, after writing them, when the verdict for a router is fail.
 
 Example:
    blis-train predictor evaluate --predictor out/predictor.json newruns -o judged`,
@@ -211,7 +215,13 @@ func runPredictorFit(c *cli.Context, con *console, ro predictor.Options, o predi
 		}
 		return err
 	}
-	return errors.Join(folder.WriteDocument(path, p), con.writeScores(out, scores))
+	if err := folder.WriteDocument(path, p); err != nil {
+		return err
+	}
+	if err := con.writeScores(out, scores); err != nil {
+		return err
+	}
+	return judgePredictor(con, scores.Verdict)
 }
 
 // predictorInput returns the extracted folder (in), the folder of the results (out) and extract.json. If the
@@ -353,6 +363,24 @@ func (con *console) writeScores(out string, scores *predictor.Scores) error {
 	return con.document(scores)
 }
 
+// judgePredictor prints the verdict of a predictor with the gates that led to it. It returns an error with exit status 3
+// if the verdict is fail.
+func judgePredictor(con *console, v *coeff.Judgement) error {
+	text := "verdict for a router: " + v.Verdict
+	if why := v.Failed(); len(why) > 0 {
+		text += ": " + strings.Join(why, "; ")
+	}
+	switch v.Verdict {
+	case coeff.VerdictFail:
+		return gatef("%s", text)
+	case coeff.VerdictInsufficient:
+		con.message("info", text)
+	default:
+		con.infof("%s", text)
+	}
+	return nil
+}
+
 // runPredictorEvaluate scores a finished predictor on the folders in the arguments. shared are the
 // values of --shared-prefix-tokens.
 func runPredictorEvaluate(c *cli.Context, con *console, shared []string, extraction pipeline.ExtractOptions) error {
@@ -405,5 +433,8 @@ func runPredictorEvaluate(c *cli.Context, con *console, shared []string, extract
 	if err != nil {
 		return err
 	}
-	return con.writeScores(out, scores)
+	if err := con.writeScores(out, scores); err != nil {
+		return err
+	}
+	return judgePredictor(con, scores.Verdict)
 }
