@@ -120,7 +120,7 @@ func (p *Problem) check() error {
 			{number{"current.replicas", float64(s.Current.Replicas), 0}, false},
 		} {
 			path := s.at(strings.Split(x.name, ".")...)
-			isGiven := nodeAt(p.root, path) != nil
+			isGiven := files.NodeAt(p.root, path) != nil
 			isAbsent := x.value == 0 && !isGiven
 			switch {
 			case isAbsent:
@@ -149,33 +149,6 @@ func (s *problemServer) at(keys ...string) []any {
 	return path
 }
 
-// nodeAt returns the value at a path of keys (string) and positions (int) in a document; nil if there is none.
-func nodeAt(n *yaml.Node, path []any) *yaml.Node {
-	for _, step := range path {
-		if n == nil {
-			return nil
-		}
-		if n.Alias != nil {
-			n = n.Alias
-		}
-		var next *yaml.Node
-		switch step := step.(type) {
-		case int:
-			if n.Kind == yaml.SequenceNode && step < len(n.Content) {
-				next = n.Content[step]
-			}
-		case string:
-			for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
-				if n.Content[i].Value == step {
-					next = n.Content[i+1]
-				}
-			}
-		}
-		n = next
-	}
-	return n
-}
-
 // refuse returns an error for a value of the problem, with its place in the file: that of the value at the path, or
 // of the closest that there is around it.
 func (p *Problem) refuse(hint string, path []any, format string, args ...any) error {
@@ -183,13 +156,7 @@ func (p *Problem) refuse(hint string, path []any, format string, args ...any) er
 		return trace.Errorf(badModel, format, args...).WithHint(hint)
 	}
 	err := &trace.SyntaxError{File: p.file, Code: badModel, Msg: fmt.Sprintf(format, args...), Hint: hint}
-	for ; len(path) > 0; path = path[:len(path)-1] {
-		if n := nodeAt(p.root, path); n != nil {
-			err.Line = int64(n.Line)
-			err.Col = int64(n.Column)
-			break
-		}
-	}
+	err.Line, err.Col = files.PlaceOf(p.root, path)
 	return err
 }
 

@@ -142,7 +142,7 @@ func (s *Spec) checkRoles() error {
 	roles := s.Instances.roles()
 	for i, g := range s.Instances.Groups {
 		if g.Role != "" && g.Role != rolePrefill && g.Role != roleDecode {
-			return specErrorf("instances[%d].role: got %q, want prefill or decode", i, g.Role)
+			return specErrorf(at("instances", i, "role"), "instances[%d].role: got %q, want prefill or decode", i, g.Role)
 		}
 	}
 	t := &s.Transfer
@@ -152,14 +152,14 @@ func (s *Spec) checkRoles() error {
 	case !(t.BandwidthGBs > 0 && t.BandwidthGBs <= 1e9),
 		t.LatencyUs < 0 || t.LatencyUs > sim.LatestUs,
 		t.ProxyUs < 0 || t.ProxyUs > sim.LatestUs:
-		return specErrorf("transfer: got %g GB/s, latency %d us, proxy %d us, want > 0, >= 0 and >= 0",
+		return specErrorf(at("transfer"), "transfer: got %g GB/s, latency %d us, proxy %d us, want > 0, >= 0 and >= 0",
 			t.BandwidthGBs, t.LatencyUs, t.ProxyUs)
 	case !hasPrefill && !hasDecode:
 		return nil
 	case !hasPrefill || !hasDecode || slices.Contains(roles, ""):
-		return trace.Errorf(codeBadSpec,
+		return specErrorf(at("instances"),
 			"instances: got roles %q, want prefill and decode instances and no others", roles).
-			WithHint("instances: [{count: 1, role: prefill}, {count: 2, role: decode}]")
+			withHint("instances: [{count: 1, role: prefill}, {count: 2, role: decode}]")
 	}
 	return s.checkBlind("prefill and decode instances")
 }
@@ -171,12 +171,12 @@ func (s *Spec) checkBlind(instances string) error {
 	switch {
 	case s.NeedsController() ||
 		slices.Contains([]string{policyClairvoyant, policySeed, policyLatencySLO}, s.Admission.Policy):
-		return specErrorf("admission policy: got %q with %s, want one that predicts nothing", s.Admission.Policy,
+		return specErrorf(at("admission", "policy"), "admission policy: got %q with %s, want one that predicts nothing", s.Admission.Policy,
 			instances)
 	case s.Routing.Policy == LLMD:
-		return specErrorf("routing policy: got %q with %s, want round-robin, least-loaded or weighted", LLMD, instances)
+		return specErrorf(at("routing", "policy"), "routing policy: got %q with %s, want round-robin, least-loaded or weighted", LLMD, instances)
 	case s.ShadowShare > 0:
-		return specErrorf("shadow_share: got %g with %s, want 0", s.ShadowShare, instances)
+		return specErrorf(at("shadow_share"), "shadow_share: got %g with %s, want 0", s.ShadowShare, instances)
 	}
 	return nil
 }

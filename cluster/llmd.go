@@ -109,9 +109,9 @@ func (p *plugin) UnmarshalYAML(node *yaml.Node) error {
 		}
 		parameters := node.Content[i+1].Content
 		for k := 0; k < len(parameters); k += 2 {
-			key := parameters[k].Value
-			if !slices.Contains(pluginKeys[p.Type], key) {
-				return specErrorf("routing: %s: got parameter %q, want %s", p.Type, key,
+			key := parameters[k]
+			if !slices.Contains(pluginKeys[p.Type], key.Value) {
+				return badNode(key, "routing: %s: got parameter %q, want %s", p.Type, key.Value,
 					trace.OneOf(pluginKeys[p.Type]))
 			}
 		}
@@ -158,7 +158,7 @@ func (r *Routing) UnmarshalYAML(node *yaml.Node) error {
 		list := node.Content[i+1]
 		if node.Content[i].Value == "scorers" && list.Kind == yaml.SequenceNode {
 			if len(list.Content) != 1 {
-				return specErrorf("routing.scorers: got %d plugins, want one: %s", len(list.Content), latencyScorer)
+				return badNode(list, "routing.scorers: got %d plugins, want one: %s", len(list.Content), latencyScorer)
 			}
 			if err := r.Scorer.UnmarshalYAML(list.Content[0]); err != nil {
 				return err
@@ -175,36 +175,38 @@ func (r *Routing) UnmarshalYAML(node *yaml.Node) error {
 func (r *Routing) checkPlugins() error {
 	if r.Policy != LLMD {
 		if len(r.Filters) > 0 || r.Scorer.Type != "" || r.Picker.Type != "" || r.Predictor != "" {
-			return specErrorf("routing: got filters, a picker, a predictor or a list of scorers with policy %q, "+
+			return specErrorf(at("routing"), "routing: got filters, a picker, a predictor or a list of scorers with policy %q, "+
 				"want policy llmd", r.Policy)
 		}
 		return nil
 	}
 	filters, scorer, picker := r.chain()
-	for _, f := range filters {
+	for i, f := range filters {
 		p := &f.Parameters
 		switch {
 		case f.Type != affinityFilter && f.Type != headroomTier:
-			return specErrorf("routing.filters: got %q, want %s or %s", f.Type, affinityFilter, headroomTier)
+			return specErrorf(at("routing", "filters", i), "routing.filters: got %q, want %s or %s", f.Type, affinityFilter, headroomTier)
 		case !(p.AffinityThreshold <= 1), !(p.ExplorationProbability >= 0 && p.ExplorationProbability <= 1),
 			!(p.EpsilonExploreNeg >= 0 && p.EpsilonExploreNeg <= 1), !(p.MaxTTFTPenaltyMs >= 0):
-			return specErrorf("routing.filters: %s: got threshold %g, probabilities %g and %g, penalty %g ms, "+
+			return specErrorf(at("routing", "filters", i), "routing.filters: %s: got threshold %g, probabilities %g and %g, penalty %g ms, "+
 				"want at most 1, 0 to 1, >= 0", f.Type,
 				p.AffinityThreshold, p.ExplorationProbability, p.EpsilonExploreNeg, p.MaxTTFTPenaltyMs)
 		case p.TTFTSource != "prefillThroughput" && p.TTFTSource != "latencyPredictor":
-			return specErrorf("routing.filters: ttftSource: got %q, want prefillThroughput or latencyPredictor",
-				p.TTFTSource)
+			return specErrorf(at("routing", "filters", i, "parameters", "ttftSource"),
+				"routing.filters: ttftSource: got %q, want prefillThroughput or latencyPredictor", p.TTFTSource)
 		case p.TTFTSource == "prefillThroughput" && p.MaxTTFTPenaltyMs > 0 && !(p.PeakPrefillThroughput > 0):
-			return specErrorf("routing.filters: peakPrefillThroughput: got %g, want above 0", p.PeakPrefillThroughput)
+			return specErrorf(at("routing", "filters", i, "parameters", "peakPrefillThroughput"),
+				"routing.filters: peakPrefillThroughput: got %g, want above 0", p.PeakPrefillThroughput)
 		}
 	}
 	switch p := &scorer.Parameters; {
 	case scorer.Type != latencyScorer:
-		return specErrorf("routing.scorers: got %q, want %s", scorer.Type, latencyScorer)
+		return specErrorf(at("routing", "scorers", 0), "routing.scorers: got %q, want %s", scorer.Type, latencyScorer)
 	case p.Strategy != "least" && p.Strategy != "most":
-		return specErrorf("routing.scorers: headroomSelectionStrategy: got %q, want least or most", p.Strategy)
+		return specErrorf(at("routing", "scorers", 0, "parameters", "headroomSelectionStrategy"),
+			"routing.scorers: headroomSelectionStrategy: got %q, want least or most", p.Strategy)
 	case !slices.Contains([]string{weightedRandom, maxScore, anyEndpoint}, picker.Type):
-		return specErrorf("routing.picker: got %q, want %s, %s or %s", picker.Type, weightedRandom, maxScore,
+		return specErrorf(at("routing", "picker", "type"), "routing.picker: got %q, want %s, %s or %s", picker.Type, weightedRandom, maxScore,
 			anyEndpoint)
 	}
 	return nil

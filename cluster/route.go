@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
-	"github.com/blis-train/blis-train/trace"
 )
 
 // router chooses the instance for a request. Route has no effect on the router's state, because
@@ -44,7 +43,7 @@ func newRouter(cfg *Config, list []Scorer, t tie, instances int) (router, error)
 	case LLMD:
 		return newLLMD(cfg), nil
 	}
-	return nil, trace.Errorf(codeBadSpec,
+	return nil, specErrorf(at("routing", "policy"),
 		"routing policy: got %q, want round-robin, least-loaded, weighted or llmd", cfg.Routing.Policy)
 }
 
@@ -219,11 +218,11 @@ func ParseScorers(text string) ([]Scorer, error) {
 		name = cmp.Or(short[name], name)
 		w, err := strconv.ParseFloat(weight, 64)
 		if scorers[name] == nil || !ok || err != nil || !(w > 0) || math.IsInf(w, 0) {
-			return nil, trace.Errorf(codeBadSpec, "scorers: got %q, want NAME:WEIGHT with weight > 0 and one of %s",
+			return nil, specErrorf(at("routing", "scorers"), "scorers: got %q, want NAME:WEIGHT with weight > 0 and one of %s",
 				strings.TrimSpace(part), strings.Join(slices.Sorted(maps.Keys(scorers)), ", "))
 		}
 		if slices.ContainsFunc(out, func(s Scorer) bool { return s.Name == name }) {
-			return nil, trace.Errorf(codeBadSpec, "scorers: got %s twice, want each once", name)
+			return nil, specErrorf(at("routing", "scorers"), "scorers: got %s twice, want each once", name)
 		}
 		out = append(out, Scorer{name, w})
 	}

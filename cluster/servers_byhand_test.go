@@ -137,7 +137,7 @@ func TestRolesOfInstances(t *testing.T) {
 	} {
 		d := testkit.Llama8B()
 		c.change(d)
-		err := s.checkRole(d, c.role)
+		err := s.checkRole(d, 0, c.role)
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("role %q: got %v, want %q", c.role, err, c.want)
 		}

@@ -7,7 +7,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -81,12 +80,8 @@ func Simulate(ctx context.Context, o Options) (*document, error) {
 	if err = s.loadFiles(); err == nil {
 		runs, err = s.Replicate(s.runReplication)
 	}
-	var e *trace.Error // of what the cluster file asks for: it gets the file's name
-	if o.File != "" && errors.As(err, &e) && e.Code == codeBadSpec {
-		return nil, &trace.SyntaxError{File: o.File, Code: codeBadSpec, Msg: e.Msg, Hint: e.Hint}
-	}
 	if err != nil {
-		return nil, err
+		return nil, s.spec.inFile(err)
 	}
 	doc := &document{Document: *s.Document(runs), Cluster: s.first}
 	for _, g := range s.groups {
@@ -155,8 +150,8 @@ func (s *simulation) loadFiles() error {
 			}
 		}
 	}
-	for _, g := range s.spec.Instances.Groups {
-		one, err := s.group(g)
+	for i, g := range s.spec.Instances.Groups {
+		one, err := s.group(i, g)
 		if err != nil {
 			return err
 		}
@@ -174,9 +169,9 @@ func pathBeside(file, path string) string {
 	return filepath.Join(filepath.Dir(file), path)
 }
 
-// group loads the deployment and coefficients of one group of instances, which default to those of
+// group loads the deployment and coefficients of group i of the instances, which default to those of
 // the command line.
-func (s *simulation) group(g group) (*simulate.Simulation, error) {
+func (s *simulation) group(i int, g group) (*simulate.Simulation, error) {
 	own := s.With(&s.o.Options)
 	if g.Deployment != "" || len(g.Set) > 0 {
 		path := s.o.Deployment
@@ -199,11 +194,11 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 			return nil, err
 		}
 	}
-	if err := s.checkRole(own.Deployment, g.Role); err != nil {
+	if err := s.checkRole(own.Deployment, i, g.Role); err != nil {
 		return nil, err
 	}
 	if b := own.Deployment.Engine.BlockSize; b != s.Deployment.Engine.BlockSize {
-		return nil, trace.Errorf(codeBadSpec,
+		return nil, specErrorf(at("instances", i),
 			"instances: got blocks of %d and of %d tokens, want one size for the gateway's index",
 			s.Deployment.Engine.BlockSize, b)
 	}
@@ -212,17 +207,17 @@ func (s *simulation) group(g group) (*simulate.Simulation, error) {
 }
 
 // checkRole returns an error for a deployment that cannot play its role: one without a role must be
-// able to serve alone, and prefill and decode instances must exchange KV blocks.
-func (s *simulation) checkRole(d *deploy.Deployment, role string) error {
+// able to serve alone, and prefill and decode instances must exchange KV blocks. i is the group's position in the file.
+func (s *simulation) checkRole(d *deploy.Deployment, i int, role string) error {
 	switch {
 	case role == "":
 		return d.CheckAlone()
 	case d.PP > 1:
-		return trace.Errorf(codeBadSpec,
+		return specErrorf(at("instances", i),
 			"instances: got pipeline_parallel_size %d in a %s instance, want 1", d.PP, role).
-			WithHint("NIXL moves KV blocks between servers without pipeline stages alone")
+			withHint("NIXL moves KV blocks between servers without pipeline stages alone")
 	case d.Model.ID != s.Deployment.Model.ID:
-		return trace.Errorf(codeBadSpec,
+		return specErrorf(at("instances", i),
 			"instances: got model %q in a %s instance, want %q as in the others", d.Model.ID, role,
 			s.Deployment.Model.ID)
 	}
@@ -262,7 +257,11 @@ func (s *simulation) parts(seed int64) (parts, error) {
 	if s.predictor != nil {
 		t, err := newTrees(s.predictor)
 		if err != nil {
-			return p, err
+			owner := "routing"
+			if s.spec.Admission.Predictor != "" {
+				owner = "admission"
+			}
+			return p, specErrorf(at(owner, "predictor"), "%s", err)
 		}
 		p.Trees = t
 	}

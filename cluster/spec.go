@@ -43,6 +43,9 @@ type Spec struct {
 	// ShadowShare is the share of rejected requests, 0 to 1, that a copy of their engine serves all
 	// the same, to learn which TTFT they would have had.
 	ShadowShare float64 `yaml:"shadow_share"`
+
+	file string     // the cluster file, for errors; "" for a spec that was not read from one
+	root *yaml.Node // its content, for the places of errors
 }
 
 // instances is the number of instances, or groups of instances that differ.
@@ -64,7 +67,7 @@ func (n *instances) UnmarshalYAML(node *yaml.Node) error {
 	if node.Kind == yaml.ScalarNode {
 		count, err := strconv.Atoi(node.Value)
 		if err != nil {
-			return specErrorf("instances: got %q, want a number or a list of groups", node.Value)
+			return badNode(node, "instances: got %q, want a number or a list of groups", node.Value)
 		}
 		n.Groups = []group{{Count: count}}
 		return nil
@@ -150,13 +153,8 @@ func (a *admission) UnmarshalYAML(node *yaml.Node) error {
 		// checkParameters.
 		policies := havePolicies(key.Value)
 		if len(policies) > 0 && slices.Contains(admissionPolicies, head.Policy) {
-			return &trace.SyntaxError{
-				Line: int64(key.Line),
-				Col:  int64(key.Column),
-				Code: codeBadSpec,
-				Msg: fmt.Sprintf("admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy,
-					trace.OneOf(policies)),
-			}
+			return badNode(key, "admission.%s: got it with policy %s, want it with %s", key.Value, head.Policy,
+				trace.OneOf(policies))
 		}
 	}
 	*a = admission(p)
@@ -248,13 +246,10 @@ func parseSpec(text []byte, file string) (*Spec, error) {
 		e.Msg = "cluster: " + e.Msg
 		return nil, e
 	}
+	s.file = file
+	s.root, _ = files.ParseYAML(text, file) // which was parsed just now without an error
 	if err := s.Check(); err != nil {
-		return nil, &trace.SyntaxError{
-			File: file,
-			Code: codeBadSpec,
-			Msg:  err.Error(),
-			Hint: trace.HintOf(err),
-		}
+		return nil, s.inFile(err)
 	}
 	return &s, nil
 }
@@ -264,43 +259,90 @@ func parseSpec(text []byte, file string) (*Spec, error) {
 func (s *Spec) Check() error {
 	switch {
 	case s.Scrape != "staggered" && s.Scrape != "aligned":
-		return specErrorf("scrape: got %q, want staggered or aligned", s.Scrape)
+		return specErrorf(at("scrape"), "scrape: got %q, want staggered or aligned", s.Scrape)
 	case s.Retry.Kind != "none" && s.Retry.Kind != "backoff":
-		return specErrorf("retry: got %q, want none or backoff", s.Retry.Kind)
+		return specErrorf(at("retry", "kind"), "retry: got %q, want none or backoff", s.Retry.Kind)
 	case s.Retry.Kind == "backoff" && (s.Retry.Tries < 2 || s.Retry.Tries > 100):
-		return specErrorf("retry.tries: got %d, want 2 to 100", s.Retry.Tries)
+		return specErrorf(at("retry", "tries"), "retry.tries: got %d, want 2 to 100", s.Retry.Tries)
 	}
 	if len(s.Instances.Groups) == 0 {
-		return specErrorf("instances: got none, want >= 1 and at most %d in all", maxInstances)
+		return specErrorf(at("instances"), "instances: got none, want >= 1 and at most %d in all", maxInstances)
 	}
-	for _, g := range s.Instances.Groups {
-		if g.Count < 1 || s.Instances.Count() > maxInstances {
-			return specErrorf("instances: got %d, want >= 1 and at most %d in all", g.Count, maxInstances)
+	for i, g := range s.Instances.Groups {
+		if g.Count < 1 || g.Count > maxInstances {
+			return specErrorf(at("instances", i, "count"), "instances: got %d, want >= 1 and at most %d in all", g.Count, maxInstances)
 		}
+	}
+	if n := s.Instances.Count(); n > maxInstances {
+		return specErrorf(at("instances"), "instances: got %d, want >= 1 and at most %d in all", n, maxInstances)
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Priorities)) {
 		if p := s.Priorities[name]; p < -100 || p > 100 {
-			return specErrorf("priorities.%s: got %d, want -100 to 100", name, p)
+			return specErrorf(at("priorities", name), "priorities.%s: got %d, want -100 to 100", name, p)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.Targets)) {
 		if t := s.Targets[name]; !(t.TTFTMs >= 0 && t.ITLMs >= 0 && t.E2EMs >= 0) {
-			return specErrorf("goodput_slo_targets.%s: got %g, %g and %g ms, want all >= 0", name, t.TTFTMs,
+			return specErrorf(at("goodput_slo_targets", name), "goodput_slo_targets.%s: got %g, %g and %g ms, want all >= 0", name, t.TTFTMs,
 				t.ITLMs, t.E2EMs)
 		}
 	}
 	if a, r := s.Admission.Predictor, s.Routing.Predictor; a != "" && r != "" && a != r {
-		return specErrorf("predictor: got %s for admission and %s for routing, want one", a, r)
+		return specErrorf(at("routing", "predictor"), "predictor: got %s for admission and %s for routing, want one", a, r)
 	}
 	if err := s.Routing.checkPlugins(); err != nil {
 		return err
 	}
-	return errors.Join(s.checkRoles(), s.Admission.checkParameters())
+	if err := s.checkRoles(); err != nil {
+		return err
+	}
+	return s.Admission.checkParameters()
 }
 
-// specErrorf returns an error with code bad_cluster_spec.
-func specErrorf(format string, args ...any) error {
-	return trace.Errorf(codeBadSpec, format, args...)
+// badValue is an error about a value of the spec.
+type badValue struct {
+	err  *trace.Error // with code bad_cluster_spec
+	path []any        // of the value in cluster.yaml: keys (string) and positions (int)
+}
+
+// Error returns the code and the message.
+func (e *badValue) Error() string { return e.err.Error() }
+
+// Unwrap returns the error without the path.
+func (e *badValue) Unwrap() error { return e.err }
+
+// withHint sets the hint and returns e.
+func (e *badValue) withHint(hint string) error {
+	e.err.Hint = hint
+	return e
+}
+
+// at returns the path to a value of cluster.yaml, for specErrorf.
+func at(path ...any) []any { return path }
+
+// specErrorf returns an error about the value of the spec at a path, with code bad_cluster_spec.
+func specErrorf(path []any, format string, args ...any) *badValue {
+	return &badValue{err: trace.Errorf(codeBadSpec, format, args...), path: path}
+}
+
+// badNode returns an error about a node of cluster.yaml while it is decoded, with code bad_cluster_spec.
+func badNode(n *yaml.Node, format string, args ...any) error {
+	return &trace.SyntaxError{Line: int64(n.Line), Col: int64(n.Column), Code: codeBadSpec, Msg: fmt.Sprintf(format, args...)}
+}
+
+// inFile returns an error about the cluster that a file asks for with the name of the file and the place of the value
+// there. Errors with another code, and those of a spec without a file, are returned as they are.
+func (s *Spec) inFile(err error) error {
+	var e *trace.Error
+	if s.file == "" || !errors.As(err, &e) || e.Code != codeBadSpec {
+		return err
+	}
+	inFile := &trace.SyntaxError{File: s.file, Code: codeBadSpec, Msg: e.Msg, Hint: e.Hint}
+	var value *badValue
+	if errors.As(err, &value) {
+		inFile.Line, inFile.Col = files.PlaceOf(s.root, value.path)
+	}
+	return inFile
 }
 
 // ByClass returns the latency targets of each class, us.
@@ -395,7 +437,7 @@ func defaultAdmission(policy string) admission {
 // checkParameters returns an error for an unknown policy and for parameters out of range.
 func (a *admission) checkParameters() error {
 	if !slices.Contains(admissionPolicies, a.Policy) {
-		return specErrorf("admission policy: got %q, want one of %v", a.Policy, admissionPolicies)
+		return specErrorf(at("admission", "policy"), "admission policy: got %q, want one of %v", a.Policy, admissionPolicies)
 	}
 	for _, n := range []struct {
 		name     string
@@ -405,29 +447,29 @@ func (a *admission) checkParameters() error {
 		{"k", a.K, 0}, {"power", a.Power, 0}, {"headroom", a.Headroom, 0},
 		{"step_ms", a.StepMs, 0}, {"beta0", a.Beta0, 0}, {"beta1", a.Beta1, 0}} {
 		if !(n.v >= n.least) || math.IsInf(n.v, 0) {
-			return specErrorf("admission.%s: got %g, want finite and >= %g", n.name, n.v, n.least)
+			return specErrorf(at("admission", n.name), "admission.%s: got %g, want finite and >= %g", n.name, n.v, n.least)
 		}
 	}
 	switch {
 	case a.PredictOn != "chosen" && a.PredictOn != "best":
-		return specErrorf("admission.predict_on: got %q, want chosen or best", a.PredictOn)
+		return specErrorf(at("admission", "predict_on"), "admission.predict_on: got %q, want chosen or best", a.PredictOn)
 	case a.Floor != nil && !(*a.Floor >= 0 && *a.Floor <= 1):
-		return specErrorf("admission.floor: got %g, want 0 to 1", *a.Floor)
+		return specErrorf(at("admission", "floor"), "admission.floor: got %g, want 0 to 1", *a.Floor)
 	case a.Policy == policyGated && !slices.Contains(signals, a.Signal):
-		return trace.Errorf(codeBadSpec, "slo-gated signal: got %q, want %s", a.Signal, trace.OneOf(signals)).
-			WithHint(fmt.Sprintf("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: "+
+		return specErrorf(at("admission", "signal"), "slo-gated signal: got %q, want %s", a.Signal, trace.OneOf(signals)).
+			withHint(fmt.Sprintf("in cluster.yaml: admission: {policy: slo-gated, signal: max-queue-depth, thresholds: "+
 				"{sheddable: %g, standard: %g}}", gateDefault["sheddable"], gateDefault["standard"]))
 	case a.Policy == policySeed && a.Variant != "a" && a.Variant != "b":
-		return specErrorf("predictive-seed variant: got %q, want a or b", a.Variant)
+		return specErrorf(at("admission", "variant"), "predictive-seed variant: got %q, want a or b", a.Variant)
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Thresholds)) {
 		if v := a.Thresholds[name]; !(v >= 0) || math.IsInf(v, 0) {
-			return specErrorf("admission.thresholds.%s: got %g, want finite and >= 0", name, v)
+			return specErrorf(at("admission", "thresholds", name), "admission.thresholds.%s: got %g, want finite and >= 0", name, v)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(a.Eps)) {
 		if e := a.Eps[name]; !(e > 0 && e < 1) {
-			return specErrorf("admission.eps.%s: got %g, want between 0 and 1", name, e)
+			return specErrorf(at("admission", "eps", name), "admission.eps.%s: got %g, want between 0 and 1", name, e)
 		}
 	}
 	return nil
@@ -600,12 +642,12 @@ func (r *Routing) scorers() ([]Scorer, error) {
 		return ParseScorers(r.ScorersText())
 	case r.Scorers != "":
 		if r.Policy == LLMD {
-			return nil, specErrorf("routing.scorers: got %q with policy llmd, want a list of one plugin: [%s]",
+			return nil, specErrorf(at("routing", "scorers"), "routing.scorers: got %q with policy llmd, want a list of one plugin: [%s]",
 				r.Scorers, latencyScorer)
 		}
-		return nil, trace.Errorf(codeBadSpec,
+		return nil, specErrorf(at("routing", "scorers"),
 			"routing.scorers: got them with policy %q, want policy weighted", r.Policy).
-			WithHint("add policy: weighted beside them")
+			withHint("add policy: weighted beside them")
 	}
 	return nil, nil
 }
@@ -644,22 +686,26 @@ const standardPriority = 3
 
 // checkConfig returns an error for settings that the simulation cannot run with.
 func (c *Config) checkConfig() error {
+	for _, n := range []struct {
+		path []any
+		v    int64
+	}{{at("snapshot_refresh_us"), c.RefreshUs}, {at("admission_latency_us"), c.AdmissionUs}, {at("routing_latency_us"), c.RoutingUs},
+		{at("routing", "event_delay_us"), c.Routing.EventDelayUs}, {at("routing", "index_blocks"), c.Routing.IndexBlocks}} {
+		if n.v < 0 {
+			return specErrorf(n.path, "%s: got %d, want >= 0", n.path[len(n.path)-1], n.v)
+		}
+	}
 	switch {
-	case c.RefreshUs < 0 || c.AdmissionUs < 0 || c.RoutingUs < 0 || c.Routing.EventDelayUs < 0 ||
-		c.Routing.IndexBlocks < 0:
-		return specErrorf("times and blocks: got refresh %d, admission %d, routing %d, event delay %d us, %d "+
-			"index blocks, want all >= 0",
-			c.RefreshUs, c.AdmissionUs, c.RoutingUs, c.Routing.EventDelayUs, c.Routing.IndexBlocks)
 	case !slices.Contains([]string{OnRoute, onFirstToken, kvEvents}, c.Routing.IndexUpdate):
-		return specErrorf("index update: got %q, want on-route, on-first-token or kv-events", c.Routing.IndexUpdate)
+		return specErrorf(at("routing", "index_update"), "index update: got %q, want on-route, on-first-token or kv-events", c.Routing.IndexUpdate)
 	case c.Scheduler != "" && c.Scheduler != fcfs && c.Scheduler != priorityFCFS:
-		return specErrorf("scheduler: got %q, want fcfs or priority-fcfs", c.Scheduler)
+		return specErrorf(at("scheduler"), "scheduler: got %q, want fcfs or priority-fcfs", c.Scheduler)
 	case !(c.AgeWeight >= 0) || c.AgeWeight > 1:
-		return specErrorf("age weight: got %g, want 0 to 1 a us", c.AgeWeight)
+		return specErrorf(at("age_weight"), "age weight: got %g, want 0 to 1 a us", c.AgeWeight)
 	case c.Retry.Kind == "backoff" && (c.Retry.baseUs() < 1 || !(c.Retry.Factor >= 1)):
-		return specErrorf("retry: got base %d us and factor %g, want >= 1 and >= 1", c.Retry.baseUs(), c.Retry.Factor)
+		return specErrorf(at("retry"), "retry: got base %d us and factor %g, want >= 1 and >= 1", c.Retry.baseUs(), c.Retry.Factor)
 	case !(c.ShadowShare >= 0 && c.ShadowShare <= 1):
-		return specErrorf("shadow share: got %g, want 0 to 1", c.ShadowShare)
+		return specErrorf(at("shadow_share"), "shadow share: got %g, want 0 to 1", c.ShadowShare)
 	}
 	return nil
 }

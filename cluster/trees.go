@@ -3,6 +3,7 @@ package cluster
 // This file estimates TTFT with the boosted trees of a predictor.
 
 import (
+	"errors"
 	"math"
 
 	"github.com/blis-train/blis-train/coeff/forest"
@@ -25,7 +26,7 @@ type column func(r *Request, v *View, i int) float64
 func newTrees(p *forest.Predictor) (*trees, error) {
 	m := p.Target("ttft_ms")
 	if m == nil {
-		return nil, specErrorf("predictor: got no target ttft_ms, want one")
+		return nil, errors.New("predictor: got no target ttft_ms, want one")
 	}
 	full := false // the file has more columns than llm-d, in which two of llm-d's have another meaning
 	for _, c := range m.Columns {

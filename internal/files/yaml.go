@@ -168,6 +168,44 @@ func DecodeYAML(text []byte, file string, into any) error {
 	return dec.Decode(into)
 }
 
+// NodeAt returns the value at a path of keys (string) and positions (int) in a document; nil if there is none.
+func NodeAt(n *yaml.Node, path []any) *yaml.Node {
+	for _, step := range path {
+		if n == nil {
+			return nil
+		}
+		if n.Alias != nil {
+			n = n.Alias
+		}
+		var next *yaml.Node
+		switch step := step.(type) {
+		case int:
+			if n.Kind == yaml.SequenceNode && step < len(n.Content) {
+				next = n.Content[step]
+			}
+		case string:
+			for i := 0; n.Kind == yaml.MappingNode && i+1 < len(n.Content); i += 2 {
+				if n.Content[i].Value == step {
+					next = n.Content[i+1]
+				}
+			}
+		}
+		n = next
+	}
+	return n
+}
+
+// PlaceOf returns the line and the column of the value at a path, as of [NodeAt], or of the closest value that there is
+// around it; 0 and 0 if there is none.
+func PlaceOf(root *yaml.Node, path []any) (line, col int64) {
+	for ; len(path) > 0; path = path[:len(path)-1] {
+		if n := NodeAt(root, path); n != nil {
+			return int64(n.Line), int64(n.Column)
+		}
+	}
+	return 0, 0
+}
+
 // Embedded returns a function that decodes an embedded document at its first call. It panics on an
 // error, which only a fault in the program itself can cause.
 func Embedded[T any](text []byte, file string) func() *T {
