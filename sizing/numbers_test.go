@@ -166,6 +166,33 @@ func TestExpertParallelismInArguments(t *testing.T) {
 	}
 }
 
+// TestContradictoryExpertParallelism: --ep that contradicts the arguments of vllm serve is an error that names both, or a
+// refused row where another value does not.
+func TestContradictoryExpertParallelism(t *testing.T) {
+	q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 3}, "ttft.p90=10s", 2)
+	q.Server.Model = "Qwen/Qwen3-30B-A3B"
+	q.Hardware = []string{"H100"}
+	const contradiction = "vllm.enable_expert_parallel: got %t in --vllm and %t beside it"
+	for serve, on := range map[string]bool{"--enable-expert-parallel": true, "--no-enable-expert-parallel": false} {
+		q.Server.Serve = serve
+		q.EP = []bool{!on}
+		want := fmt.Sprintf(contradiction, on, !on)
+		if _, err := q.Answer(t.Context()); err == nil || !strings.Contains(err.Error(), want) || trace.HintOf(err) != "say it once, in --vllm or as --ep" {
+			t.Errorf("%s: got %v with the hint %q, want %s", serve, err, trace.HintOf(err), want)
+		}
+		q.EP = []bool{on}
+		if _, err := q.Answer(t.Context()); err != nil {
+			t.Errorf("%s and --ep %t: got %v", serve, on, err)
+		}
+	}
+	q.Server.Serve = "--enable-expert-parallel"
+	q.EP = []bool{true, false}
+	a, err := q.Answer(t.Context())
+	if err != nil || len(a.Rows) != 2 || !strings.Contains(a.Rows[1].Refused, fmt.Sprintf(contradiction, true, false)) {
+		t.Errorf("both: got %+v, %v", a, err)
+	}
+}
+
 // lasting is a context that is cancelled once it was asked so often.
 type lasting struct {
 	context.Context

@@ -238,8 +238,8 @@ func (q *Question) candidates() ([]candidate, error) {
 					own.RateRPS = q.Load.RateRPS // servers were measured in closed loops: the trust differs
 					own.Set = append(slices.Clone(q.Server.Set), fmt.Sprintf("tensor_parallel_size=%d", tp))
 					own.Set = append(own.Set, kind.set...)
-					if isEP {
-						own.Set = append(own.Set, "vllm.enable_expert_parallel=true")
+					if isEP || q.EP != nil { // false is a setting only where it was asked for
+						own.Set = append(own.Set, fmt.Sprintf("vllm.enable_expert_parallel=%t", isEP))
 					}
 					d, _, err := own.Deployment()
 					if err == nil {

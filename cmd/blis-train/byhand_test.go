@@ -512,7 +512,7 @@ func TestWordsOfLoads(t *testing.T) {
 		{sizeTitle(&sizing.Answer{Model: "m", Version: "v", Load: predict.Load{Clients: 5}}), "m, 5 clients, lengths of the workload, vLLM v (latencies in ms)"},
 		{sizeTitle(&sizing.Answer{Model: "m", Version: "v"}), "m, the workload's arrivals, lengths of the workload, vLLM v (latencies in ms)"},
 		{figureText(&deployments().Rows[0], predict.Target{Metric: "e2e", Quantile: 0.9}), "3560"}, {figureText(&deployments().Rows[0], predict.Target{Metric: "e2e", Quantile: 0.99}), ""},
-		{flagOfSetting("vllm.version"), "vllm-version"}, {flagOfSetting("data_parallel_size"), "dp"}, {flagOfSetting("block_size"), ""},
+		{predict.FlagOfSetting("vllm.version"), "vllm-version"}, {predict.FlagOfSetting("data_parallel_size"), "dp"}, {predict.FlagOfSetting("block_size"), ""},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %q, want %q", c.got, c.want)

@@ -237,36 +237,14 @@ func completeQuestion(c *cli.Context, con *console, q *predict.Question, axes st
 	return err
 }
 
-// versionSetting is the path in run.yaml of the release of vLLM.
-const versionSetting = "vllm.version"
-
-// serverFlags are the flags of predict and size that set a value of run.yaml, by its path. In size, --tp and --ep may
-// have several values and make candidates instead.
-var serverFlags = []struct{ flag, path string }{
-	{"tp", "tensor_parallel_size"},
-	{"dp", "data_parallel_size"},
-	{"ep", "vllm.enable_expert_parallel"},
-	{"vllm-version", versionSetting},
-}
-
 // settingsOf returns the settings of run.yaml, "path=value" each, that those server flags state which isOne accepts.
 func settingsOf(c *cli.Context, isOne func(flag string) bool) (settings []string) {
-	for _, s := range serverFlags {
-		if c.IsSet(s.flag) && isOne(s.flag) {
-			settings = append(settings, fmt.Sprintf("%s=%v", s.path, c.Value(s.flag)))
+	for _, s := range predict.ServerFlags {
+		if c.IsSet(s.Flag) && isOne(s.Flag) {
+			settings = append(settings, fmt.Sprintf("%s=%v", s.Path, c.Value(s.Flag)))
 		}
 	}
 	return settings
-}
-
-// flagOfSetting returns the flag that sets the value of run.yaml at a path; "" if none does.
-func flagOfSetting(path string) string {
-	for _, s := range serverFlags {
-		if s.path == path {
-			return s.flag
-		}
-	}
-	return ""
 }
 
 // firstWhole sets to to the first of the comma-separated whole numbers of a flag; "" leaves it
@@ -439,7 +417,7 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 		printf("highest load %s", highestText(m, &q.SLO))
 	}
 	version := p.Version
-	isNamed := func(setting string) bool { return strings.HasPrefix(setting, versionSetting+"=") }
+	isNamed := func(setting string) bool { return strings.HasPrefix(setting, "vllm.version=") }
 	if version == predict.AssumedVersion && !slices.ContainsFunc(q.Set, isNamed) {
 		version += " (assumed, or --vllm-version)"
 	}
@@ -486,7 +464,7 @@ func sizeCommandFor(q *predict.Question, p *predict.Prediction) string {
 	server := []string{"--model", files.Word(cmp.Or(q.Model, p.Model)), "--hardware", p.Hardware}
 	for _, setting := range q.Set {
 		path, value, _ := strings.Cut(setting, "=")
-		if flag := flagOfSetting(path); flag != "" {
+		if flag := predict.FlagOfSetting(path); flag != "" {
 			server = append(server, "--"+flag, value)
 		}
 	}

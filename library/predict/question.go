@@ -43,6 +43,28 @@ func DefaultQuestion() Question { return Question{InputTokens: 1000, OutputToken
 // tables were measured.
 const AssumedVersion = "0.24.0"
 
+// ServerFlags are the flags of predict and size that set a value of run.yaml, by its path. In size, --tp and --ep may
+// have several values and make candidates instead.
+var ServerFlags = []struct{ Flag, Path string }{
+	{"tp", "tensor_parallel_size"},
+	{"dp", "data_parallel_size"},
+	{"ep", expertParallel},
+	{"vllm-version", "vllm.version"},
+}
+
+// expertParallel is the path in run.yaml of --enable-expert-parallel.
+const expertParallel = "vllm.enable_expert_parallel"
+
+// FlagOfSetting returns the flag that sets the value of run.yaml at a path; "" if none does.
+func FlagOfSetting(path string) string {
+	for _, s := range ServerFlags {
+		if s.Path == path {
+			return s.Flag
+		}
+	}
+	return ""
+}
+
 // Deployment returns the deployment of the question. Settings that the question does not state have
 // vLLM's defaults. The findings are warnings about assumptions.
 func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
@@ -66,7 +88,11 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	for _, set := range append([]string{"model.id=" + name}, q.Set...) {
 		path, value, _ := strings.Cut(set, "=")
 		if given := draft.Get(path); given != nil && fmt.Sprint(given) != value {
-			return nil, nil, trace.Errorf(vllm.BadKnobs, "%s: got %v in --vllm and %s beside it", path, given, value).WithHint("say it once")
+			hint := "say it once"
+			if flag := FlagOfSetting(path); flag != "" {
+				hint += ", in --vllm or as --" + flag
+			}
+			return nil, nil, trace.Errorf(vllm.BadKnobs, "%s: got %v in --vllm and %s beside it", path, given, value).WithHint(hint)
 		}
 	}
 	if err := setModel(draft, name); err != nil {
@@ -218,7 +244,7 @@ func (q *Question) setAxis(key, value string) error {
 	case "tp":
 		override("tensor_parallel_size")
 	case "ep":
-		override("vllm.enable_expert_parallel")
+		override(expertParallel)
 		isValid = value == "true" || value == "false"
 	case "concurrency":
 		q.Concurrency = int(n)
