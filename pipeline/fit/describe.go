@@ -6,6 +6,7 @@ package fit
 import (
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/ridge"
@@ -26,7 +27,7 @@ func Model(s *Solved, m Selections, o *Options, name, target string) *result.Mod
 		Lambda:         result.OrNull(s.Fit.Lambda),
 		GammaEMA:       result.OrNull(s.Pool.Gammas[s.Variant]),
 		DFEff:          result.OrNull(s.Fit.DF),
-		Warnings:       append([]trace.Finding{}, s.Findings...),
+		Warnings:       ofModel(name, s.Findings),
 		NullDirections: []string{},
 		Loco:           []result.Loco{},
 		Grid:           []result.GridPoint{},
@@ -59,7 +60,22 @@ func Model(s *Solved, m Selections, o *Options, name, target string) *result.Mod
 	warnRepeatedFolds(out)
 	countBoundHits(s, out)
 	warnFewRows(s, out)
+	if name != "beta" { // several models have these terms
+		out.Warnings = ofModel(name, out.Warnings)
+	}
 	return out
+}
+
+// ofModel returns findings about a model with its name before each sentence that does not begin with it.
+func ofModel(name string, found []trace.Finding) []trace.Finding {
+	named := []trace.Finding{}
+	for _, f := range found {
+		if prefix := name + ": "; !strings.HasPrefix(f.Message, prefix) {
+			f.Message = prefix + f.Message
+		}
+		named = append(named, f)
+	}
+	return named
 }
 
 // certificateOf returns the solver's certificate (that no change of a coefficient lowers the loss)

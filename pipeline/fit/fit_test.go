@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -407,5 +408,35 @@ func TestCovered(t *testing.T) {
 	sum := Cover(got, &result.Covered{Running: 3, RequestsPerS: &rate, PromptTokens: 1, OutputTokens: 40})
 	if sum.Running != 90 || sum.PromptTokens != 9 || sum.OutputTokens != 40 || *sum.RequestsPerS != 2 {
 		t.Errorf("union: got %+v", sum)
+	}
+}
+
+// TestWarningsNameTheirModel: the terms of the delays are those of several models, and every model has a lambda, so that
+// a warning about either begins with the name of its model.
+func TestWarningsNameTheirModel(t *testing.T) {
+	o := Quick()
+	o.Without = []string{"cpu-gqa-low"} // a short recording has warnings of every model
+	doc := fitted(t, Bundled(t), o)
+	ofDelays := 0
+	for _, m := range doc.Alpha {
+		for _, w := range m.Warnings {
+			if ofDelays++; !strings.HasPrefix(w.Message, m.Name+": ") {
+				t.Errorf("%s: got %q, want its name first", m.Name, w.Message)
+			}
+		}
+	}
+	if ofDelays == 0 {
+		t.Error("got no warning about a delay")
+	}
+	atEdge := []trace.Finding{{Code: AtLimit, Message: "lambda 1 is an end of its grid 1e-06..1"}}
+	if got := ofModel("beta", atEdge); len(got) != 1 || got[0].Message != "beta: lambda 1 is an end of its grid 1e-06..1" {
+		t.Errorf("got %v", got)
+	}
+	for _, m := range append([]result.Model{doc.Beta}, doc.Models...) {
+		for _, w := range m.Warnings {
+			if strings.Contains(w.Message, "end of its grid") && !strings.HasPrefix(w.Message, m.Name+": lambda ") {
+				t.Errorf("%s: got %q, want its name first", m.Name, w.Message)
+			}
+		}
 	}
 }

@@ -213,7 +213,7 @@ func (g *gramFit) describeModel(sels []ridge.Selection, gamma int, total *ridge.
 		NullDirections:   []string{},
 		Loco:             []result.Loco{},
 		BoundHits:        []result.BoundHit{},
-		Warnings:         append([]trace.Finding{}, names.Words(sel.Findings)...),
+		Warnings:         ofModel("beta", names.Words(sel.Findings)),
 		PipelineLag:      map[string]result.RunLag{},
 	}
 	g.countRows(out)
