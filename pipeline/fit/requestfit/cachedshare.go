@@ -77,6 +77,7 @@ func (l *Load) isUnstated(i int) bool { return i < len(l.Unstated) && l.Unstated
 // assume takes a share of every prompt of which nothing is stated as cached. It changes l.Requests in place; Before
 // and Later share that slice.
 func (l *Load) assume(share float64) {
+	l.simulated = nil
 	for i := range l.Requests {
 		r := &l.Requests[i]
 		switch {
@@ -441,12 +442,11 @@ func (l *learner) shareRowsOfLevels(s *state, moved []*Load) ([]shareRow, error)
 		if err != nil {
 			return err
 		}
-		cfg.Gradient = true
-		means, err := sim.MeansOf(cfg, load.Requests)
+		cfg.Done = l.ctx.Done()
+		means, err := load.meansAt(l.m, s.values, l.ctx.Done())
 		if err != nil {
 			return nil // not finished
 		}
-		cfg.Gradient = false // the derivatives by the terms are those at the assumed share
 		after, err := sim.MeansOf(cfg, moved[i].Requests)
 		if err != nil {
 			return nil // not finished

@@ -26,6 +26,8 @@ type Options struct {
 	Calls    int     // evaluations of the objective that a search may use
 	Steps    int64   // simulated steps after which no further pass or search evaluation begins; 0: no limit
 	Holdout  []*Load // decide whether the result of a search is kept; without them there is no search
+
+	valuesAlone bool // of a fit to load levels: nothing asks for the share of cached tokens that it would find
 }
 
 // DefaultOptions returns the options that the command line has by default.
@@ -84,6 +86,13 @@ func (l *learner) assess(loads []*Load, twins [][][]sim.Request, values []float6
 	err := par.Try(l.ctx, l.Workers, len(parts), func(k int) error {
 		p := &parts[k]
 		load := loads[p.load]
+		if load.Point != nil && derivatives {
+			means, err := load.meansAt(l.m, values, l.ctx.Done())
+			if err == nil {
+				p.scores = []*sim.Score{load.Point.compare(means, l.m.theta(load, values), derivatives)}
+			}
+			return err
+		}
 		cfg, err := load.config(l.m, values)
 		if err != nil {
 			return err

@@ -164,6 +164,7 @@ func (c *collection) predictLevels(ctx context.Context, prior *Prior, answer *co
 	if len(out) > 0 || len(c.loads) < 2 {
 		return out, nil
 	}
+	o.valuesAlone = true
 	folds := min(levelFolds, len(c.loads))
 	sets := make([]*coeff.Set, folds)
 	for k := range sets {

@@ -23,15 +23,16 @@ type Load struct {
 	OriginNs   int64  // stamp of time 0
 	Tier       string // what was recorded, see TierSpans
 	Deployment *deploy.Deployment
-	KVBlocks   int64          // GPU blocks; 0: the deployment's
-	Requests   []sim.Request  // in order of SentUs
-	SentUs     []int64        // when each was sent, as recorded; nil: at its arrival
-	Seen       []sim.Measured // measured times that replays are compared with, one per request
-	Stamps     []sim.Measured // measured times of all requests, also of those that are not compared; nil: Seen
-	Point      *Point         // of a load level: the measured means; nil: Seen applies
-	Unstated   []bool         // requests of which nothing states what they found in the prefix cache; nil: none
-	assumed    float64        // cached share that the replays assume of those, on the scale of shareEstimate
-	later      int            // how many of the last requests are not compared and only share steps with the others
+	KVBlocks   int64                    // GPU blocks; 0: the deployment's
+	Requests   []sim.Request            // in order of SentUs
+	SentUs     []int64                  // when each was sent, as recorded; nil: at its arrival
+	Seen       []sim.Measured           // measured times that replays are compared with, one per request
+	Stamps     []sim.Measured           // measured times of all requests, also of those that are not compared; nil: Seen
+	Point      *Point                   // of a load level: the measured means; nil: Seen applies
+	Unstated   []bool                   // requests of which nothing states what they found in the prefix cache; nil: none
+	assumed    float64                  // cached share that the replays assume of those, on the scale of shareEstimate
+	later      int                      // how many of the last requests are not compared and only share steps with the others
+	simulated  map[candidate]*sim.Means // of a load level: what meansAt has simulated with Requests as they are
 }
 
 // Before returns the load of the requests sent in the first part of its time, a share in [0, 1].
@@ -48,6 +49,7 @@ func (l *Load) Before(share float64) *Load {
 		all++
 	}
 	out := *l
+	out.simulated = nil
 	out.Requests = l.Requests[:all]
 	out.Seen = unseen(l.Seen[:all], n, all)
 	out.SentUs = l.SentUs[:min(all, len(l.SentUs))] // SentUs and Stamps may be nil

@@ -21,6 +21,7 @@ var delayTargets = [...]string{coeff.Overhead, coeff.Egress}
 // model is the prior distribution of the free columns: the coefficients that the fit may change. A
 // column is one derivative of the simulator: of a step-time term, or of a term of a delay.
 type model struct {
+	prior *Prior // that it was made of
 	name  string
 	set   *coeff.Set // coefficients of the prior
 	names []string   // of the free columns, target/term
@@ -43,7 +44,7 @@ func newModel(p *Prior, d *deploy.Deployment) (*model, error) {
 	if len(set.DeploymentFactors)+len(set.PromptFactors)+len(set.HardwareFactors) > 0 || set.Library == nil {
 		set = *features.On(p.Set, d)
 	}
-	m := &model{name: p.Name, set: &set}
+	m := &model{prior: p, name: p.Name, set: &set}
 	n := len(features.AlphaFeatures(set.SpecVersion))
 	m.columns.step = len(set.Beta)
 	m.columns.overhead = n

@@ -3,6 +3,7 @@ package requestfit
 // This file compares the means of a simulated load level with those that a benchmark reported.
 
 import (
+	"encoding/binary"
 	"math"
 
 	"github.com/blis-train/blis-train/coeff"
@@ -31,6 +32,11 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 	if err != nil {
 		return &sim.Score{}, err
 	}
+	return p.compare(means, theta, derivatives), nil
+}
+
+// compare returns how simulated means compare with the measured ones, as [Point.assess].
+func (p *Point) compare(means *sim.Means, theta []float64, derivatives bool) *sim.Score {
 	score := &sim.Score{Pairs: 2, Steps: means.Steps}
 	if derivatives {
 		score.Blocks = []*ridge.Gram{ridge.New(len(means.TPOTBy))}
@@ -63,7 +69,42 @@ func (p *Point) assess(cfg sim.Config, reqs []sim.Request, theta []float64, deri
 		}
 	}
 	score.Paired = score.Objective
-	return score, nil
+	return score
+}
+
+// candidate is what the simulated means of a load level depend on beside the level.
+type candidate struct {
+	prior *Prior
+	theta string // bytes of the coefficients on the level's deployment
+}
+
+// meansAt returns the means of the load level with the values of the free terms, with their derivatives. It simulates
+// each candidate once: a fit, the fit with the share of cached tokens that it finds, and those of the cross-validation
+// begin with the same one. done interrupts.
+func (l *Load) meansAt(m *model, values []float64, done <-chan struct{}) (*sim.Means, error) {
+	var theta []byte
+	for _, v := range m.theta(l, values) {
+		theta = binary.LittleEndian.AppendUint64(theta, math.Float64bits(v))
+	}
+	at := candidate{prior: m.prior, theta: string(theta)}
+	if known := l.simulated[at]; known != nil {
+		return known, nil
+	}
+	cfg, err := l.config(m, values)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Gradient = true
+	cfg.Done = done
+	means, err := sim.MeansOf(cfg, l.Requests)
+	if err != nil {
+		return nil, err
+	}
+	if l.simulated == nil {
+		l.simulated = map[candidate]*sim.Means{}
+	}
+	l.simulated[at] = means
+	return means, nil
 }
 
 // mostOff is the log ratio that counts as the error of a load level which the simulated server does

@@ -92,6 +92,9 @@ func Fit(ctx context.Context, loads []*Load, prior *Prior, o Options) (*Learned,
 		if err != nil {
 			return nil, err
 		}
+		if o.valuesAlone {
+			return l.learned(found, post, nil), nil
+		}
 		return l.learnedWithShare(found, post, nil)
 	}
 	r, post, err := l.refitted(found)

@@ -3,6 +3,7 @@ package requestfit
 import (
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -381,5 +382,56 @@ func TestPointObjectiveByHand(t *testing.T) {
 	}
 	if got := score(&Point{TPOTMs: p.TPOTMs}, false); !near(got.Objective, 0.01*0.01/2) || got.Blocks != nil {
 		t.Errorf("no TTFT: got %+v", got)
+	}
+}
+
+// TestLevelsAreSimulatedOncePerCandidate: a fit, the estimate of the share of cached tokens at its end and a second fit
+// simulate a load level as often as there are candidates, and once more with another share assumed. What is remembered is
+// what a simulation returns.
+func TestLevelsAreSimulatedOncePerCandidate(t *testing.T) {
+	d := h100(t)
+	var loads []*Load
+	for _, clients := range []int64{1, 4} {
+		point := levelAt(clients, 40, 9)
+		l, err := loadOfLevel(&point, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		loads = append(loads, l)
+	}
+	prior := Roofline(d)
+	o := DefaultOptions()
+	o.Search = SearchNone
+	learned, err := Fit(t.Context(), loads, prior, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := loads[1]
+	candidates := len(l.simulated)
+	if candidates < 2 || candidates != learned.Level.Evaluations {
+		t.Errorf("got %d simulations, want %d, those of the fit's evaluations", candidates, learned.Level.Evaluations)
+	}
+	again, err := Fit(t.Context(), loads, prior, o)
+	if err != nil || len(l.simulated) != candidates || again.Level.Objective != learned.Level.Objective {
+		t.Errorf("again: got %d simulations, want %d; %v", len(l.simulated), candidates, err)
+	}
+	m, err := newModel(prior, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := l.config(m, m.mean)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Gradient = true
+	want, err := sim.MeansOf(cfg, l.Requests)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := l.meansAt(m, m.mean, nil); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	if l.assume(0.5); len(l.simulated) != 0 {
+		t.Errorf("another share: got %d simulations of the old one", len(l.simulated))
 	}
 }
