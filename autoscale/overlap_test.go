@@ -86,6 +86,59 @@ func TestOverlappingWindows(t *testing.T) {
 	}
 }
 
+// guideCSV returns a CSV of GuideLLM: its header, in which each metric has blocks of the outcomes, and rows of the figures
+// of these, four columns a block.
+func guideCSV(outcomes []string, rows ...[]string) string {
+	columns := [][2]string{{"Request Latency", "Sec"}, {"Time to First Token", "ms"}, {"Time per Output Token", "ms"}, {"Inter Token Latency", "ms"},
+		{"Server Throughput", "Requests/Sec"}, {"Server Throughput", "Concurrency"}, {"Token Metrics", "Input Tokens"},
+		{"Token Metrics", "Output Tokens"}, {"Token Metrics", "Total Tokens"}}
+	lines := []string{"Benchmark,Timings,Request Counts,Request Counts,Request Counts,Request Counts", "Strategy,Duration,Successful,Incomplete,Errored,Total", ",Sec,,,,"}
+	for _, c := range columns {
+		for _, outcome := range outcomes {
+			for _, statistic := range []string{"Mean", "Median", "Std Dev", "Percentiles"} {
+				for k, cell := range []string{c[0], outcome + " " + c[1], statistic} {
+					lines[k] += "," + cell
+				}
+			}
+		}
+	}
+	for _, row := range rows {
+		line := strings.Join(row[:6], ",")
+		for _, mean := range row[6:] {
+			line += "," + mean + "," + mean + ",1,\"[0, 1]\""
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "\n") + "\n"
+}
+
+// TestRealignedLevelsThatRepeat: GuideLLM before v0.7.0 wrote rows with failures under the header of a benchmark without;
+// such a row is the benchmark that another file has under a header of its own.
+func TestRealignedLevelsThatRepeat(t *testing.T) {
+	// A latency of 0.52 s is a TTFT of 30 ms and 49 gaps of 10 ms; 120 requests in 60 s.
+	whole := []string{"constant", "60", "120", "0", "0", "120", "0.52", "30", "9.8", "10", "2", "1.04", "80", "50", "130"}
+	failures := []string{"constant", "60", "180", "3", "0", "183", "0.52", "50", "30", "29", "9.8", "12", "10", "15", "3", "0.05", "1.56", "0.03", "80", "81",
+		"50", "20", "130", "101"}
+	contents := map[string]string{
+		"crooked.csv": guideCSV([]string{"Successful"}, whole, failures),
+		"own.csv":     guideCSV([]string{"Successful", "Incomplete"}, failures),
+	}
+	read := func(name string) ([]byte, result.Input, error) {
+		return []byte(contents[name]), result.Input{Name: name, SHA256: name}, nil
+	}
+	for names, want := range map[string][2]int{"crooked.csv": {2, 0}, "own.csv": {1, 0}, "crooked.csv own.csv": {2, 1}, "own.csv crooked.csv": {2, 1}} {
+		o := DefaultOptions()
+		o.Sweep.MaxBatch = 64
+		s, _, err := SweepServer(strings.Fields(names), read, &o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := [2]int{s.Account.Kept, s.Account.Dropped["duplicate"]}; got != want {
+			t.Errorf("%s: got %v kept and duplicates, want %v (%v)", names, got, want, s.Account.Dropped)
+		}
+	}
+}
+
 // TestInputsThatRepeat: a file with the content of another one, or with its figures, adds no windows, whatever its name;
 // recordings and what they were judged on are known by their content.
 func TestInputsThatRepeat(t *testing.T) {

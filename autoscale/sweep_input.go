@@ -121,8 +121,7 @@ func SweepServer(paths []string, read func(path string) ([]byte, result.Input, e
 		tables = append(tables, sweepTable{file, f})
 		again := map[string]int{} // levels of the file that an earlier one has, by the name of that one
 		for _, level := range f.Levels {
-			measured := level
-			measured.Sweep, measured.Line = "", 0
+			measured := level.Measured()
 			if earlier, ok := seen[measured]; ok && earlier != file {
 				again[earlier]++
 				continue

@@ -72,9 +72,17 @@ type Level struct {
 
 	TP, EP, DP int // parallel sizes it was measured at, as stated
 
-	// Realigned: the file's columns did not agree with its header (realign.go). Levels are compared as a whole, so that
-	// such a level is no duplicate of one that needed no correction.
-	Realigned bool
+	Realigned bool // the file's columns did not agree with its header (realign.go)
+}
+
+// Measured returns what was measured, without where it was written and how it had to be read. Two levels of which it is
+// the same are one benchmark.
+func (l *Level) Measured() Level {
+	out := *l
+	out.Sweep = ""
+	out.Line = 0
+	out.Realigned = false
+	return out
 }
 
 // Closed reports whether the load waited for the server (a closed loop). A queueing model of open
