@@ -43,6 +43,9 @@ const (
 	noteOtherSource   = "%s requests: errors are printed, not gated"
 	noteSampled       = "journeys are sampled at %g: the rest of the load is unknown"
 	noteNoStamps      = "stamps missing on one side"
+	noteOneToken      = "every answer has one token, and so no ITL: record longer answers"
+	noteOneTimeOfBoth = "learned from requests of one output token, whose time does not tell the overhead from the step that " +
+		"computes the prompt: record longer answers"
 	noteNoReplay      = "not replayed"
 	noteNegative      = "%s is negative"
 	noteZeroOrLess    = "%s is at its bound of 0, where its interval ends: another term took its cost"
@@ -104,6 +107,7 @@ func (r *Rules) fillGates(v *result.Validation, fit *result.Fit, set *coeff.Set)
 	}
 	if learnedFromRequests(fit) {
 		waiveStepGates(v.Gates)
+		leaveOverheadOpen(v)
 	}
 }
 
@@ -121,6 +125,32 @@ func waiveStepGates(gates []result.Gate) {
 		}
 	}
 }
+
+// leaveOverheadOpen leaves a failed overhead undecided where the requests had one output token each: the fit knows the
+// overhead and the step that computes the prompt by their sum alone, which is TTFT and judged as such.
+func leaveOverheadOpen(v *result.Validation) {
+	for k := range v.Configs {
+		c := &v.Configs[k]
+		oneToken, longer := false, false
+		for i := range v.Runs {
+			if run := &v.Runs[i]; slices.Contains(c.Runs, run.ID) && run.Metrics != nil {
+				oneToken = oneToken || hasOneToken(run.Metrics)
+				longer = longer || run.Metrics.ITL != nil
+			}
+		}
+		for i := range v.Gates {
+			g := &v.Gates[i]
+			if g.Name == overheadOfTTFT && g.Scope == c.Scope && g.Pass != nil && !*g.Pass && oneToken && !longer {
+				g.Pass = nil
+				g.Note = noteOneTimeOfBoth
+			}
+		}
+	}
+}
+
+// hasOneToken reports whether the compared requests had one output token each: the times of their first and last tokens
+// are known, and there is none between tokens.
+func hasOneToken(m *result.Metrics) bool { return m.TTFT != nil && m.E2E != nil && m.ITL == nil }
 
 // leftOutGates returns the gates on the configurations that cross-validation held out of each
 // model.
@@ -196,6 +226,9 @@ func (r *Rules) replayGates(v *result.Validation, fromRequests bool) []result.Ga
 				read = g.ofReplay.readMetrics(run.Metrics)
 			}
 			read.missing = cmp.Or(note, noteNoStamps)
+			if note == "" && run.Metrics != nil && hasOneToken(run.Metrics) {
+				read.missing = noteOneToken
+			}
 			read.optional = !required
 			gates = append(gates, r.replayGate(g, run, read))
 		}

@@ -78,6 +78,8 @@ const (
 	Bias         = "bias"
 	TargetFloor  = "target_floor"
 	certificate  = "certificate"
+
+	overheadOfTTFT = "overhead_of_ttft"
 )
 
 // Codes of this package.

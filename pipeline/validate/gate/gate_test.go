@@ -2,6 +2,7 @@ package gate
 
 import (
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -741,5 +742,40 @@ func TestFewDelaysDecideNothing(t *testing.T) {
 	}
 	if len(undecided) != 6 || v.Verdict != coeff.VerdictInsufficient {
 		t.Errorf("got %v, verdict %s", undecided, v.Verdict)
+	}
+}
+
+// TestAnswersOfOneToken: a fit from requests with one output token each knows the overhead and the first step by their sum
+// alone, so that a wrong overhead is left open; a fit from steps fails, and so does one with longer answers. The gates of
+// ITL say why they have no value.
+func TestAnswersOfOneToken(t *testing.T) {
+	yes, no := new(true), new(false)
+	for _, c := range []struct {
+		name                   string
+		fromRequests, oneToken bool
+		maeUs                  float64
+		pass                   *bool
+		note                   string
+	}{
+		{"one token", true, true, 2000, nil, noteOneTimeOfBoth}, {"one token, a right overhead", true, true, 1000, yes, ""},
+		{"longer answers", true, false, 2000, no, ""}, {"from steps", false, true, 2000, no, ""},
+	} {
+		e := goodEvidence()
+		e.v.Configs = e.v.Configs[:1]
+		e.v.Configs[0].Alpha.Overhead.MAEUs = num(c.maeUs)
+		if c.fromRequests {
+			e.fit.Requests = &result.RequestLevel{}
+		}
+		if c.oneToken {
+			e.v.Runs[0].Metrics.ITL = nil
+		}
+		for _, g := range e.decide(t, nil).Gates {
+			switch {
+			case g.Name == overheadOfTTFT && (!reflect.DeepEqual(g.Pass, c.pass) || g.Note != c.note || g.Value == nil || !g.Required):
+				t.Errorf("%s: got %+v, want the result %v and the note %q", c.name, g, c.pass, c.note)
+			case g.Name == "ks_itl" && c.oneToken && (g.Pass != nil || g.Note != noteOneToken):
+				t.Errorf("%s: got %+v, want the note %q", c.name, g, noteOneToken)
+			}
+		}
 	}
 }

@@ -346,7 +346,7 @@ var table = withClauses([]Gate{
 		},
 	},
 	{
-		Name: "overhead_of_ttft", Op: "<", Threshold: 0.02, Purposes: forReplay,
+		Name: overheadOfTTFT, Op: "<", Threshold: 0.02, Purposes: forReplay,
 		Reason:   "a delay matters by its share of the latency that it is a part of",
 		Compares: "mean absolute error of the overhead / median TTFT of the replayed requests",
 		ofConfig: func(c *result.ConfigErrors, runs []result.ValidationRun) (reading, bool) {
