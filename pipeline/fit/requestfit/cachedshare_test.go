@@ -50,7 +50,7 @@ func intervalOf(l *Learned, name string) (value, low, high float64) {
 
 // TestCachedShare: what nothing states of cached prompt tokens is estimated with an interval, which widens
 // that of what a prompt token costs; a prior of a few percent tells that nothing was cached.
-func TestCachedShare(t *testing.T) { testCachedShare(t, 60, "known costs") }
+func TestCachedShare(t *testing.T) { testCachedShare(t, 30, "known costs") }
 
 // TestEvalCachedShare: the same of more requests, with the library's prior too, which knows less.
 func TestEvalCachedShare(t *testing.T) {

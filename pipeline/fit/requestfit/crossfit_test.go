@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/coeff"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/ridge"
 	"github.com/blis-train/blis-train/result"
@@ -90,15 +91,25 @@ func distance(t *testing.T, f *result.CrossFit, of *Learned) float64 {
 // mostDistance is how near a fit of simulated recordings, which scatter, comes to itself without the bias of simulated recordings.
 const mostDistance = 0.75
 
-// TestCrossFits makes the fits without each block of two loads once, and compares them with whole fits of the same
+// TestCrossFits makes the fits without each block of two loads once, and compares them with a whole fit of the same
 // requests and with the fits of loads in which one block is slow.
-func TestCrossFits(t *testing.T) {
-	prior, loads := crossLoads(t, 150)
+func TestCrossFits(t *testing.T) { testCrossFits(t, 120, slowBlock) }
+
+// TestEvalCrossFits: the same of more requests, and with a whole fit without another block too.
+func TestEvalCrossFits(t *testing.T) {
+	repo.NeedEval(t)
+	testCrossFits(t, 150, 0, slowBlock)
+}
+
+// testCrossFits compares the fits without the blocks that are meant with whole fits; slowBlock is one of them.
+func testCrossFits(t *testing.T, requests int, blocks ...int) {
+	t.Helper()
+	prior, loads := crossLoads(t, requests)
 	o := DefaultOptions()
 	o.Search = SearchNone
 	cross := crossed(t, prior, loads, o)
 	wholes := map[int]*Learned{}
-	for _, block := range []int{0, slowBlock} {
+	for _, block := range blocks {
 		wholes[block] = wholeFit(t, prior, loads, cross, block, o)
 	}
 	t.Run("equal whole fits", func(t *testing.T) { checkEqualWholeFits(t, prior, loads, cross, wholes, o) })

@@ -173,9 +173,9 @@ func statedPrior(t *testing.T, d *deploy.Deployment) *coeff.Set {
 
 // TestShortBusyLoads: requests that end long after the first half of a busy recording teach what they would in the company they
 // had: a prior that is right stays so.
-func TestShortBusyLoads(t *testing.T) { testShortBusyLoads(t, 400) }
+func TestShortBusyLoads(t *testing.T) { testShortBusyLoads(t, 160) }
 
-// TestEvalShortBusyLoads: the same of twice as many recordings.
+// TestEvalShortBusyLoads: the same of five times as many recordings.
 func TestEvalShortBusyLoads(t *testing.T) {
 	repo.NeedEval(t)
 	testShortBusyLoads(t, 800)
