@@ -16,7 +16,7 @@ import (
 func TestEachBlockIsReplayedByItsOwnFit(t *testing.T) {
 	dep := plantedDeployment(t)
 	set := testkit.PlantedOn(dep)
-	run := recordPlanted(t, set, dep, plantedLoad(400, 2, 1), nil)
+	run := recordPlanted(t, set, dep, plantedLoad(200, 2, 1), nil)
 	const slowBlock = 3
 	fit := &result.Fit{Cross: &result.CrossFits{Blocks: rows.Blocks(run, dep)}}
 	fit.Options.Split = 0.8
@@ -42,8 +42,8 @@ func TestEachBlockIsReplayedByItsOwnFit(t *testing.T) {
 		return v
 	}
 	v := judged(set)
-	if len(v.Runs) != 3 || v.Runs[0].Split.Kind != result.SplitCrossFitted || v.Runs[0].Requests != 400 {
-		t.Fatalf("got %d entries, the first %+v of %d requests; want cross_fitted, holdout, in_sample, and all 400",
+	if len(v.Runs) != 3 || v.Runs[0].Split.Kind != result.SplitCrossFitted || v.Runs[0].Requests != 200 {
+		t.Fatalf("got %d entries, the first %+v of %d requests; want cross_fitted, holdout, in_sample, and all 200",
 			len(v.Runs), v.Runs[0].Split, v.Runs[0].Requests)
 	}
 	cross := v.Runs[0].Metrics.E2E

@@ -74,7 +74,7 @@ func TestContradictionDecides(t *testing.T) {
 	dep := plantedDeployment(t)
 	truth := testkit.PlantedOn(dep)
 	verdicts := func(change func(*trace.Run)) (*result.Validation, map[string]string) {
-		run := recordPlanted(t, truth, dep, plantedLoad(400, 2, 9), nil)
+		run := recordPlanted(t, truth, dep, plantedLoad(200, 2, 9), nil)
 		change(run)
 		v := validateValidate(t, truth, []Source{sourceOf(run, dep, true)}, DefaultOptions())
 		out := map[string]string{}

@@ -212,7 +212,7 @@ func TestAbortedRequestsLoadTheSimulatorAndAreNotCompared(t *testing.T) {
 func TestClosedLoopIsReplayedAsOne(t *testing.T) {
 	dep := plantedDeployment(t)
 	set := testkit.PlantedOn(dep)
-	load := plantedLoad(400, 2, 6)
+	load := plantedLoad(300, 2, 6)
 	for i := range load {
 		load[i].Loop = 1
 		load[i].Queued = i >= 8
@@ -274,7 +274,7 @@ func TestWorkersDoNotChangeTheBytes(t *testing.T) {
 	b.ID = "second"
 	set.Residuals = map[string][][2]float64{"decode": {{0, 0.9}, {0.5, 1}, {1, 1.2}}}
 	var docs [][]byte
-	for _, workers := range []int{1, 2, 8} {
+	for _, workers := range []int{1, 8} {
 		o := DefaultOptions()
 		o.Workers = workers
 		doc, err := result.Marshal(validateValidate(t, set, []Source{sourceOf(a, dep, true), sourceOf(b, dep, false)}, o))
@@ -283,8 +283,8 @@ func TestWorkersDoNotChangeTheBytes(t *testing.T) {
 		}
 		docs = append(docs, doc)
 	}
-	if !bytes.Equal(docs[0], docs[1]) || !bytes.Equal(docs[0], docs[2]) {
-		t.Error("validation.json differs between 1, 2 and 8 workers")
+	if !bytes.Equal(docs[0], docs[1]) {
+		t.Error("validation.json differs between 1 and 8 workers")
 	}
 }
 
@@ -465,7 +465,7 @@ func TestBrokenOnPurpose(t *testing.T) {
 		{what: "targets shuffled", purpose: coeff.PurposeSteps, streams: "shorter than reading their weights", record: shuffleSteps},
 	} {
 		set, d := copyOf(truth), *dep
-		run := recordPlanted(t, truth, dep, plantedLoad(400, 4, 9), nil)
+		run := recordPlanted(t, truth, dep, plantedLoad(200, 4, 9), nil)
 		if c.set != nil {
 			c.set(set)
 		}
