@@ -52,7 +52,7 @@ func spoiledRun(t *testing.T, rate float64, n int, spoil func(t *testing.T, dir 
 // and of a client that held requests back the replay decides nothing.
 func TestTooFewKVBlocks(t *testing.T) {
 	for blocks, verdict := range map[int]string{27_000: coeff.VerdictPass, 400: coeff.VerdictFail} {
-		ext, out, err := spoiledRun(t, 12, 200, func(t *testing.T, dir string) {
+		ext, out, err := spoiledRun(t, 12, 120, func(t *testing.T, dir string) {
 			edited(t, filepath.Join(dir, "run.yaml"), func(s string) string {
 				return strings.Replace(s, "kv_blocks_total_gpu: 27000", fmt.Sprintf("kv_blocks_total_gpu: %d", blocks), 1)
 			})

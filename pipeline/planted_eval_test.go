@@ -524,7 +524,7 @@ func TestPlantedTransferIsFound(t *testing.T) {
 		d.Model.TopK = 2
 		cfg := sim.DefaultConfig(d, planted)
 		cfg.Async, cfg.Ranks = false, ranks > 1
-		reqs := mixedLoad(6000, map[int64]float64{1: 9e4, 4: 15e3}[ranks])
+		reqs := mixedLoad(2000, map[int64]float64{1: 9e4, 4: 15e3}[ranks])
 		for i := range reqs {
 			reqs[i].RemotePrefill = true
 			reqs[i].LoadUs = int64(constantUs + tokenUs*float64(reqs[i].PromptTokens))

@@ -362,6 +362,7 @@ func TestStepsFromChunks(t *testing.T) {
 		}
 	}
 	o := DefaultFitOptions()
+	o.Bootstraps = 50
 	doc, err := Fit(context.Background(), eo.Out, o)
 	if err != nil {
 		t.Fatal(err)

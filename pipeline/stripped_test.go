@@ -18,32 +18,33 @@ import (
 // TestStrippedRecordings: a recording of shared prefixes that keeps only a part of what it had. Without any source the replay
 // is not judged, and terminal and verdict say what would tell; counters and logged hit rates tell the sum, and that no single
 // prompt's is known; little of a cache needs no more than that.
-func TestStrippedRecordings(t *testing.T) { strippedRecordings(t, "prefix-growth") }
+// An evaluation takes the other parts too, and for the last of it a recording of 929 requests.
+func TestStrippedRecordings(t *testing.T) { strippedRecordings(t, false) }
 
-// TestEvalStrippedRecordings: the last of it takes a recording of 929 requests.
+// TestEvalStrippedRecordings: the parts that TestStrippedRecordings does not take.
 func TestEvalStrippedRecordings(t *testing.T) {
 	repo.NeedEval(t)
-	strippedRecordings(t, "gqa-a")
+	strippedRecordings(t, true)
 }
 
-func strippedRecordings(t *testing.T, name string) {
+func strippedRecordings(t *testing.T, eval bool) {
 	t.Helper()
 	for _, c := range []struct {
 		set, name, keeps, drops string // files; lines of the log
 		said                    string
 		share                   float64 // of the prompt tokens
-		judged                  bool
+		judged, eval            bool
 	}{
-		{"real_vllm_stock2", "prefix-growth", `^bench`, ``, "what the prefix cache gave 296 prompts is not known", 0, false},
-		{"real_vllm_stock2", "prefix-growth", `^(bench|traces)`, ``, "what the prefix cache gave 296 prompts is not known", 0, false},
-		{"real_vllm_stock2", "prefix-growth", `^(bench|server)`, `Iteration\(`, "68 % of prompt tokens", 0.6826, false},
+		{"real_vllm_stock2", "prefix-growth", `^bench`, ``, "what the prefix cache gave 296 prompts is not known", 0, false, false},
+		{"real_vllm_stock2", "prefix-growth", `^(bench|traces)`, ``, "what the prefix cache gave 296 prompts is not known", 0, false, true},
+		{"real_vllm_stock2", "prefix-growth", `^(bench|server)`, `Iteration\(`, "68 % of prompt tokens", 0.6826, false, false},
 		{"real_vllm_stock2", "prefix-growth", `^(bench|server)`, `Iteration\(|hit rate`, "what the prefix cache gave 296 prompts is not", 0,
-			false},
+			false, true},
 		{"real_vllm_stock2", "prefix-growth", `^(bench|metrics)`, ``, "68 % of prompt tokens came from the prefix cache (from the server's counters", 0.6826,
-			false},
-		{"real_vllm_stock", "gqa-a", `^(bench|server)`, `Iteration\(`, "(from the log's hit rates, for all prompts together", 0.004, true},
+			false, false},
+		{"real_vllm_stock", "gqa-a", `^(bench|server)`, `Iteration\(`, "(from the log's hit rates, for all prompts together", 0.004, true, true},
 	} {
-		if c.name != name {
+		if c.eval != eval {
 			continue
 		}
 		t.Run(c.name+" "+c.keeps+c.drops, func(t *testing.T) {
