@@ -130,19 +130,26 @@ func hits(t *testing.T, cells []cell, f Flavour, upTo float64) (good, all int) {
 	return good, all
 }
 
-// TestCorrectedFollowsTheSimulator: at load 0.7 and below nine of ten cells agree, also
-// where a prompt of 2,048 tokens fills a step of 2,048.
-func TestCorrectedFollowsTheSimulator(t *testing.T) {
-	for _, budget := range []int{8192, 2048} {
-		g := exampleGrid()
-		g.requests = 2500
-		g.loads = []float64{0.2, 0.5, 0.7}
-		g.server.MaxBatchedTokens = budget
-		good, all := hits(t, g.compare(t), corrected, 0.7)
-		t.Logf("%d tokens a step: %d of %d cells", budget, good, all)
-		if least := 0.9; float64(good) < least*float64(all) {
-			t.Errorf("%d tokens a step: %d of %d cells agree, want %.0f %%", budget, good, all, 100*least)
-		}
+// TestCorrectedFollowsTheSimulator: at load 0.7 and below nine of ten cells agree, where a prompt of
+// 2,048 tokens fills a step of 2,048.
+func TestCorrectedFollowsTheSimulator(t *testing.T) { correctedFollowsTheSimulator(t, 2048) }
+
+// TestEvalCorrectedFollowsTheSimulator: the same where it fills a quarter of a step.
+func TestEvalCorrectedFollowsTheSimulator(t *testing.T) {
+	repo.NeedEval(t)
+	correctedFollowsTheSimulator(t, 8192)
+}
+
+func correctedFollowsTheSimulator(t *testing.T, budget int) {
+	t.Helper()
+	g := exampleGrid()
+	g.requests = 2500
+	g.loads = []float64{0.2, 0.5, 0.7}
+	g.server.MaxBatchedTokens = budget
+	good, all := hits(t, g.compare(t), corrected, 0.7)
+	t.Logf("%d tokens a step: %d of %d cells", budget, good, all)
+	if least := 0.9; float64(good) < least*float64(all) {
+		t.Errorf("%d tokens a step: %d of %d cells agree, want %.0f %%", budget, good, all, 100*least)
 	}
 }
 

@@ -351,6 +351,7 @@ func TestVerdictOfCalibrations(t *testing.T) {
 			w.ITLMs = itl
 			w.TTFTSeMs = ttft / 50
 			w.ITLSeMs = itl / 100
+			w.StartNs, w.EndNs = int64(i)*60e9, int64(i+1)*60e9 // those of a recording
 			out = append(out, w)
 		}
 		return out
@@ -470,23 +471,25 @@ func simulatedSweep(t *testing.T, p params, law workload.Law, shapes []shape, re
 // printed), and corrected reaches the first two; inferno-3p, which knows means alone, is itself off by as much as its intervals say.
 func TestEvalSweepIntervals(t *testing.T) {
 	repo.NeedEval(t)
-	coverage(t, inferno3P, 20, 2000, [3]int{36, 36, 36}, [3]float64{0.1, 0.3, 0.3})
-	coverage(t, corrected, 20, 2000, [3]int{36, 36, 36}, [3]float64{0.1, 0.3, 0.3})
+	laws := []workload.Law{workload.ConstantLaw, workload.ExponentialLaw}
+	coverage(t, inferno3P, laws, 20, 2000, [3]int{36, 36, 36}, [3]float64{0.1, 0.3, 0.3})
+	coverage(t, corrected, laws, 20, 2000, [3]int{36, 36, 36}, [3]float64{0.1, 0.3, 0.3})
+	coverage(t, inferno3P, laws, 1, 250, [3]int{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)})
 }
 
-// The same of two sweeps: the machinery, and that a jackknife is the wider one.
+// The same of one sweep: the machinery, and that a jackknife is the wider one.
 func TestSweepIntervals(t *testing.T) {
-	coverage(t, inferno3P, 1, 250, [3]int{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)})
+	coverage(t, inferno3P, []workload.Law{workload.ExponentialLaw}, 1, 250, [3]int{}, [3]float64{math.Inf(1), math.Inf(1), math.Inf(1)})
 }
 
-func coverage(t *testing.T, f Flavour, sweeps, requests int, least [3]int, widest [3]float64) {
+func coverage(t *testing.T, f Flavour, laws []workload.Law, sweeps, requests int, least [3]int, widest [3]float64) {
 	truth := params{AlphaMs: 10, BetaMs: 0.03, GammaMs: 4e-5}
 	shapes := []shape{{Prompt: 256, Output: 128}, {Prompt: 512, Output: 256}, {Prompt: 1024, Output: 128}, {Prompt: 2048, Output: 64}}
 	var inside [3]int
 	var half, off [3][]float64
 	jack, info := 0, make([]float64, 9)
 	opt := defaultFit(f)
-	for _, law := range []workload.Law{workload.ConstantLaw, workload.ExponentialLaw} {
+	for _, law := range laws {
 		for k := range sweeps {
 			w := simulatedSweep(t, truth, law, shapes, requests, uint64(k+1))
 			addInformation(info, w, truth)
@@ -512,7 +515,7 @@ func coverage(t *testing.T, f Flavour, sweeps, requests int, least [3]int, wides
 			}
 		}
 	}
-	n := 2 * sweeps
+	n := len(laws) * sweeps
 	for i := range info {
 		info[i] /= float64(n)
 	}

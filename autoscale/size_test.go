@@ -317,17 +317,31 @@ func TestMachineSpeed(t *testing.T) {
 
 // TestSizeHoldsNearCapacity: also where the wait for a seat is a third of TTFT, with lengths as chat
 // recordings have them.
-func TestSizeHoldsNearCapacity(t *testing.T) {
+func TestSizeHoldsNearCapacity(t *testing.T) { sizeHoldsNearCapacity(t, nearCapacity[:1]) }
+
+// TestEvalSizeHoldsNearCapacity: the same with other lengths.
+func TestEvalSizeHoldsNearCapacity(t *testing.T) {
+	repo.NeedEval(t)
+	sizeHoldsNearCapacity(t, nearCapacity[1:])
+}
+
+// loadOfShape is a share of capacity, and the lengths of requests.
+type loadOfShape struct {
+	load float64
+	s    shape
+}
+
+var nearCapacity = []loadOfShape{
+	{0.83, shape{Prompt: 130, Output: 48, PromptCV2: 0.65, OutputCV2: 0.45}},
+	{0.83, shape{Prompt: 130, Output: 48}},
+	{0.75, shape{Prompt: 200, Output: 135, PromptCV2: 3, OutputCV2: 0.25}},
+}
+
+func sizeHoldsNearCapacity(t *testing.T, loads []loadOfShape) {
+	t.Helper()
 	p := params{AlphaMs: 25, BetaMs: 0.35, GammaMs: 0.01}
 	v := Limits{MaxBatch: 32, Queue: 320, MaxBatchedTokens: 2048}
-	for _, c := range []struct {
-		load float64
-		s    shape
-	}{
-		{0.83, shape{Prompt: 130, Output: 48, PromptCV2: 0.65, OutputCV2: 0.45}},
-		{0.83, shape{Prompt: 130, Output: 48}},
-		{0.75, shape{Prompt: 200, Output: 135, PromptCV2: 3, OutputCV2: 0.25}},
-	} {
+	for _, c := range loads {
 		s := c.s
 		m, err := newModel(corrected, p, s, v)
 		if err != nil {

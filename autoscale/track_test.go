@@ -239,7 +239,7 @@ func TestFitCovers(t *testing.T) {
 	rng := rand.New(rand.NewPCG(22, 13))
 	f := inferno3P
 	hits, all := 0, 0
-	for range 40 {
+	for range 20 {
 		o := defaultFit(f)
 		o.Floor = 0
 		got, err := Fit(multiLoad(t, f, 40, constant(truth[f]), 0.03, rng), o)
