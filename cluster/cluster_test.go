@@ -162,7 +162,7 @@ func TestRoundRobinIsSeparateRuns(t *testing.T) {
 // wait rho*D/(2*(1-rho)) (Pollaczek and Khinchine), within the 99 % interval of
 // batch means.
 func TestWaitOfMD1(t *testing.T) {
-	const service, n, batches = 1000, 60_000, 40
+	const service, n, batches = 1000, 20_000, 40
 	for _, rho := range []float64{0.5, 0.8, 0.95} {
 		d := testkit.Small(1000, func(e *vllm.Engine) { e.MaxNumSeqs, e.MaxNumBatchedTokens = 1, 4 })
 		cfg := sim.DefaultConfig(d, &sim.Blackbox{Beta: []float64{service, 0, 0}})

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"testing"
 
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -400,8 +401,18 @@ func TestSeatsUnderPriority(t *testing.T) {
 // Prefill and decode instances of any release, alone and full: everybody leaves, no instance keeps a block, every
 // request that was answered was moved once, and its tokens are those of one engine. So do instances of data-parallel ranks,
 // as many or not on both sides, in lockstep or not; on each rank of one in lockstep the passes are the same.
-func TestDisaggregatedRequestsLeave(t *testing.T) {
-	for seed := range uint64(200) {
+func TestDisaggregatedRequestsLeave(t *testing.T) { disaggregatedRequestsLeave(t, 7) }
+
+// TestEvalDisaggregatedRequestsLeave: the same of seven times as many mixtures.
+func TestEvalDisaggregatedRequestsLeave(t *testing.T) {
+	repo.NeedEval(t)
+	disaggregatedRequestsLeave(t, 1)
+}
+
+// disaggregatedRequestsLeave takes one of so many of 200 mixtures. What they differ by has periods of 2 to 5.
+func disaggregatedRequestsLeave(t *testing.T, every uint64) {
+	t.Helper()
+	for seed := uint64(0); seed < 200; seed += every {
 		reqs := mixture(seed, 100, 30)
 		for i := range reqs {
 			if i%9 == 4 {

@@ -392,7 +392,7 @@ func manyRandom(t *testing.T, n int) {
 	}
 }
 
-func TestRandomClusters(t *testing.T) { manyRandom(t, 150) }
+func TestRandomClusters(t *testing.T) { manyRandom(t, 60) }
 
 func TestEvalRandomClusters(t *testing.T) {
 	repo.NeedEval(t)

@@ -277,7 +277,16 @@ func inParts(t *testing.T, run RunDir, every int64, rng *rand.Rand) (map[string]
 // TestPartsGiveTheSameBytes: a run folder read in parts of any length gives the entry and the
 // tables of one that is read whole, byte for byte: lines, messages, messages compressed one
 // by one, KV events, and the files of a rotated set that end inside lines.
-func TestPartsGiveTheSameBytes(t *testing.T) {
+func TestPartsGiveTheSameBytes(t *testing.T) { partsGiveTheSameBytes(t, false) }
+
+// TestEvalPartsGiveTheSameBytes: the same of longer parts too.
+func TestEvalPartsGiveTheSameBytes(t *testing.T) {
+	repo.NeedEval(t)
+	partsGiveTheSameBytes(t, true)
+}
+
+func partsGiveTheSameBytes(t *testing.T, withLong bool) {
+	t.Helper()
 	rng := rand.New(rand.NewPCG(24, 6))
 	enc, err := zstd.NewWriter(nil)
 	if err != nil {
@@ -322,7 +331,11 @@ func TestPartsGiveTheSameBytes(t *testing.T) {
 				t.Fatalf("got %d pieces, want none", n)
 			}
 			cuts := 0
-			for _, every := range []int64{int64(size)/2 + 1, int64(size) / 7, int64(size)/40 + rng.Int64N(999), int64(size) / 200} {
+			lengths := []int64{int64(size)/40 + rng.Int64N(999), int64(size) / 200}
+			if withLong {
+				lengths = append(lengths, int64(size)/2+1, int64(size)/7)
+			}
+			for _, every := range lengths {
 				files, got, n := inParts(t, run, max(every, 50), rng)
 				compareOutputs(t, want, files, "")
 				if d := different(entry, got); d != "" {
@@ -397,9 +410,7 @@ func TestSameBytesForAnyWorkers(t *testing.T) {
 	for _, set := range []string{"smoke60", "real_vllm_cpu/mha-mixed"} {
 		dir := repo.Shared(t, "data", set)
 		want := outputs(t, extractTo(t, dir, func(o *Options) { o.Workers = 1 }))
-		for _, n := range []int{2, 8} {
-			compareOutputs(t, want, outputs(t, extractTo(t, dir, func(o *Options) { o.Workers = n })), "")
-		}
+		compareOutputs(t, want, outputs(t, extractTo(t, dir, func(o *Options) { o.Workers = 8 })), "")
 		compareOutputs(t, want, outputs(t, extractTo(t, dir, func(o *Options) { o.Workers, o.Memory = 2, 4096 })), "")
 	}
 }
