@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
@@ -92,18 +93,30 @@ type oracleTrace struct {
 	lines             []map[string]any
 }
 
-// TestOracle runs the oracle's scenarios and compares every step with what vLLM's own
-// scheduler does in each version. BLIS_TRAIN_ORACLE names another folder of scenarios
-// and traces, of any names: *.json, *.jsonl and *.jsonl.gz.
-func TestOracle(t *testing.T) {
+// TestOracle runs the oracle's scenarios, of the random ones another quarter for each version, and compares every
+// step with what vLLM's own scheduler does in each version. BLIS_TRAIN_ORACLE names another folder of scenarios
+// and traces, of any names, all of which are run: *.json, *.jsonl and *.jsonl.gz.
+func TestOracle(t *testing.T) { testOracle(t, 4) }
+
+// TestEvalOracle: the same with every random scenario.
+func TestEvalOracle(t *testing.T) {
+	repo.NeedEval(t)
+	testOracle(t, 1)
+}
+
+// testOracle takes one of so many of the random scenarios.
+func testOracle(t *testing.T, every int) {
+	t.Helper()
 	dir := os.Getenv("BLIS_TRAIN_ORACLE")
-	if dir == "" {
+	if dir != "" {
+		every = 1
+	} else {
 		dir = "../../shared/tools/vllm_oracle"
 		if _, err := os.Stat(dir); err != nil {
 			t.Skipf("no recorded schedules: %v (BLIS_TRAIN_ORACLE names a folder)", err)
 		}
 	}
-	scenarios, traces := readOracle(t, dir)
+	scenarios, traces := readOracle(t, dir, every)
 	if len(traces) == 0 {
 		t.Fatalf("%s: no traces", dir)
 	}
@@ -145,10 +158,12 @@ func TestTierSchedules(t *testing.T) {
 	TestOracle(t)
 }
 
-// readOracle reads every scenario and trace below dir.
-func readOracle(t *testing.T, dir string) (map[string]*oracleScenario, []*oracleTrace) {
+// readOracle reads the scenarios and traces of a folder. Of each compressed file of traces, which are those of random
+// scenarios, it takes one of every so many, beginning with another one in each file.
+func readOracle(t *testing.T, dir string, every int) (map[string]*oracleScenario, []*oracleTrace) {
 	scenarios := map[string]*oracleScenario{}
 	traces := []*oracleTrace{}
+	packed := 0 // compressed files so far
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || !strings.Contains(filepath.Base(path), ".json") {
 			return err
@@ -159,7 +174,11 @@ func readOracle(t *testing.T, dir string) (map[string]*oracleScenario, []*oracle
 		}
 		defer f.Close()
 		var r io.Reader = bufio.NewReader(f)
+		at, step := 0, 1 // the next trace is taken if at is a multiple of step
+		taken := false
 		if strings.HasSuffix(path, ".gz") {
+			packed++
+			at, step = packed, every
 			if r, err = gzip.NewReader(r); err != nil {
 				return err
 			}
@@ -183,15 +202,17 @@ func readOracle(t *testing.T, dir string) (map[string]*oracleScenario, []*oracle
 				if err := json.Unmarshal(text, &head); err != nil {
 					return err
 				}
-				traces = append(traces, &oracleTrace{scenario: head.Scenario, version: head.VLLM})
-			default:
+				if taken = at%step == 0; taken {
+					traces = append(traces, &oracleTrace{scenario: head.Scenario, version: head.VLLM})
+				}
+				at++
+			case taken:
 				var line map[string]any
 				if err := json.Unmarshal(text, &line); err != nil {
 					return err
 				}
-				if n := len(traces); n > 0 {
-					traces[n-1].lines = append(traces[n-1].lines, line)
-				}
+				last := traces[len(traces)-1]
+				last.lines = append(last.lines, line)
 			}
 		}
 	})

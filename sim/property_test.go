@@ -13,10 +13,10 @@ import (
 	"github.com/blis-train/blis-train/vllm"
 )
 
-// cases is how many random workloads each property sees: a few hundred in go
-// test, 10,000 with BLIS_TRAIN_EVAL=1.
+// cases is how many random workloads each property sees: 150 in go test, 10,000
+// with BLIS_TRAIN_EVAL=1.
 func cases(t *testing.T) int {
-	n := 300
+	n := 150
 	if repo.Eval() {
 		n = 10000
 	}

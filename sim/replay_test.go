@@ -445,7 +445,7 @@ func runOrdered(t *testing.T, cfg Config, reqs []Request, obs Observer) (ts [][3
 // difference of the simulated times, to 1e-9; and the unrounded times are the
 // simulated ones but for the rounding of the steps.
 func TestGradientIsTheCentralDifference(t *testing.T) {
-	workloads := 120
+	workloads := 60
 	if repo.Eval() {
 		workloads = 1000
 	}
