@@ -354,22 +354,44 @@ func TestNoRowsIsOneError(t *testing.T) {
 	}
 }
 
-// extracted returns the runs of a shared set; the test is skipped without it.
+// extracted returns the runs of a shared set, without slow evaluations of real_vllm_cpu only a few: one that is
+// preempted, of shared prefixes, with spans lost, without block hashes, and with aborted requests. The test is skipped
+// without the set.
 func extracted(t *testing.T, set string) []recordings.Run {
 	t.Helper()
-	return recordings.Runs(t, repo.Shared(t, "data", set))
+	if set != realRuns || repo.Eval() {
+		return recordings.Runs(t, repo.Shared(t, "data", set))
+	}
+	var few []recordings.Run
+	for _, name := range []string{"gqa-low", "gqa-preempt", "gqa-prefix", "gqa-overflow", "gqa-campaign", "mha-mixed"} {
+		few = append(few, recordings.Runs(t, repo.Shared(t, "data", set, name))...)
+	}
+	return few
 }
+
+// realRuns is the set of traced runs of a real vLLM.
+const realRuns = "real_vllm_cpu"
 
 // On every real and composed run rows and drops add up to the requests, and where
 // every step is recorded the two sources of state agree on at least 99 % of the
 // rows of a set. What differs falls between a pick-up or a finish and the next
 // schedule(), or inside schedule().
-func TestSharedRuns(t *testing.T) {
+func TestSharedRuns(t *testing.T) { sharedRuns(t, 1300) }
+
+// TestEvalSharedRuns: the same of all runs.
+func TestEvalSharedRuns(t *testing.T) {
+	repo.NeedEval(t)
+	sharedRuns(t, 4000)
+}
+
+// sharedRuns wants so many rows of the traced runs at least.
+func sharedRuns(t *testing.T, leastReal int) {
+	t.Helper()
 	for _, c := range []struct {
 		set, score string
 		least      int // rows
 	}{
-		{"real_vllm_cpu", prefixIndex, 4000}, {"real_stock_otlp", prefixIndex, 677}, {"real_requests_llmservingsim", prefixIndex, 600},
+		{realRuns, prefixIndex, leastReal}, {"real_stock_otlp", prefixIndex, 677}, {"real_requests_llmservingsim", prefixIndex, 600},
 		{"composed", prefixActual, 5700}, // with slow evaluations
 	} {
 		if c.set == "composed" && !repo.Eval() {
@@ -412,8 +434,17 @@ func TestSharedRuns(t *testing.T) {
 
 // KV usage rebuilt from journeys stays within 0.012 of what steps recorded, on
 // average over the rows of a run, preempting and prefix-sharing runs included.
-func TestRebuiltKVUsage(t *testing.T) {
-	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
+func TestRebuiltKVUsage(t *testing.T) { rebuiltKVUsage(t) }
+
+// TestEvalRebuiltKVUsage: the same of all runs.
+func TestEvalRebuiltKVUsage(t *testing.T) {
+	repo.NeedEval(t)
+	rebuiltKVUsage(t)
+}
+
+func rebuiltKVUsage(t *testing.T) {
+	t.Helper()
+	for _, set := range repo.Sets(realRuns, "composed") {
 		for _, x := range extracted(t, set) {
 			run, o := x.Run, DefaultOptions()
 			o.PrefixScore = prefixActual

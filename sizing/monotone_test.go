@@ -80,8 +80,8 @@ func isMonotone(t *testing.T, n int) {
 	}
 }
 
-// TestMonotone asks ten questions, TestEvalMonotone forty.
-func TestMonotone(t *testing.T) { isMonotone(t, 6) }
+// TestMonotone asks three questions, TestEvalMonotone forty.
+func TestMonotone(t *testing.T) { isMonotone(t, 3) }
 
 func TestEvalMonotone(t *testing.T) {
 	repo.NeedEval(t)

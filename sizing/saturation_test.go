@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/sim"
@@ -13,9 +14,19 @@ import (
 	"github.com/blis-train/blis-train/simulate"
 )
 
-// TestOneRuleForSaturation: ten loads around the capacity of a server are called the same by predict, by the
+// TestOneRuleForSaturation: loads around the capacity of a server are called the same by predict, by the
 // simulations of size, by the summary of simulate and of a cluster of two with twice the load, and by validate.
-func TestOneRuleForSaturation(t *testing.T) {
+func TestOneRuleForSaturation(t *testing.T) { oneRuleForSaturation(t, 0.5, 0.8, 1.2, 1.5) }
+
+// TestEvalOneRuleForSaturation: the same of other loads.
+func TestEvalOneRuleForSaturation(t *testing.T) {
+	repo.NeedEval(t)
+	oneRuleForSaturation(t, 0.4, 0.6, 0.7, 1.3, 1.4, 2)
+}
+
+// oneRuleForSaturation takes loads as shares of the capacity.
+func oneRuleForSaturation(t *testing.T, factors ...float64) {
+	t.Helper()
 	q := question(predict.Load{RateRPS: 200, InputTokens: 500, OutputTokens: 20}, "ttft.p90=1h", 2)
 	all, err := q.candidates()
 	if err != nil {
@@ -36,7 +47,7 @@ func TestOneRuleForSaturation(t *testing.T) {
 		return p
 	}
 	capacity := at(200).RequestsPerS
-	for _, factor := range []float64{0.4, 0.5, 0.6, 0.7, 0.8, 1.2, 1.3, 1.4, 1.5, 2} {
+	for _, factor := range factors {
 		rate := factor * capacity
 		served := func(n int, routing string) (*predict.Stretch, []sim.RequestResult, []*sim.Result) {
 			load := predict.Load{RateRPS: float64(n) * rate, InputTokens: 500, OutputTokens: 20}
