@@ -354,29 +354,11 @@ func TestNoRowsIsOneError(t *testing.T) {
 	}
 }
 
-// extracted returns the runs of a shared set, without slow evaluations of real_vllm_cpu only a few: one that is
-// preempted, of shared prefixes, with spans lost, without block hashes, and with aborted requests. The test is skipped
-// without the set.
-func extracted(t *testing.T, set string) []recordings.Run {
-	t.Helper()
-	if set != realRuns || repo.Eval() {
-		return recordings.Runs(t, repo.Shared(t, "data", set))
-	}
-	var few []recordings.Run
-	for _, name := range []string{"gqa-low", "gqa-preempt", "gqa-prefix", "gqa-overflow", "gqa-campaign", "mha-mixed"} {
-		few = append(few, recordings.Runs(t, repo.Shared(t, "data", set, name))...)
-	}
-	return few
-}
-
-// realRuns is the set of traced runs of a real vLLM.
-const realRuns = "real_vllm_cpu"
-
 // On every real and composed run rows and drops add up to the requests, and where
 // every step is recorded the two sources of state agree on at least 99 % of the
 // rows of a set. What differs falls between a pick-up or a finish and the next
 // schedule(), or inside schedule().
-func TestSharedRuns(t *testing.T) { sharedRuns(t, 1300) }
+func TestSharedRuns(t *testing.T) { sharedRuns(t, 1500) }
 
 // TestEvalSharedRuns: the same of all runs.
 func TestEvalSharedRuns(t *testing.T) {
@@ -391,7 +373,7 @@ func sharedRuns(t *testing.T, leastReal int) {
 		set, score string
 		least      int // rows
 	}{
-		{realRuns, prefixIndex, leastReal}, {"real_stock_otlp", prefixIndex, 677}, {"real_requests_llmservingsim", prefixIndex, 600},
+		{recordings.RealSet, prefixIndex, leastReal}, {"real_stock_otlp", prefixIndex, 677}, {"real_requests_llmservingsim", prefixIndex, 600},
 		{"composed", prefixActual, 5700}, // with slow evaluations
 	} {
 		if c.set == "composed" && !repo.Eval() {
@@ -399,7 +381,7 @@ func sharedRuns(t *testing.T, leastReal int) {
 		}
 		var all stateAgreement
 		rows := 0
-		for _, x := range extracted(t, c.set) {
+		for _, x := range recordings.Shared(t, c.set) {
 			run, o := x.Run, DefaultOptions()
 			o.PrefixScore = c.score
 			if c.set == "real_stock_otlp" || c.set == "real_requests_llmservingsim" {
@@ -444,8 +426,8 @@ func TestEvalRebuiltKVUsage(t *testing.T) {
 
 func rebuiltKVUsage(t *testing.T) {
 	t.Helper()
-	for _, set := range repo.Sets(realRuns, "composed") {
-		for _, x := range extracted(t, set) {
+	for _, set := range repo.Sets(recordings.RealSet, "composed") {
+		for _, x := range recordings.Shared(t, set) {
 			run, o := x.Run, DefaultOptions()
 			o.PrefixScore = prefixActual
 			recorded, err := Build(source{Run: run, Deployment: x.Deployment}, o)

@@ -14,18 +14,21 @@ import (
 	"github.com/blis-train/blis-train/trace"
 )
 
-// extracted returns the runs of a set of the shared data.
-func extracted(t testing.TB, set string) []recordings.Run {
-	t.Helper()
-	return recordings.Runs(t, repo.Shared(t, "data", set))
-}
-
 // TestIssue5Batches: on every recorded run the batches rebuilt from journeys,
 // summaries and first snapshots equal the snapshots of complete steps, and at
 // least 95 % of the steps of runs without preemption are known from them.
-func TestIssue5Batches(t *testing.T) {
-	for _, set := range repo.Sets("real_vllm_cpu", "composed", "smoke", "smoke60") {
-		for _, l := range extracted(t, set) {
+func TestIssue5Batches(t *testing.T) { batchesOfSharedRuns(t) }
+
+// TestEvalIssue5Batches: the same of all runs.
+func TestEvalIssue5Batches(t *testing.T) {
+	repo.NeedEval(t)
+	batchesOfSharedRuns(t)
+}
+
+func batchesOfSharedRuns(t *testing.T) {
+	t.Helper()
+	for _, set := range repo.Sets(recordings.RealSet, "composed", "smoke", "smoke60") {
+		for _, l := range recordings.Shared(t, set) {
 			s := mustRebuild(t, l.Run, l.Deployment, features.V11)
 			q := s.Quality
 			share := float64(q.FromJourneys) / float64(q.Recorded)
@@ -126,8 +129,17 @@ func overheadOf(t *testing.T, l recordings.Run) *Table {
 
 // TestOverheadOfRealRuns: one constant lies in nearly all intervals of the
 // open-loop phase of each synchronous real run (data/real_vllm_cpu: 94 to 100 %).
-func TestOverheadOfRealRuns(t *testing.T) {
-	for _, l := range extracted(t, "real_vllm_cpu") {
+func TestOverheadOfRealRuns(t *testing.T) { overheadOfRealRuns(t) }
+
+// TestEvalOverheadOfRealRuns: the same of all runs.
+func TestEvalOverheadOfRealRuns(t *testing.T) {
+	repo.NeedEval(t)
+	overheadOfRealRuns(t)
+}
+
+func overheadOfRealRuns(t *testing.T) {
+	t.Helper()
+	for _, l := range recordings.Shared(t, recordings.RealSet) {
 		table := overheadOf(t, l)
 		open := table.Select(func(i int) bool {
 			return !table.Exact[i] && table.Phase[i] >= 0 && l.Deployment.Phases[table.Phase[i]].Load == deploy.LoadOpen
@@ -175,7 +187,7 @@ func TestOverheadOfComposedRuns(t *testing.T) {
 	repo.NeedEval(t)
 	var ratios []float64
 	inside, intervals := 0, 0
-	for _, l := range extracted(t, "composed") {
+	for _, l := range recordings.Shared(t, "composed") {
 		table := overheadOf(t, l)
 		for i := range table.Kept {
 			least := 300 + 0.4*table.Context[i] + 8
@@ -211,9 +223,18 @@ func TestOverheadOfComposedRuns(t *testing.T) {
 
 // TestRowsOfSharedRuns: read = kept + dropped, no row below the physical
 // floor's order, and evidence for the lag where a run holds prefill.
-func TestRowsOfSharedRuns(t *testing.T) {
-	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
-		for _, l := range extracted(t, set) {
+func TestRowsOfSharedRuns(t *testing.T) { rowsOfSharedRuns(t) }
+
+// TestEvalRowsOfSharedRuns: the same of all runs.
+func TestEvalRowsOfSharedRuns(t *testing.T) {
+	repo.NeedEval(t)
+	rowsOfSharedRuns(t)
+}
+
+func rowsOfSharedRuns(t *testing.T) {
+	t.Helper()
+	for _, set := range repo.Sets(recordings.RealSet, "composed") {
+		for _, l := range recordings.Shared(t, set) {
 			s := mustRebuild(t, l.Run, l.Deployment, features.V11)
 			sp := testSpace(t, l.Deployment, features.V11)
 			lag := AssumedLag(l.Run, l.Deployment)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/internal/testkit/recordings"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -13,7 +14,7 @@ import (
 // TestStatedQueueDelays: queueing delays that a server states in its answers to clients (vLLM's per-request metrics)
 // make the rows that its journeys make, although they have no stamps: the same delays, joined to the same steps.
 func TestStatedQueueDelays(t *testing.T) {
-	for _, l := range extracted(t, "smoke60") {
+	for _, l := range recordings.Shared(t, "smoke60") {
 		sp, err := features.New(features.V11, l.Deployment)
 		if err != nil {
 			t.Fatal(err)

@@ -19,8 +19,17 @@ import (
 
 // TestRealClosedLoopsAreRecognised: every closed phase of the recorded runs is
 // told from every open one by its sends alone, and its clients are counted.
-func TestRealClosedLoopsAreRecognised(t *testing.T) {
-	for _, r := range recordedRuns(t, "real_vllm_cpu") {
+func TestRealClosedLoopsAreRecognised(t *testing.T) { realClosedLoopsAreRecognised(t) }
+
+// TestEvalRealClosedLoopsAreRecognised: the same of all runs.
+func TestEvalRealClosedLoopsAreRecognised(t *testing.T) {
+	repo.NeedEval(t)
+	realClosedLoopsAreRecognised(t)
+}
+
+func realClosedLoopsAreRecognised(t *testing.T) {
+	t.Helper()
+	for _, r := range recordedRuns(t, recordings.RealSet) {
 		for _, p := range r.dep.Phases {
 			if p.Name == deploy.WarmupPhase {
 				continue
@@ -187,10 +196,21 @@ func TestTeacherForced(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
+	forceSteps(t, repo.Sets(recordings.RealSet, "composed")...)
+}
+
+// TestEvalTeacherForced: the same of all runs of the real vLLM.
+func TestEvalTeacherForced(t *testing.T) {
+	repo.NeedEval(t)
+	forceSteps(t, recordings.RealSet)
+}
+
+func forceSteps(t *testing.T, sets ...string) {
+	t.Helper()
 	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "run\tforced\tsteps\tbatches\tidentical\tsummaries\tidentical\tevents\tin step\t"+
 		"SCHEDULED\tin [start, end]\ttokens\twithin 200 us\tnote")
-	for _, set := range repo.Sets("real_vllm_cpu", "composed") {
+	for _, set := range sets {
 		for _, r := range recordedRuns(t, set) {
 			v := teacherForced(t, r)
 			v.print(tw, r)
@@ -213,7 +233,7 @@ type recording struct {
 func recordedRuns(t *testing.T, set string) []recording {
 	t.Helper()
 	var out []recording
-	for _, r := range recordings.Runs(t, repo.Shared(t, "data", set)) {
+	for _, r := range recordings.Shared(t, set) {
 		out = append(out, recording{run: r.Run, dep: r.Deployment, id: r.Run.ID})
 	}
 	return out
