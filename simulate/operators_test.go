@@ -26,7 +26,7 @@ var offRoofline = map[string]string{
 // TestOperatorsOverRoofline holds the work that 1.3 adds up for each kind of mixer and ffn against measured kernels: what one layer's
 // operators take on an H200 with tokens spread evenly over experts, over the larger of its FLOP at peak rate and its bytes at full
 // bandwidth. Between 1 and 10, or explained; kinds without rows are named.
-func TestOperatorsOverRoofline(t *testing.T) { operatorsOverRoofline(t, 2) }
+func TestOperatorsOverRoofline(t *testing.T) { operatorsOverRoofline(t, 4) }
 
 // TestEvalOperatorsOverRoofline: the same of every built-in model.
 func TestEvalOperatorsOverRoofline(t *testing.T) {

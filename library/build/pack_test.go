@@ -204,7 +204,7 @@ type forwarded struct {
 
 // forwardedModels have latent, sparse and windowed attention and experts.
 var forwardedModels = []forwarded{{"deepseek-ai/DeepSeek-V3.2", "H200", 8, "fp8_block", "fp8_block", true},
-	{"moonshotai/Kimi-K2.5", "H200", 8, "bfloat16", "int4_wo", true}, {"openai/gpt-oss-120b", "H100", 2, "bfloat16", "w4a16_mxfp4", false},
+	{"openai/gpt-oss-120b", "H100", 2, "bfloat16", "w4a16_mxfp4", false}, {"moonshotai/Kimi-K2.5", "H200", 8, "bfloat16", "int4_wo", true},
 	{"MiniMaxAI/MiniMax-M2.5", "H200", 4, "fp8_block", "fp8_block", false}}
 
 // export writes the pair of the library's set.
@@ -241,8 +241,17 @@ func (of *forwarded) export(t *testing.T) (*deploy.Deployment, terms, *export.Ou
 
 // TestForwardPasses: the pair of a library set is read as written, names the number formats as its reader does, says that it is a model's,
 // and gives the step by straight lines between its rows within 1 % on 40 points off its grid.
-func TestForwardPasses(t *testing.T) {
-	for _, of := range forwardedModels {
+func TestForwardPasses(t *testing.T) { checkForwardPasses(t, forwardedModels[:2]) }
+
+// TestEvalForwardPasses: the same of other models.
+func TestEvalForwardPasses(t *testing.T) {
+	repo.NeedEval(t)
+	checkForwardPasses(t, forwardedModels[2:])
+}
+
+func checkForwardPasses(t *testing.T, models []forwarded) {
+	t.Helper()
+	for _, of := range models {
 		d, step, out := of.export(t)
 		if got := out.Files[0].Suffix; got != "/data/"+strings.ToLower(of.gpu)+"_sxm/vllm/0.24.0/fpm_forward_perf.parquet" {
 			t.Errorf("got %s", got)

@@ -227,9 +227,18 @@ type mixed struct {
 
 // TestPagesOfAnyRuns: values in runs short and long, few and many of them unlike, known always, now and then or never, and lists
 // of more values than a page takes come back, from our reader and, a column of each coding, from the library's.
-func TestPagesOfAnyRuns(t *testing.T) {
+func TestPagesOfAnyRuns(t *testing.T) { pagesOfAnyRuns(t, 40) }
+
+// TestEvalPagesOfAnyRuns: the same of ten times as many tables.
+func TestEvalPagesOfAnyRuns(t *testing.T) {
+	repo.NeedEval(t)
+	pagesOfAnyRuns(t, 400)
+}
+
+func pagesOfAnyRuns(t *testing.T, tables int) {
+	t.Helper()
 	rng := rand.New(rand.NewSource(1))
-	for i := range 80 {
+	for i := range tables {
 		rows := make([]mixed, []int{1, 7, 8, 9, 504, 505, 3000}[rng.Intn(7)])
 		kinds := []int64{1, 2, 5, 300, 1 << 40}[rng.Intn(5)]
 		run := 1 + rng.Intn(20)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -169,8 +170,16 @@ func (p *planted) find(t *testing.T, what string) (exact, bounded int) {
 // TestPairingIsNeverWrong: on simulated loads whose hits are known, what is called exact is
 // right and bounds contain the hits, with whole logs and with lost lines, failed and foreign
 // requests; with whole logs all prompts have hits or bounds.
-func TestPairingIsNeverWrong(t *testing.T) {
-	loads := uint64(60)
+func TestPairingIsNeverWrong(t *testing.T) { pairingIsNeverWrong(t, 30) }
+
+// TestEvalPairingIsNeverWrong: the same of more loads.
+func TestEvalPairingIsNeverWrong(t *testing.T) {
+	repo.NeedEval(t)
+	pairingIsNeverWrong(t, 60)
+}
+
+func pairingIsNeverWrong(t *testing.T, loads uint64) {
+	t.Helper()
 	exact := 0
 	told := 0
 	all := 0
@@ -379,7 +388,16 @@ func TestPreemptionIsNamed(t *testing.T) {
 
 // TestPairingOfTwoEngines: of two engines behind one port, each with prefixes of its own, a request that is given to an engine is
 // given to the one that served it, and its cached tokens lie within the bounds.
-func TestPairingOfTwoEngines(t *testing.T) {
+func TestPairingOfTwoEngines(t *testing.T) { pairingOfTwoEngines(t, 200) }
+
+// TestEvalPairingOfTwoEngines: the same of more loads.
+func TestEvalPairingOfTwoEngines(t *testing.T) {
+	repo.NeedEval(t)
+	pairingOfTwoEngines(t, 2000)
+}
+
+func pairingOfTwoEngines(t *testing.T, loads uint64) {
+	t.Helper()
 	type kind struct {
 		rules Rules
 		async bool
@@ -387,7 +405,7 @@ func TestPairingOfTwoEngines(t *testing.T) {
 	byRules := map[kind]planted{}
 	given := 0
 	all := 0
-	for seed := range uint64(400) {
+	for seed := range loads {
 		q := plant(t, 1000+seed)
 		of := kind{q.rules, q.async}
 		p, ok := byRules[of]
