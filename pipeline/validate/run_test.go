@@ -42,9 +42,9 @@ func gatesOf(v *result.Validation, name string) []result.Gate {
 func TestPlantedCoefficientsReplayExactly(t *testing.T) {
 	dep := plantedDeployment(t)
 	set := testkit.PlantedOn(dep)
-	run := recordPlanted(t, set, dep, plantedLoad(400, 2, 1), nil)
+	run := recordPlanted(t, set, dep, plantedLoad(250, 2, 1), nil)
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
-	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitTestRun || v.Runs[0].Requests != 400 {
+	if len(v.Runs) != 1 || v.Runs[0].Split.Kind != result.SplitTestRun || v.Runs[0].Requests != 250 {
 		t.Fatalf("got %+v", v.Runs)
 	}
 	r := v.Runs[0]
@@ -94,7 +94,7 @@ func TestIdenticalBatchesSeesAWrongOne(t *testing.T) {
 func TestBrokenPrefillFailsAndIsNamed(t *testing.T) {
 	dep := plantedDeployment(t)
 	set := testkit.PlantedOn(dep)
-	run := recordPlanted(t, set, dep, plantedLoad(400, 2, 2), nil)
+	run := recordPlanted(t, set, dep, plantedLoad(200, 2, 2), nil)
 	broken := copyOf(set)
 	setTerm(broken, "prefill_linear_compute", 0.3*termOf(set, "prefill_linear_compute"))
 	v := validateValidate(t, broken, []Source{sourceOf(run, dep, false)}, DefaultOptions())
@@ -399,7 +399,7 @@ func TestSampledJourneysAreJudged(t *testing.T) {
 	dep := plantedDeployment(t)
 	dep.Tracing.JourneySampleRate = trace.Some(0.5)
 	set := testkit.PlantedOn(dep)
-	run := recordPlanted(t, set, dep, plantedLoad(400, 2, 30), nil)
+	run := recordPlanted(t, set, dep, plantedLoad(200, 2, 30), nil)
 	var half []trace.Request
 	for i := 0; i < len(run.Requests); i += 2 {
 		half = append(half, run.Requests[i])
@@ -407,7 +407,7 @@ func TestSampledJourneysAreJudged(t *testing.T) {
 	run.Requests, run.Snapshots = half, nil
 	v := validateValidate(t, set, []Source{sourceOf(run, dep, false)}, DefaultOptions())
 	r := v.Runs[0]
-	if r.Requests != 200 || r.Rebuilt != 200 || r.Replayed != 400 || r.Excluded[excludedUnrecorded] != 200 {
+	if r.Requests != 100 || r.Rebuilt != 100 || r.Replayed != 200 || r.Excluded[excludedUnrecorded] != 100 {
 		t.Fatalf("got %d compared, %d rebuilt, %d replayed, excluded %v", r.Requests, r.Rebuilt, r.Replayed, r.Excluded)
 	}
 	for name, m := range map[string]*result.Metric{"ttft": r.Metrics.TTFT, "itl": r.Metrics.ITL, "e2e": r.Metrics.E2E} {
