@@ -70,6 +70,40 @@ func TestExactPCountsPaths(t *testing.T) {
 	}
 }
 
+// TestExactPRowByRow: rows that are computed together have the bits of rows that are computed one after the other.
+func TestExactPRowByRow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(11, 3))
+	for range 3000 {
+		n, m := 1+rng.Int64N(60), 1+rng.Int64N(60)
+		dist := 1 + rng.Int64N(n*m)
+		q := slices.Repeat([]float64{1}, int(m+1))
+		for i := range n + 1 {
+			for j := range m + 1 {
+				switch left := j - 1; {
+				case abs64(i*m-j*n) >= dist:
+					q[j] = 1
+				case i+j == 0:
+					q[j] = 0
+				case left < 0:
+					q[j] = (float64(i)*q[j] + 0) / float64(i)
+				default:
+					q[j] = (float64(i)*q[j] + float64(j)*q[left]) / float64(i+j)
+				}
+			}
+		}
+		if got := exactP(n, m, dist); got != q[m] {
+			t.Fatalf("%d and %d values, distance %d: got %v, want %v", n, m, dist, got, q[m])
+		}
+	}
+}
+
+// BenchmarkExactP is the exact p-value of the largest samples that have one.
+func BenchmarkExactP(b *testing.B) {
+	for b.Loop() {
+		exactP(4000, 4000, 16_000_000/8)
+	}
+}
+
 // TestKolmogorovSurvivalIsContinuous where its two series meet, and hits the 5 % point.
 func TestKolmogorovSurvivalIsContinuous(t *testing.T) {
 	below := KolmogorovSurvival(1.18 - 1e-12)
