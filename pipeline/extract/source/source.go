@@ -113,7 +113,11 @@ func Open(from *Input, stdin io.Reader, limits Limits) (*Source, error) {
 		}
 		in = f
 	}
-	s.readFrom(bufio.NewReaderSize(in, 1<<18))
+	readAtOnce := 1 << 18
+	if s.Size > 0 { // a folder may have many small files
+		readAtOnce = int(min(int64(readAtOnce), s.Size+1))
+	}
+	s.readFrom(bufio.NewReaderSize(in, readAtOnce))
 	s.raw.sum = sha256.New()
 	if err := s.unpack(); err != nil {
 		return s, err
