@@ -255,7 +255,7 @@ func (o *ExportOptions) source(fitFile string) (export.Source, error) {
 			return src, err
 		}
 	}
-	src.Warnings = changed.found
+	src.Warnings = append(slices.Clip(changed.found), src.Validation.Doubts()...)
 	src.Fit.Warnings = joinFindings(changed.found, src.Fit.Warnings)
 	if other != nil {
 		what := "does not name the fit that it judged"

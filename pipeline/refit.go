@@ -248,6 +248,7 @@ func refitBytes(ctx context.Context, out string, ext *result.Extract, o fit.Opti
 	set.Gates = recorded.Gates
 	set.Purposes = recorded.Purposes
 	set.ValidatedFor = recorded.ValidatedFor
+	set.Warnings = append(set.Warnings, result.DoubtsIn(recorded.Warnings)...)
 	set.Platform = recorded.Platform
 	return folder.SetBytes(set)
 }

@@ -174,6 +174,9 @@ func besideTheStages(t *testing.T, dir, gram string) {
 			passed.Purposes[i].Verdict = coeff.VerdictPass
 		}
 		other.Judged = &result.Input{Name: "fit.json", SHA256: strings.Repeat("0", 64)}
+		doubt := trace.Finding{Code: result.StreamsDisagree, Message: "hardware in run.yaml may be wrong"}
+		doubted := passed
+		doubted.Warnings = append(slices.Clone(passed.Warnings), doubt)
 		older, olderPassed, ofFile := *val, passed, passed
 		older.Judged, olderPassed.Judged = nil, nil
 		ofFile.Judged = &result.Input{Name: "other.yaml"}
@@ -183,6 +186,7 @@ func besideTheStages(t *testing.T, dir, gram string) {
 			refused bool
 		}{
 			"of this fit":           {v: &passed},
+			"with a doubt":          {v: &doubted},
 			"of another fit":        {v: &other, warning: "x.json judged another file, fit.json of sha256 000000000000: this fit is exported as not validated; blis-train validate judges it"},
 			"of a file":             {v: &ofFile, warning: "x.json judged another file, other.yaml of sha256 : this fit is exported as not validated; blis-train validate judges it"},
 			"an older one, passed":  {v: &olderPassed, warning: "x.json does not name the fit that it judged: this fit is exported as not validated; blis-train validate judges it"},
@@ -203,6 +207,12 @@ func besideTheStages(t *testing.T, dir, gram string) {
 			set, _, err := folder.LoadCoefficients(o.Out, false)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if c.v == &doubted {
+				if !slices.Contains(got.Output.Warnings, doubt) || !slices.Contains(set.Warnings, doubt) {
+					t.Errorf("%s: got the warnings %v, and %v in the file, want %v in both", what, got.Output.Warnings, set.Warnings, doubt)
+				}
+				continue
 			}
 			if warned := len(got.Output.Warnings) == 1; warned != (c.warning != "") ||
 				warned && got.Output.Warnings[0] != (trace.Finding{Code: export.OtherFit, Message: c.warning}) {
@@ -302,6 +312,23 @@ func besideTheStages(t *testing.T, dir, gram string) {
 		}
 		if none := new(pipeline.RunResult).Brief(); none.Extract != nil || none.Fit != nil || none.Validation != nil {
 			t.Errorf("nothing: got %+v", none)
+		}
+	})
+
+	t.Run("a refit of coefficients with a doubt", func(t *testing.T) {
+		doubted := *set
+		doubted.Warnings = append(slices.Clone(set.Warnings), trace.Finding{Code: result.StreamsDisagree, Message: "hardware in run.yaml may be wrong"})
+		data, err := folder.SetBytes(&doubted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), folder.CoefficientsFile)
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := pipeline.Refit(context.Background(), file, &doubted, pipeline.RefitOptions{Data: recordings})
+		if err != nil || !got.Identical {
+			t.Errorf("got %+v, %v, want the same bytes", got, err)
 		}
 	})
 

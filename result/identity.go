@@ -2,7 +2,11 @@ package result
 
 // This file has identities, relations between the streams of a recording, as documents have them.
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/blis-train/blis-train/trace"
+)
 
 // Identity is one statement that must hold between the streams of a run (spec#identities), and whether it
 // does. Package pipeline/validate/identity has the statements.
@@ -48,6 +52,9 @@ const (
 	UseInsufficient = "insufficient"
 	UseContradicted = "contradicted"
 )
+
+// StreamsDisagree is the code of the finding of a violated identity between the streams of a run.
+const StreamsDisagree trace.Code = "streams_disagree"
 
 // Violated returns the violated identities that harm a purpose with one of the effects.
 func Violated(identities []Identity, purpose string, effects ...string) []*Identity {

@@ -80,6 +80,25 @@ func (v *Validation) Verdicts() (gates []coeff.Gate, purposes []coeff.PurposeVer
 	return gates, purposes, v.For
 }
 
+// Doubts returns the warnings about contradictions that decide no verdict, between the streams of the recordings or between
+// them and what run.yaml describes. There are none of a nil validation.
+func (v *Validation) Doubts() []trace.Finding {
+	if v == nil {
+		return nil
+	}
+	return DoubtsIn(v.Warnings)
+}
+
+// DoubtsIn returns the warnings of [Validation.Doubts] among those of a document.
+func DoubtsIn(warnings []trace.Finding) (doubts []trace.Finding) {
+	for _, w := range warnings {
+		if w.Code == StreamsDisagree {
+			doubts = append(doubts, w)
+		}
+	}
+	return doubts
+}
+
 // ValidationOptions are the options of the validation that change its numbers.
 type ValidationOptions struct {
 	Split      float64            `json:"split"` // training share of each phase

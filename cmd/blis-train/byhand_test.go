@@ -211,6 +211,8 @@ var printed = map[string]func(p *paper){
 		p.flushWarnings()
 		p.deferWarnings(list("d", "c", "d", "c", "c", "e", "file_cut"))
 		p.flushWarningsBeside("pass")
+		p.deferWarnings(list("f", "streams_disagree", "g", "h"))
+		p.flushWarningsBeside("pass")
 		p.deferWarnings(list("x", "y", "z", "v"))
 		p.flushWarningsBeside("fail")
 		p.brief = false

@@ -47,12 +47,12 @@ var touchVerdict = []trace.Code{
 	"async_assumed", "capped_client", "client_load", "client_rate", "client_sample", "client_totals", "clipped_predictions",
 	"clock_offset_spread", "document_changed", "full_attention_assumed", "gate_loosened", "incomplete_trace",
 	"judged_on_training", "lag_uncertain", "machine_drift", "no_gain", "not_held_out", "not_the_fits_coefficients",
-	"replay_unlike", "run_contradicted", "sharing_contradicted", "version_assumed", "workload_incomplete",
+	"replay_unlike", "run_contradicted", "sharing_contradicted", "streams_disagree", "version_assumed", "workload_incomplete",
 	"workload_prefix_unknown",
 }
 
-// flushWarningsBeside does what flushWarnings does for warnings printed with a verdict: none of them
-// touches a pass. For other verdicts, the codes that may be a reason come first.
+// flushWarningsBeside does what flushWarnings does for warnings printed with a verdict: with a pass, those that touch it
+// are printed in full. For other verdicts, the codes that may be a reason come first.
 func (con *console) flushWarningsBeside(verdict string) {
 	var ofFiles, held []trace.Finding // warnings about files, and the others
 	for _, f := range con.deferred {
@@ -64,6 +64,10 @@ func (con *console) flushWarningsBeside(verdict string) {
 	}
 	con.deferred = nil
 	con.warn(ofFiles) // always in full
+	if verdict == coeff.VerdictPass && len(held) > fewWarnings {
+		con.flushBesidePass(held)
+		return
+	}
 	if len(held) <= fewWarnings {
 		con.warn(held)
 		return
@@ -83,10 +87,6 @@ func (con *console) flushWarningsBeside(verdict string) {
 			codes[i] = fmt.Sprintf("%s (%d)", c, n)
 		}
 	}
-	if verdict == coeff.VerdictPass {
-		con.printWrappedAlways(fmt.Sprintf("%d warnings, none touches the verdict (-v prints them)", len(held)))
-		return
-	}
 	words := strings.Join(codes, ", ")
 	if verdict != "" {
 		touches := func(code string) bool {
@@ -105,6 +105,28 @@ func (con *console) flushWarningsBeside(verdict string) {
 		}
 	}
 	con.printWrappedAlways(fmt.Sprintf("%d warnings, in full with -v: %s", len(held), words))
+}
+
+// flushBesidePass prints the warnings that touch a pass, such as a description that the recording contradicts without
+// deciding it, and the number of the others.
+func (con *console) flushBesidePass(held []trace.Finding) {
+	var touching, others []trace.Finding
+	for _, f := range held {
+		if slices.Contains(touchVerdict, f.Code) {
+			touching = append(touching, f)
+		} else {
+			others = append(others, f)
+			con.warned[f] = true
+		}
+	}
+	con.warn(touching)
+	more := ""
+	if len(touching) > 0 {
+		more = " more"
+	}
+	if len(others) > 0 {
+		con.printWrappedAlways(fmt.Sprintf("%d%s warnings, none touches the verdict (-v prints them)", len(others), more))
+	}
 }
 
 // printWrappedAlways prints a line on stderr, wrapped, also with --quiet.

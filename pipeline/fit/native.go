@@ -16,7 +16,7 @@ import (
 )
 
 // Native makes the coefficient set, the content of coefficients.yaml, of a fit. val may be nil;
-// otherwise its gates and verdicts become part of the set. The set passes features.CheckSet and
+// otherwise its gates, verdicts and doubts become part of the set. The set passes features.CheckSet and
 // coeff.Set.Check.
 func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 	b := &fit.Beta
@@ -39,7 +39,7 @@ func Native(fit *result.Fit, val *result.Validation) (*coeff.Set, error) {
 		PipelineLag:     b.PipelineLag,
 		Certificate:     b.Certificate,
 		Identifiability: b.NullDirections,
-		Warnings:        fit.AllWarnings(),
+		Warnings:        append(fit.AllWarnings(), val.Doubts()...),
 		Configs:         nativeConfigs(fit, val),
 	}
 	set.Gates, set.Purposes, set.ValidatedFor = val.Verdicts()

@@ -1,6 +1,9 @@
 package validate
 
-import "github.com/blis-train/blis-train/trace"
+import (
+	"github.com/blis-train/blis-train/result"
+	"github.com/blis-train/blis-train/trace"
+)
 
 // Codes of a validation and of an inspection.
 const (
@@ -16,7 +19,7 @@ const (
 	EngineLog      trace.Code = "engine_log"
 
 	// StreamsDisagree is the finding of a violated identity between the streams of a run.
-	StreamsDisagree trace.Code = "streams_disagree"
+	StreamsDisagree = result.StreamsDisagree
 
 	// SharingContradicted is the warning of sources that state different shares of cached prompt tokens.
 	SharingContradicted trace.Code = "sharing_contradicted"

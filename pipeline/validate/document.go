@@ -16,6 +16,9 @@ import (
 func (j *job) document(fit *result.Fit) *result.Validation {
 	v, groups := j.decided(fit)
 	v.Diagnoses = j.withStreams(v, j.diagnoses(v, groups))
+	for _, t := range j.runs {
+		v.Warnings = append(v.Warnings, namedFindings(t.id, t.Identities)...)
+	}
 	v.Warnings = append(v.Warnings, changedTerms(j.set, fit)...)
 	if j.refit {
 		v.Warnings = append(v.Warnings,

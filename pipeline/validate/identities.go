@@ -47,6 +47,13 @@ func identityFindings(runID string, identities []result.Identity) []trace.Findin
 	return out
 }
 
+// namedFindings returns the findings of the violated identities of a run that decide no verdict. A user of the coefficients
+// has to see them beside a pass: what they doubt, such as the device that run.yaml describes, is not judged.
+func namedFindings(runID string, identities []result.Identity) []trace.Finding {
+	named := slices.DeleteFunc(slices.Clone(identities), func(id result.Identity) bool { return id.Effect != result.IdentityNamed })
+	return identityFindings(runID, named)
+}
+
 // contradiction returns why a run contradicts itself for a purpose, in one sentence; "" if it does
 // not.
 func contradiction(runID string, identities []result.Identity, purpose string) string {
