@@ -288,6 +288,12 @@ func (f *facts) otherPool(blocks int64) string {
 			try("dtype or quantization in run.yaml may be wrong: weights of 16 bits give this size", wider(1, 4))
 		}
 	}
+	// Most models have heads of hidden_size / num_attention_heads, which config.json need not state.
+	if m := &f.dep.Model; m.Layered == nil && m.NumHeads > 0 && m.HiddenSize%m.NumHeads == 0 && m.HeadDim != m.HiddenSize/m.NumHeads {
+		usual := m.HiddenSize / m.NumHeads
+		try(fmt.Sprintf("head_dim of the model may be wrong: %d, hidden_size / num_attention_heads, gives this size", usual),
+			func(d *deploy.Deployment) { d.Model.HeadDim = usual })
+	}
 	for times := int64(2); times <= 8 && f.dep.Model.NumKVHeads*times <= f.dep.Model.NumHeads; times *= 2 {
 		try(fmt.Sprintf("num_key_value_heads of the model may be wrong: %d give this size", f.dep.Model.NumKVHeads*times),
 			func(d *deploy.Deployment) { d.Model.NumKVHeads *= times })

@@ -48,6 +48,7 @@ type reading struct {
 	largest  float64 // departure from the statement, in the unit of the tolerance
 	broken   bool    // the identity is violated: violated is more than the tolerance allows
 	effect   string  // in place of the identity's own, where the size of the departure decides
+	kinds    int     // of times compared, of which each has a median; for the library's times alone
 	sentence string  // of a violation; set whether or not broken is
 	why      string  // it could not be checked; empty: it could
 }

@@ -152,6 +152,13 @@ func countDecoding(loads []clientRequest) {
 // priorOfRequests compares the recorded ITL and TTFT with those that the kernel library predicts for as many requests
 // in flight. largest is the median ratio of measured to predicted times that is farthest from 1.
 func priorOfRequests(f *facts) reading {
+	r := priceRequests(f)
+	f.weighPrior(&r, priceRequests, priorNamed)
+	return r
+}
+
+// priceRequests is priorOfRequests for the stated description alone.
+func priceRequests(f *facts) reading {
 	if f.price == nil {
 		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
 	}
@@ -457,6 +464,13 @@ func levelsDiffer(f *facts) reading {
 // priorOfLevels compares the times of load levels with the library's. largest is the median ratio that is farthest from
 // 1.
 func priorOfLevels(f *facts) reading {
+	r := priceLevels(f)
+	f.weighPrior(&r, priceLevels, priorNamed)
+	return r
+}
+
+// priceLevels is priorOfLevels for the stated description alone.
+func priceLevels(f *facts) reading {
 	if len(f.run.Points) == 0 {
 		return notChecked("no load levels")
 	}

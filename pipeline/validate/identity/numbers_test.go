@@ -209,6 +209,8 @@ func TestOtherPools(t *testing.T) {
 			d.Model.BytesPerKV, d.Model.BytesPerWeight, d.Model.BytesPerLMHead, d.Engine.GPUMemoryUtilization = eight, eight, eight, 0.4
 		}, func(d *deploy.Deployment) { kv(d); weights(d) }), "dtype or quantization, and kv_cache_dtype, in run.yaml may be wrong: twice the bytes give this size"},
 		"heads": {of(func(*deploy.Deployment) {}, func(d *deploy.Deployment) { d.Model.NumKVHeads *= 2 }), "num_key_value_heads of the model may be wrong: 16 give this size"},
+		"size of a head": {of(func(d *deploy.Deployment) { d.Model.HeadDim /= 2 }, func(d *deploy.Deployment) { d.Model.HeadDim *= 2 }),
+			"head_dim of the model may be wrong: 128, hidden_size / num_attention_heads, gives this size"},
 		"memory": {of(func(*deploy.Deployment) {}, func(d *deploy.Deployment) { d.Hardware, _ = deploy.Datasheet("B200") }),
 			"hardware in run.yaml may be wrong: the memory of "},
 		"itself": {of(func(*deploy.Deployment) {}, func(*deploy.Deployment) {}), ""},

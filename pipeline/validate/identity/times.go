@@ -295,6 +295,13 @@ func (f *facts) priorRatios() (decode, prompt []float64) {
 // priorOfSteps compares measured step times with the library's for the same batches. largest is the median ratio that
 // is farthest from 1, of the regimes.
 func priorOfSteps(f *facts) reading {
+	r := priceSteps(f)
+	f.weighPrior(&r, priceSteps, priorBesides)
+	return r
+}
+
+// priceSteps is priorOfSteps for the stated description alone.
+func priceSteps(f *facts) reading {
 	if len(f.batches) == 0 {
 		return notChecked("no step with a known batch and a recorded successor")
 	}
@@ -302,6 +309,9 @@ func priorOfSteps(f *facts) reading {
 		return notChecked("the contexts of the passes are those of clients, whose tokens contradict the log")
 	}
 	if f.price == nil {
+		if like := f.nameLikeDevice(); like != nil {
+			return *like
+		}
 		return notChecked("the library has no kernel tables of %s for this model", f.dep.Hardware.Name)
 	}
 	decode, prompt := f.priorRatios()
@@ -328,6 +338,7 @@ func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) re
 			continue
 		}
 		median := stat.Median(regime.ratios)
+		r.kinds++
 		r.checked += len(regime.ratios)
 		if foldChange(median) > foldChange(worst) {
 			worst = median
@@ -349,11 +360,14 @@ func (f *facts) priorReading(what string, fewest int, regimes []regimeRatios) re
 	if foldChange(worst) > priorUnusable {
 		r.effect = result.IdentityFails
 	}
-	r.sentence = fmt.Sprintf("%s what the kernels measured on %s take with tp %d (medians of %d %ss): hardware, tensor_parallel_size, model or dtype in "+
-		"run.yaml may be wrong, the stamps may have another unit, or the server was not alone on its devices", text, f.dep.Hardware.Name, f.dep.TP,
-		r.checked, what)
+	r.sentence = fmt.Sprintf("%s what the kernels measured on %s take with tp %d (medians of %d %ss): %s", text, f.dep.Hardware.Name, f.dep.TP,
+		r.checked, what, priorDoubts)
 	return r
 }
+
+// priorDoubts is what may be wrong where times are not those of the library.
+const priorDoubts = "hardware, tensor_parallel_size, model or dtype in run.yaml may be wrong, the stamps may have another unit, or the server was not " +
+	"alone on its devices"
 
 // foldChange returns max(ratio, 1/ratio): 2 for a ratio of 2 or of 0.5; +Inf for one that is not above 0.
 func foldChange(ratio float64) float64 {
