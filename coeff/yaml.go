@@ -96,7 +96,8 @@ of the feature: 1.0e+6 is the nominal time). range: the feature itself, s where 
 covariance: products of the terms' units. hold_out_rmse: us. deployment, prompt and hardware factors,
 residual_quantiles, lambda and gamma: ratios. Numbers have every digit, so that predictions can be reproduced;
 ci95 states how many of them the data support.
-fold_spread: least and largest value over the folds. value is refitted on all measurements and can lie outside.`
+fold_spread: least and largest value over the folds. value is refitted on all measurements and can lie outside.
+trained_on and configs: model, device and parallel sizes are what run.yaml and config.json say of the server.`
 }
 
 // UnmarshalYAML reads a coefficient, in spec 1.0's flat form a bare value.

@@ -97,7 +97,9 @@ func headFacts(in Input) []Fact {
 			labels = appendNew(labels, c.Label)
 			versions = appendNew(versions, c.Deployment.Engine.VLLMVersion)
 		}
-		add("Fitted on", listOf(labels, 2))
+		if on := listOf(labels, 2); on != "" {
+			add("Fitted on", on+", as run.yaml and config.json describe it")
+		}
 		add("vLLM", listOf(versions, 4))
 		add("Runs", runCounts(f))
 		add("Model", fmt.Sprintf("spec %s, recipe %s", f.Beta.SpecVersion, f.Beta.Recipe))
