@@ -28,8 +28,8 @@ const (
 // any description; besides is the ratio of longer times that counts beside a small KV cache.
 //
 // The described device is wrong where all kinds of times are others than its kernels take, another device explains all of
-// them, and its memory explains the KV cache no worse. The reading then fails if the times are shorter, for which there is
-// no other reason, and leaves the verdict open if they are longer.
+// them, and its memory explains the KV cache no worse. The reading then fails if times of two kinds are shorter, for which
+// there is no other reason, and leaves the verdict open if they are longer, or of one kind.
 //
 // Longer times leave the verdict open as well, from a smaller departure on, where the KV cache is smaller than the
 // description gives. A slow host, or a cache that was set by hand, explains one of the two; weights that are larger than
@@ -40,7 +40,7 @@ func (f *facts) weighPrior(r *reading, price func(*facts) reading, besides float
 	}
 	if other, like := f.deviceExplaining(r, price); other != nil {
 		r.effect = result.IdentityUndecided
-		if r.largest < 1 {
+		if r.largest < 1 && r.kinds > 1 {
 			r.effect = result.IdentityFails
 		}
 		r.sentence = fmt.Sprintf("%s, and those measured on %s explain all of them within a factor of %.3g: hardware in run.yaml is probably wrong",
@@ -59,10 +59,10 @@ func (f *facts) weighPrior(r *reading, price func(*facts) reading, besides float
 
 // deviceExplaining returns the built-in device that explains the times of a reading best, with its reading, if all of them
 // are within priorExplained of its kernels and its memory explains the KV cache no worse than the described one; nil for
-// none. Times of one kind are like those of many devices, and explain none.
+// none. Times of one kind are like those of many devices, and explain none if they are longer.
 func (f *facts) deviceExplaining(r *reading, price func(*facts) reading) (best *deploy.Hardware, like reading) {
 	isAll := r.broken && r.violated == r.checked
-	if r.kinds < 2 || !isAll || foldChange(r.largest) <= priorNamed {
+	if r.kinds < 2 && r.largest > 1 || !isAll || foldChange(r.largest) <= priorNamed {
 		return nil, reading{}
 	}
 	stated, isKnown := f.poolRatio()

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/internal/testkit"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
@@ -776,4 +777,62 @@ func TestPromptsOfLog(t *testing.T) {
 	wanted{50, 0, 1, false, ""}.compare(t, "within the tolerance", clientTokens(with(85, 21)))
 	wanted{50, 50, 0.84, true, "the requests of the client have 4200 prompt tokens, the passes of the log computed 5000"}.compare(t, "words", clientTokens(with(84, 21)))
 	wanted{50, 0, 0.95, false, ""}.compare(t, "other requests in the log", clientTokens(with(84, 20)))
+}
+
+// TestDecodesOfASample: of a sample of steps, a decode of which neighbours are not recorded counts where nearly all steps are
+// decodes.
+func TestDecodesOfASample(t *testing.T) {
+	// facts of so many decodes and steps with prompts; each step has no other within distance. A decode takes 20 us of 10.
+	of := func(decodes, prompts, distance int) *facts {
+		f := emptyFacts()
+		for i := range decodes + prompts {
+			f.batches = append(f.batches, batchTime{at: i * distance, us: 20, prior: priorTime{10, 10}, prefill: i >= decodes})
+		}
+		return f
+	}
+	for _, c := range []struct {
+		what string
+		f    *facts
+		want int // decodes that count
+	}{
+		{"a sample", of(100, 25, 10), 100},
+		{"too few", of(99, 0, 10), 0},
+		{"too many prompts", of(100, 26, 10), 0},
+		{"all recorded", of(100, 0, 1), 97},
+		{"few of them among decodes", of(22, 200, 1), 19},
+	} {
+		decode, prompt := c.f.priorRatios()
+		if len(decode) != c.want || len(decode) > 0 && stat.Median(decode) != 2 {
+			t.Errorf("%s: got %d decodes and %d prompts, want %d decodes at twice the time", c.what, len(decode), len(prompt), c.want)
+		}
+	}
+}
+
+// TestTimesOfOneKind: times that another device explains fail if they are shorter and of two kinds; of one kind they leave the
+// verdict open, and longer ones of one kind are only named.
+func TestTimesOfOneKind(t *testing.T) {
+	for _, c := range []struct {
+		kinds   int
+		largest float64
+		effect  string
+	}{
+		{2, 0.5, result.IdentityFails},
+		{1, 0.5, result.IdentityUndecided},
+		{2, 2, result.IdentityUndecided},
+		{1, 2, result.IdentityNamed},
+	} {
+		f := onH100()
+		f.dep.Hardware, _ = deploy.Datasheet("A100")
+		r := reading{checked: 40, violated: 40, kinds: c.kinds, largest: c.largest, broken: true, effect: result.IdentityNamed}
+		onlyOnH100 := func(f *facts) reading {
+			if f.dep.Hardware.Name == "H100-SXM-80GB" {
+				return reading{checked: 40, kinds: c.kinds, largest: 1.1}
+			}
+			return reading{checked: 40, kinds: c.kinds, largest: 3, broken: true}
+		}
+		f.weighPrior(&r, onlyOnH100, priorNamed)
+		if r.effect != c.effect {
+			t.Errorf("%d kinds, %g times: got %q (%s), want %q", c.kinds, c.largest, r.effect, r.sentence, c.effect)
+		}
+	}
 }

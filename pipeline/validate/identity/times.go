@@ -250,26 +250,44 @@ const stepsAhead = 2
 
 // priorRatios returns measured over predicted step times, at the nearer end of the prediction, by
 // regime: pure decodes among similar ones, and stretches of steps whose predicted time is mostly
-// that of prompts.
+// that of prompts. Where a sample of the steps was recorded, most of them decodes, the neighbours of
+// a decode that are not recorded are taken for decodes too.
 func (f *facts) priorRatios() (decode, prompt []float64) {
 	const (
 		stretch       = 6   // steps
 		mostlyPrompts = 0.6 // share of the predicted time of a stretch that its steps with prompts take, from which it counts
+		mostlyDecodes = 0.8 // share of the steps, from which a neighbour that is not recorded counts as a decode
+		fewestLone    = 100 // decodes with such neighbours
 	)
 	batches := f.batches
+	var lone []float64 // ratios of decodes of which a neighbour is not recorded
+	decodes := 0
 	for i := range batches {
 		if !(batches[i].prior.leastUs > 0) {
 			continue
 		}
 		// A decode step between decode steps: an asynchronous engine starts a step one or two before the
 		// device ends it, so the intervals of neighbours belong together.
-		amongDecodes := !batches[i].prefill
+		if batches[i].prefill {
+			continue
+		}
+		decodes++
+		besidePrompts, missing := false, false // of the neighbours
 		for k := i - 2; k <= i+1; k++ {
-			amongDecodes = amongDecodes && k >= 0 && k < len(batches) && batches[k].at-batches[i].at == k-i && !batches[k].prefill
+			isRecorded := k >= 0 && k < len(batches) && batches[k].at-batches[i].at == k-i
+			besidePrompts = besidePrompts || isRecorded && batches[k].prefill
+			missing = missing || !isRecorded
 		}
-		if amongDecodes {
-			decode = append(decode, batches[i].prior.ratio(batches[i].us))
+		switch ratio := batches[i].prior.ratio(batches[i].us); {
+		case besidePrompts:
+		case missing:
+			lone = append(lone, ratio)
+		default:
+			decode = append(decode, ratio)
 		}
+	}
+	if len(decode) < fewestPriced && len(lone) >= fewestLone && float64(decodes) >= mostlyDecodes*float64(len(batches)) {
+		decode = append(decode, lone...)
 	}
 	// Steps with prompts differ from each other; over a stretch of them the same shift cancels.
 	for i := 0; i+stretch <= len(batches); i += stretch {
