@@ -319,6 +319,57 @@ func TestQueueLevelsOff(t *testing.T) {
 	}
 }
 
+// TestFillingIsNoOverload: one request a second, each 90 s in the system, fills an idle server up to 90 of them and then
+// stays there. In 300 s this shows; in 150 s it does not, unless those are known that were in the system before.
+func TestFillingIsNoOverload(t *testing.T) {
+	long := func(n int) []Arrival {
+		requests := steady(n)
+		for i := range requests {
+			requests[i].Left = requests[i].At + 90
+		}
+		return requests
+	}
+	drifting := long(300)
+	for i := range drifting {
+		if i >= 200 {
+			drifting[i].TTFT *= 2.1
+		}
+	}
+	growing := long(300)
+	for i := range growing { // one in three stays
+		if i%3 == 0 {
+			growing[i].Left = 1000
+		}
+	}
+	growingFast := long(200)
+	for i := range growingFast {
+		if i%3 > 0 {
+			growingFast[i].Left = 1000
+		}
+	}
+	var before []float64
+	for i := range 90 {
+		before = append(before, float64(i))
+	}
+	for _, c := range []struct {
+		name     string
+		requests []Arrival
+		earlier  []float64
+		want     bool
+	}{
+		{"300 s", long(300), nil, false},
+		{"300 s, later ones wait", drifting, nil, true},
+		{"300 s, one in three stays", growing, nil, true},
+		{"150 s", long(150), nil, true},
+		{"150 s after a warm-up", long(150), before, false},
+		{"200 s after a warm-up, two in three stay", growingFast, before, true},
+	} {
+		if checks, got := Overloaded(c.requests, c.earlier); got != c.want || checks[1].Hit != c.want {
+			t.Errorf("%s: got %t, %+v, want %t", c.name, got, checks[1], c.want)
+		}
+	}
+}
+
 // TestQueueRises: a queue that grows evenly to X is 4 standard deviations of a Poisson number of mean X/2 at X = 8, and
 // 3 % of 1,000 arrivals at X = 30. An uneven growth with an R2 below a half is none.
 func TestQueueRises(t *testing.T) {

@@ -88,7 +88,9 @@ func lineRises(at, queue []float64, leastSDs float64) (r2 float64, rises bool) {
 
 // An idle server fills for some answers before it is in its steady state: for filledAfter times the median time of a
 // request in the system. If a leastFillingShare of the requests arrives until then, less of which cannot bend the line, and
-// a leastFilledShare later, their number has to rise there too, by leastFilledRiseSDs standard deviations.
+// a leastFilledShare later, their number has to rise there too, by leastFilledRiseSDs standard deviations. A server that
+// does more and more work at once answers a little later; where TTFT drifts (limitTTFTDrift) requests wait, and this is no
+// filling.
 const (
 	filledAfter        = 2
 	leastFillingShare  = 1.0 / 8
@@ -97,10 +99,10 @@ const (
 )
 
 // filledFrom returns the position of the first request that arrives when a server that was idle before the first of them
-// has filled; 0 if earlier ones were in the system, or if few requests arrive before or after that.
+// has filled; 0 if earlier ones were in the system, if few requests arrive before or after that, or if TTFT drifts.
 func filledFrom(requests []Arrival, earlier int) int {
 	stay := known(requests, func(a *Arrival) float64 { return a.Left - a.At })
-	if earlier > 0 || len(stay) == 0 {
+	if earlier > 0 || len(stay) == 0 || ttftDrift(requests) > limitTTFTDrift {
 		return 0
 	}
 	filledAt := requests[0].At + filledAfter*Median(stay)

@@ -258,7 +258,7 @@ func otherLies() []lie {
 		{what: "prefill and decode requests swapped", kinds: traced + summaries, causes: "step_tokens", run: eachStep(func(s *trace.Step) {
 			s.NumPrefillReqs, s.NumDecodeReqs = s.NumDecodeReqs, s.NumPrefillReqs
 		})},
-		{what: "free and used blocks swapped", kinds: traced + summaries, causes: "used_blocks", run: eachStep(func(s *trace.Step) {
+		{what: "free and used blocks swapped", kinds: traced + summaries, causes: "used_blocks step_floor step_prior", run: eachStep(func(s *trace.Step) {
 			s.BlocksFree = s.BlocksTotal - s.BlocksFree
 			s.KVUsage = 1 - s.KVUsage
 		})},
