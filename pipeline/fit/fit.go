@@ -188,7 +188,8 @@ func (f *fitter) nothingLeft() error {
 	hint := "blis-train inspect shows what is missing from each run"
 	switch {
 	case saturated:
-		hint += "; the key keep-saturated in --config FILE keeps saturated runs"
+		hint += "; a recording that lasts six answers or less may only show how an idle server fills: record longer; the key keep-saturated in " +
+			"--config FILE keeps saturated runs"
 	case apart:
 		hint = "the time of a step is the interval to the next one, and hardly a step follows another: record requests that answer more than " +
 			"one token, at a higher rate, and every step (--step-tracing-sample-rate 1.0); or fit the times of requests: --from requests"
