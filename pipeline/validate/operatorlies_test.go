@@ -135,7 +135,7 @@ func operatorLies() []lie {
 				r.Steps[i].NumFinished = int32(sum)
 			}
 		}},
-		{what: "scheduled tokens are a running total", kinds: stepsOf, causes: "step_tokens scheduler_limits journey_tokens", run: func(r *trace.Run) {
+		{what: "scheduled tokens are a running total", kinds: stepsOf, causes: "step_tokens scheduler_limits journey_tokens step_floor step_prior", run: func(r *trace.Run) {
 			sum := int64(0)
 			for i := range r.Steps {
 				sum += int64(r.Steps[i].ScheduledTokens)
