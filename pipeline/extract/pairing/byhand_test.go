@@ -768,7 +768,7 @@ func TestFailedByHand(t *testing.T) {
 			t.Fatalf("%d prompts, %d failed", len(q.prompts), len(q.failed))
 		}
 		var text []string
-		chains, n, _ := p.alignLoosely(q.withFailed(q.prompts), 0, len(p.promptPasses), trace.Opt[int64]{})
+		chains, n, _ := p.alignLoosely(q.withFailed(q.prompts), 0, len(p.promptPasses), trace.Opt[clockOffsets]{})
 		for _, c := range chains {
 			text = append(text, fmt.Sprintf("%v[%d]", c.passes, c.prompts[0].tokens))
 		}
@@ -823,7 +823,7 @@ func TestLooseByHand(t *testing.T) {
 		for i, n := range tokens {
 			rows = append(rows, sent(n, 1, int64(i+1), int64(i+2), 1000))
 		}
-		chains, n, ok := p.alignLoosely(periodsOf(rows, &rules)[0].prompts, 0, len(p.promptPasses), trace.Opt[int64]{})
+		chains, n, ok := p.alignLoosely(periodsOf(rows, &rules)[0].prompts, 0, len(p.promptPasses), trace.Opt[clockOffsets]{})
 		var text []string
 		for _, c := range chains {
 			var own []int64
@@ -857,7 +857,7 @@ func TestLooseByHand(t *testing.T) {
 		"no prompts":    {lines("1, 10"), nil, "", 0},
 	} {
 		if c.tokens == nil {
-			if got, n, ok := (&passLog{engines: make([]engineState, 1)}).alignLoosely(nil, 0, 1, trace.Opt[int64]{}); got != nil || n != 0 || ok {
+			if got, n, ok := (&passLog{engines: make([]engineState, 1)}).alignLoosely(nil, 0, 1, trace.Opt[clockOffsets]{}); got != nil || n != 0 || ok {
 				t.Errorf("%s: got %v, %d, %v", name, got, n, ok)
 			}
 			continue

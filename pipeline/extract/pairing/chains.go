@@ -233,15 +233,36 @@ func (p *passLog) traceBack(prompts []prompt, byEngine [][]int, layers []map[pas
 		last = e.from
 	}
 	slices.Reverse(out)
-	// What such a pass computes may be the first decodes of the chain before, in place of prompts.
-	for i := 1; i < len(out); i++ {
-		if p.promptPasses[out[i].passes[0]].mayRepeatLast {
-			out[i-1].isUncertain = true
-			out[i].isUncertain = true
-		}
-	}
+	p.markRepeated(out)
 	markConcurrent(out)
 	return out
+}
+
+// markRepeated marks as uncertain the chains with a pass in which prompts may be first decodes, and the chains before
+// whose prompts these decodes are of.
+func (p *passLog) markRepeated(chains []chain) {
+	lastOf := map[int][]int{} // chains by their last pass
+	for i := range chains {
+		last := chains[i].passes[len(chains[i].passes)-1]
+		lastOf[last] = append(lastOf[last], i)
+	}
+	for i := range chains {
+		c := &chains[i]
+		for _, pass := range c.passes {
+			c.isUncertain = c.isUncertain || p.promptPasses[pass].mayRepeatLast
+		}
+		first := c.passes[0]
+		if !p.promptPasses[first].mayRepeatLast {
+			continue
+		}
+		before := first - 1 // the prompt pass before of the same engine
+		for before >= 0 && p.promptPasses[before].engine != p.promptPasses[first].engine {
+			before--
+		}
+		for _, k := range lastOf[before] {
+			chains[k].isUncertain = true
+		}
+	}
 }
 
 // markConcurrent marks two chains of different engines as uncertain if one has passes between the

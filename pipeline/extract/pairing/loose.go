@@ -42,10 +42,10 @@ type looseMove struct {
 
 // movesFrom calls use with the moves from the state in which the first i passes and the first j
 // prompts are done: skip a prompt, or pair a chain of passes with the prompts that end in it, of
-// which up to mostForeign belong to other clients. If the offset of the clocks is known, a chain whose
+// which up to mostForeign belong to other clients. If the offsets of the clocks are known, a chain whose
 // last pass was at another time than its last prompt's first chunk is no move. Only chains without an
 // exception are kept in the end.
-func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs trace.Opt[int64], use func(looseMove)) {
+func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsets trace.Opt[clockOffsets], use func(looseMove)) {
 	if j < len(prompts) { // a prompt that the log does not show
 		cost := int32(1)
 		if prompts[j].isFailed {
@@ -85,7 +85,7 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs t
 				most += q.cached.Or(q.mostCached)
 			}
 			hits := tokens - computed
-			if n > 0 && offsetNs.OK && !p.agrees(prompts[j+n-1], passes[k], offsetNs.V) {
+			if n > 0 && offsets.OK && !p.agrees(prompts[j+n-1], passes[k], offsets.V) {
 				continue
 			}
 			move := looseMove{passes: k + 1 - i, prompts: n, cost: int32(foreign), hits: hits, isChain: foreign == 0}
@@ -95,7 +95,7 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs t
 				if isCounted && hits >= least && hits <= most && hits%max(1, p.rules.Block) == 0 {
 					use(move)
 				}
-			case hits-least < 0 || n == 0: // the others' prompts have tokens too
+			case n == 0 || p.hitsFrom(max(least, hits+int64(foreign))) <= most: // the others' prompts have tokens too
 				use(move)
 			}
 		}
@@ -105,10 +105,16 @@ func (p *passLog) movesFrom(prompts []prompt, passes []int, i, j int, offsetNs t
 	}
 }
 
+// hitsFrom returns the fewest hits, whole blocks, that are not below tokens.
+func (p *passLog) hitsFrom(tokens int64) int64 {
+	block := max(1, p.rules.Block)
+	return (tokens + block - 1) / block * block
+}
+
 // alignLoosely pairs the prompts, in one order, with the passes [from, to) of the only engine. It returns the
 // chains that every alignment with the fewest exceptions has, and the number of exceptions; false if there are
 // too many of these.
-func (p *passLog) alignLoosely(prompts []prompt, from, to int, offsetNs trace.Opt[int64]) (chains []chain, exceptions int, ok bool) {
+func (p *passLog) alignLoosely(prompts []prompt, from, to int, offsets trace.Opt[clockOffsets]) (chains []chain, exceptions int, ok bool) {
 	var passes []int
 	for i := from; i < to; i++ {
 		passes = append(passes, i)
@@ -130,7 +136,7 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int, offsetNs trace.Op
 				s.onward = 1
 				continue
 			}
-			p.movesFrom(prompts, passes, i, j, offsetNs, func(m looseMove) {
+			p.movesFrom(prompts, passes, i, j, offsets, func(m looseMove) {
 				next := at(i+m.passes, j+m.prompts)
 				switch cost := next.cost + m.cost; {
 				case cost < s.cost:
@@ -156,7 +162,7 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int, offsetNs trace.Op
 			if s.from+s.cost != total.cost {
 				continue
 			}
-			p.movesFrom(prompts, passes, i, j, offsetNs, func(m looseMove) {
+			p.movesFrom(prompts, passes, i, j, offsets, func(m looseMove) {
 				next := at(i+m.passes, j+m.prompts)
 				if s.from+m.cost+next.cost != total.cost {
 					return
@@ -176,6 +182,7 @@ func (p *passLog) alignLoosely(prompts []prompt, from, to int, offsetNs trace.Op
 			})
 		}
 	}
+	p.markRepeated(chains)
 	chains = slices.DeleteFunc(chains, func(c chain) bool { return c.isUncertain })
 	hasFailed := slices.ContainsFunc(prompts, func(q prompt) bool { return q.isFailed })
 	if p.isAsync && (hasFailed || areMany(int(total.cost), len(prompts))) {
@@ -301,18 +308,18 @@ func (m *matcher) alignBetween(found []match, first, last, from, to int) ([]chai
 }
 
 // alignWithClocks aligns prompts with the passes [from, to) by their tokens, and again with the passes left out
-// that were at another time than the prompt, by the common offset of the clocks. It returns the second alignment
+// that were at another time than the prompt, by the common offsets of the clocks. It returns the second alignment
 // if that has as many chains.
 func (m *matcher) alignWithClocks(found []match, prompts []prompt, from, to int) ([]chain, int, bool) {
-	chains, exceptions, ok := m.log.alignLoosely(prompts, from, to, trace.Opt[int64]{})
+	chains, exceptions, ok := m.log.alignLoosely(prompts, from, to, trace.Opt[clockOffsets]{})
 	if !ok {
 		return nil, 0, false
 	}
 	if certainPrompts([]match{{chains: chains}}) == len(prompts) {
 		return chains, exceptions, true
 	}
-	offsetNs := m.commonOffset(append(found, match{chains: chains}))
-	timed, timedExceptions, ok := m.log.alignLoosely(prompts, from, to, trace.Some(offsetNs))
+	offsets := m.commonOffsets(append(found, match{chains: chains}))
+	timed, timedExceptions, ok := m.log.alignLoosely(prompts, from, to, trace.Some(offsets))
 	if ok && len(timed) >= len(chains) {
 		return timed, timedExceptions, true
 	}

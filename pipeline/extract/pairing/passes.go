@@ -38,8 +38,8 @@ type promptPass struct {
 	isFresh       bool  // it has no generation requests: no decode continued from an earlier pass
 	hasGapBefore  bool  // passes of its engine just before it are missing in the log
 	hasGapBehind  bool  // passes between it and its engine's next prompt pass are missing
-	// mayRepeatLast is set with asynchronous scheduling if the pass computes one token for each
-	// prompt: these may be the first decodes of the prompts of the pass before.
+	// mayRepeatLast is set with asynchronous scheduling if some of the prompts may be the first decodes of the
+	// prompts of the pass before: the pass computes one token for each, or fewer of those decode than ended there.
 	mayRepeatLast bool
 	stampNs       trace.Opt[int64]
 	stampStepNs   int64
@@ -78,10 +78,14 @@ func (p *passLog) addPass(engine int, it *trace.Iteration) {
 		Decodes:       it.GenerationReqs,
 		DecodeTokens:  it.GenerationTokens,
 	}
+	isUnread := false // how many of its prompts are first decodes is not known
 	if p.isAsync {
 		first := counts.FirstDecodes(e.prefills)
 		if first == counts.Prefills && counts.PrefillTokens > first {
-			first = 0 // one of them has more tokens than a decode, but the line does not say which
+			// One of them has more tokens than a decode, so a prompt of the pass before ended with its first token. The
+			// line does not say how many did.
+			isUnread = first > 1
+			first = 0
 		}
 		counts = counts.Relabel(first)
 	}
@@ -120,7 +124,7 @@ func (p *passLog) addPass(engine int, it *trace.Iteration) {
 			isFull:        isFull,
 			isFresh:       counts.Decodes == 0,
 			hasGapBefore:  isLost,
-			mayRepeatLast: p.isAsync && e.prefills > 0 && counts.PrefillTokens == counts.Prefills,
+			mayRepeatLast: isUnread || p.isAsync && e.prefills > 0 && counts.PrefillTokens == counts.Prefills,
 			stampNs:       it.StampNs,
 			stampStepNs:   it.StampStepNs.Or(1e9),
 			elapsedUs:     it.ElapsedUs,
@@ -131,6 +135,9 @@ func (p *passLog) addPass(engine int, it *trace.Iteration) {
 		last := &p.promptPasses[e.lastPromptPass]
 		last.generation += counts.DecodeTokens
 		last.hasGapBehind = last.hasGapBehind || isLost
+		if !last.hasGapBehind && it.Form != trace.IterationSGLang {
+			last.isFull = false // a cut prompt would continue here; SGLang logs only some of its decode passes
+		}
 	}
 	e.prefills = counts.Prefills
 	if isFull {

@@ -27,16 +27,20 @@ func (p *passLog) offsetRange(c *chain) (lo, hi int64, ok bool) {
 	return offsetNs - clockSlackNs, offsetNs + pass.stampStepNs + clockSlackNs, pass.stampNs.OK && last.isFirst
 }
 
-// agrees reports whether a pass can have produced the first chunk of a prompt, given the log's clock less the
-// clients' clock.
-func (p *passLog) agrees(q prompt, pass int, offsetNs int64) bool {
+// clockOffsets are values that the log's clock less the clients' clock may have, ns.
+type clockOffsets struct{ lo, hi int64 }
+
+// agrees reports whether a pass can have produced the first chunk of a prompt, given the offsets of the clocks.
+func (p *passLog) agrees(q prompt, pass int, offsets clockOffsets) bool {
 	lo, hi, ok := p.offsetRange(&chain{passes: []int{pass}, prompts: []prompt{q}})
-	return !ok || offsetNs >= lo && offsetNs <= hi
+	return !ok || offsets.hi >= lo && offsets.lo <= hi
 }
 
-// commonOffset returns the log's clock less the clients' clock that is in the ranges of most
-// chains, ns.
-func (m *matcher) commonOffset(found []match) int64 {
+// commonOffset returns the least of commonOffsets.
+func (m *matcher) commonOffset(found []match) int64 { return m.commonOffsets(found).lo }
+
+// commonOffsets returns the offsets of the clocks that are in the ranges of most chains.
+func (m *matcher) commonOffsets(found []match) clockOffsets {
 	type edge struct { // begin or end of a chain's range
 		ns     int64
 		change int // of the number of ranges: +1 or -1
@@ -54,12 +58,12 @@ func (m *matcher) commonOffset(found []match) int64 {
 	})
 	allowed := 0 // ranges that have the offset of the edge
 	most := 0
-	best := int64(0)
-	for _, e := range edges {
+	var best clockOffsets
+	for i, e := range edges {
 		allowed += e.change
 		if allowed > most {
 			most = allowed
-			best = e.ns
+			best = clockOffsets{lo: e.ns, hi: edges[i+1].ns} // a begin, so another edge follows
 		}
 	}
 	return best
@@ -152,10 +156,12 @@ func (m *matcher) markCut(found []match, isOpen []bool) {
 }
 
 // A run is a sequence of matches between which nothing was skipped. If it is tied neither to the start
-// nor to the end of both log and requests, its counts must agree by more than chance.
+// nor to the end of both log and requests, its counts must agree by more than chance. It is tied to nothing where
+// the log has more than a few prompts of others: the first or the last of its prompts may then be of those too.
 const (
 	matchBits = 3.0  // information in the prompts and tokens of one period, bits
 	leastBits = 20.0 // information that a run must have, bits
+	fewOthers = 2    // prompts of others beside which the ends of a run are those of log and requests
 	// Prompts of the log in no match, from which on matches of prompts of one length are not certain.
 	leastUnpaired = 5
 	unpairedShare = 0.2
@@ -163,8 +169,13 @@ const (
 )
 
 // markUnproven marks the matches of runs that may fit by chance. Each chain adds the information
-// that its hits are divisible by the block size.
+// that its hits are divisible by the block size, which tells prompts of one length not apart.
 func (m *matcher) markUnproven(found []match, isOpen []bool) {
+	blockBits := math.Log2(float64(max(2, m.log.rules.Block)))
+	if n := len(lengthsOf(found)); n > 0 {
+		blockBits = min(blockBits, math.Log2(float64(n)))
+	}
+	hasOthers := m.othersPrompts(found) > fewOthers
 	for i := 0; i < len(found); {
 		end := i + 1
 		for end < len(found) && found[end].from == found[end-1].to && found[end].period == found[end-1].period+1 {
@@ -174,11 +185,10 @@ func (m *matcher) markUnproven(found []match, isOpen []bool) {
 		last := &found[end-1]
 		isAtStart := first.from == 0 && first.period == 0
 		isAtEnd := last.to == len(m.stretches) && last.period == len(m.periods)-1
-		isProven := isAtStart || isAtEnd
+		isProven := (isAtStart || isAtEnd) && !hasOthers
 		bits := 0.0
 		for k := i; k < end && !isProven; k++ {
 			if m.isDistinct(&found[k]) {
-				blockBits := math.Log2(float64(max(2, m.log.rules.Block)))
 				bits += matchBits + float64(len(found[k].chains))*blockBits
 			}
 			isProven = bits >= leastBits
@@ -189,17 +199,47 @@ func (m *matcher) markUnproven(found []match, isOpen []bool) {
 	}
 }
 
-// mayBeShifted reports whether the prompts of all matches have one length, while too many of the log's prompts are
-// in no match: then any match may belong to a failed request or to another client.
-func (m *matcher) mayBeShifted(found []match) bool {
+// lengthsOf returns the tokens that the prompts of matches have.
+func lengthsOf(found []match) map[int64]bool {
 	lengths := map[int64]bool{}
-	paired := int64(0)
 	for _, x := range found {
 		for _, c := range x.chains {
 			for _, q := range c.prompts {
 				lengths[q.tokens] = true
-				paired++
 			}
+		}
+	}
+	return lengths
+}
+
+// othersPrompts returns how many more prompts the log has between matches than the client, in stretches of which no
+// pass is missing: they are of another client or of failed requests.
+func (m *matcher) othersPrompts(found []match) int64 {
+	n := int64(0)
+	for i := 1; i < len(found); i++ {
+		skipped := m.stretches[found[i-1].to:found[i].from]
+		if slices.ContainsFunc(skipped, func(s stretch) bool { return s.isBroken }) {
+			continue // requests whose other passes are missing may have run there
+		}
+		more := int64(0) // prompts of the log than of the client
+		for _, s := range skipped {
+			more += s.contextReqs - s.full
+		}
+		for k := found[i-1].period + 1; k < found[i].period; k++ {
+			more -= int64(len(m.periods[k].prompts))
+		}
+		n += max(0, more)
+	}
+	return n
+}
+
+// mayBeShifted reports whether the prompts of all matches have one length, while too many of the log's prompts are
+// in no match: then any match may belong to a failed request or to another client.
+func (m *matcher) mayBeShifted(found []match) bool {
+	paired := int64(0)
+	for _, x := range found {
+		for _, c := range x.chains {
+			paired += int64(len(c.prompts))
 		}
 	}
 	logged := int64(0)
@@ -209,7 +249,7 @@ func (m *matcher) mayBeShifted(found []match) bool {
 		}
 	}
 	unpaired := logged - paired
-	return len(lengths) == 1 && unpaired > leastUnpaired && float64(unpaired) > unpairedShare*float64(logged)
+	return len(lengthsOf(found)) == 1 && unpaired > leastUnpaired && float64(unpaired) > unpairedShare*float64(logged)
 }
 
 // isDistinct reports whether none of the neighbouring periods fits the stretches of a match.
