@@ -212,6 +212,11 @@ func TestSampleOfASimulation(t *testing.T) {
 	if math.Abs(s.ServedS-1.82) > 1e-12 || s.Served != 1 || s.Tokens != 1 || s.excess != 0.5 || math.Abs(s.MeanInFlight-0.625) > 1e-12 {
 		t.Errorf("got %g s, %d served, %d tokens, excess %g, %g in flight", s.ServedS, s.Served, s.Tokens, s.excess, s.MeanInFlight)
 	}
+	// From 1 to 3 s three arrived, the first of which begins the count, and one left: half of two, and as many as the rate has
+	// in half of the mean time.
+	if s.grew != 0.5 || s.behind != 0 {
+		t.Errorf("got %g more in the system and %g behind the rate, want 0.5 and 0", s.grew, s.behind)
+	}
 	stretch.from, stretch.until = 0, 0
 	stretch.markUnmeasured()
 	if s := NewSample(requests, nil, stretch); len(s.TTFT) != 0 || s.ServedS != 0 || s.Served != 0 {

@@ -32,6 +32,9 @@ type Sample struct {
 	// excess is by how much more than the asked rate arrived while requests were measured, as a share. Its mean
 	// over seeds is 0. Of loads that are not drawn at a rate it is 0.
 	excess float64
+	// Of a load that is drawn at a rate, as shares of the measured requests: by how much the number in the system grew
+	// from the first measured arrival to the last, and how many fewer left per second than the rate has.
+	grew, behind float64
 
 	mu     sync.Mutex
 	sorted map[string][]float64 // see ascending
@@ -108,6 +111,7 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 		m.excess = 1 - (last-first)/1e6/s.meanSpanS
 	}
 	// All requests count here, also those that are not measured: they are in the system at the same time.
+	gone := 0.0 // from the first measured arrival to the last
 	for i := range requests {
 		r := &requests[i]
 		left := last
@@ -118,14 +122,45 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 		if until := math.Min(left, last); until > from && last > first {
 			m.MeanInFlight += (until - from) / (last - first)
 		}
+		if r.DepartedUs.OK && left > first && left <= last {
+			gone++
+		}
 		if r.DepartedUs.OK && r.Outcome == sim.OutcomeFinished && left > firstLeft && left <= lastLeft {
 			m.Served++
 			m.Tokens += r.OutputTokens
 		}
 	}
+	if s.meanSpanS > 0 && last > first {
+		n := float64(len(arrivals) - 1)
+		m.grew = 1 - gone/n
+		m.behind = 1 - gone/n*s.meanSpanS*1e6/(last-first)
+	}
 	if !sim.IsClosedLoop(s.Requests) {
 		_, m.Saturated = stat.Overloaded(arrivals, s.inSystemAt(requests, first))
 	}
+	if m.Saturated {
+		m.countParts(requests, firstLeft, lastLeft)
+	}
+}
+
+// countParts counts as served in an interval, us, the part of each answer that was made in it, as if answers were made
+// evenly from when their request is first scheduled. An overloaded server may admit requests in waves which end together:
+// how many of them end in an interval depends on where it begins and ends.
+func (m *Sample) countParts(requests []sim.RequestResult, fromUs, untilUs float64) {
+	served, tokens := 0.0, 0.0
+	for i := range requests {
+		r := &requests[i]
+		if !r.DepartedUs.OK || !r.ScheduledUs.OK || r.Outcome != sim.OutcomeFinished {
+			continue
+		}
+		began, left := float64(r.ScheduledUs.V), float64(r.DepartedUs.V)
+		if made := math.Min(left, untilUs) - math.Max(began, fromUs); made > 0 {
+			served += made / (left - began)
+			tokens += made / (left - began) * float64(r.OutputTokens)
+		}
+	}
+	m.Served = int(math.Round(served))
+	m.Tokens = int64(math.Round(tokens))
 }
 
 // inSystemAt returns when the requests left, us, that are not measured, arrived before a time and were in the system then;
@@ -347,7 +382,7 @@ func Widened(samples []*Sample, of func(*Sample) float64, requests int, widest f
 const normal95 = 1.96
 
 // Broken returns the first target that replications miss on average, as a short text ("ttft p95", "goodput"); "": they
-// meet all. A server that is saturated in most replications misses any target.
+// meet all. A server that is saturated in most replications, or falls behind in all of them together, misses any target.
 func Broken(samples []*Sample, t *Targets) string {
 	saturated := 0
 	for _, s := range samples {
@@ -355,7 +390,7 @@ func Broken(samples []*Sample, t *Targets) string {
 			saturated++
 		}
 	}
-	if 2*saturated > len(samples) {
+	if 2*saturated > len(samples) || fallBehind(samples) {
 		return brokenSaturated
 	}
 	if t.Goodput > 0 {
@@ -370,6 +405,17 @@ func Broken(samples []*Sample, t *Targets) string {
 		}
 	}
 	return ""
+}
+
+// fallBehind reports whether replications together show an overload that may be too small for each of them: the number in
+// the system grows by more than leastOverload of the arrivals, and significantly fewer requests leave than the rate has.
+func fallBehind(samples []*Sample) bool {
+	if len(samples) < 2 {
+		return false
+	}
+	grew := ValueOf(samples, func(s *Sample) float64 { return s.grew })
+	behind := ValueOf(samples, func(s *Sample) float64 { return s.behind })
+	return grew.Value > leastOverload && behind.Low > 0
 }
 
 // brokenSaturated is the target that a server misses which does not keep up with its load.

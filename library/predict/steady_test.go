@@ -4,6 +4,9 @@ import (
 	"context"
 	"math"
 	"testing"
+
+	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
 )
 
 func TestLongerWarmUp(t *testing.T) {
@@ -131,5 +134,98 @@ func TestHighestLoadOfLongAnswers(t *testing.T) {
 	}
 	if !open.Saturated {
 		t.Errorf("%g of %g requests/s are served, want an overload: a loop of 200 clients gets %g", open.RequestsPerS, q.RateRPS, loop.RequestsPerS)
+	}
+}
+
+// TestPartsOfAnswers: of the answers that overlap 10 to 20 s, one is whole in it, and half and a quarter of two others.
+func TestPartsOfAnswers(t *testing.T) {
+	var requests []sim.RequestResult
+	for _, s := range [][2]int64{{11, 15}, {5, 15}, {15, 35}, {1, 9}, {20, 21}} {
+		requests = append(requests, sim.RequestResult{ScheduledUs: trace.Some(s[0]), DepartedUs: trace.Some(s[1]), OutputTokens: 100,
+			Outcome: sim.OutcomeFinished})
+	}
+	requests = append(requests, sim.RequestResult{ScheduledUs: trace.Some[int64](11), DepartedUs: trace.Some[int64](12)}, sim.RequestResult{})
+	m := &Sample{}
+	m.countParts(requests, 10, 20)
+	if m.Served != 2 || m.Tokens != 175 {
+		t.Errorf("got %d requests and %d tokens, want 2 (1.75) and 175", m.Served, m.Tokens)
+	}
+}
+
+// TestThroughputOfAnOverload: an overloaded server does about the same whatever the overload is, though its batch ends in
+// waves.
+func TestThroughputOfAnOverload(t *testing.T) {
+	q := DefaultQuestion()
+	q.Model = "Qwen/Qwen3-8B"
+	q.Hardware = "H100"
+	q.InputTokens = 1000
+	q.OutputTokens = 600
+	var served []float64
+	for _, rate := range []float64{15.9, 36} {
+		q.RateRPS = rate
+		p, err := q.Predict(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !p.Saturated {
+			t.Errorf("%g requests/s: not saturated", rate)
+		}
+		served = append(served, p.RequestsPerS)
+	}
+	if math.Abs(served[0]/served[1]-1) > 0.1 {
+		t.Errorf("got %g and %g requests/s, want about the same", served[0], served[1])
+	}
+}
+
+func TestFallBehind(t *testing.T) {
+	samples := func(grew float64, behind ...float64) (out []*Sample) {
+		for _, b := range behind {
+			out = append(out, &Sample{grew: grew, behind: b})
+		}
+		return out
+	}
+	for _, c := range []struct {
+		name    string
+		samples []*Sample
+		want    string
+	}{
+		{"each a little", samples(0.06, 0.05, 0.06, 0.07, 0.06), brokenSaturated},
+		{"by chance", samples(0.06, -0.05, 0.06, 0.17, 0.06), ""},
+		{"fewer arrive", samples(0.04, 0.09, 0.10, 0.11, 0.10), ""},
+		{"one", samples(0.06, 0.06), ""},
+	} {
+		if got := Broken(c.samples, &Targets{}); got != c.want {
+			t.Errorf("%s: got %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+// TestSmallOverload: prompts that the server computes one after the other make a queue that varies so much that no single
+// simulation shows an overload of a tenth. All of them do.
+func TestSmallOverload(t *testing.T) {
+	q := DefaultQuestion()
+	q.Model = "Qwen/Qwen3-8B"
+	q.Hardware = "H100"
+	q.InputTokens = 8000
+	q.OutputTokens = 10
+	q.Concurrency = 64
+	loop, err := q.Predict(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Concurrency = 0
+	for _, c := range []struct {
+		ofLoop float64
+		want   bool
+	}{{0.95, false}, {1.07, true}} {
+		q.RateRPS = c.ofLoop * loop.RequestsPerS
+		p, err := q.Predict(context.Background())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Saturated != c.want {
+			t.Errorf("%g of %g requests/s are served: saturated %t, want %t: a loop of 64 clients gets %g", p.RequestsPerS, q.RateRPS, p.Saturated,
+				c.want, loop.RequestsPerS)
+		}
 	}
 }
