@@ -20,6 +20,17 @@ const mostPoolProbes = 10
 // division is a number of servers for prefill and one for decode.
 type division struct{ prefill, decode int }
 
+// withOneMore returns the division with one server more in the pool that misses a target (predict.Broken).
+func (d division) withOneMore(missed string) division {
+	isEither := missed == "saturated" || missed == "goodput" // names no metric: the smaller pool grows
+	if strings.HasPrefix(missed, predict.TTFT) || isEither && d.prefill <= d.decode {
+		d.prefill++
+	} else {
+		d.decode++
+	}
+	return d
+}
+
 // pools finds the fewest servers for prefill and for decode that meet the targets together, and measures them.
 //
 // A prefill server alone decides how many of them TTFT needs, and a decode server with all prompts in its cache
@@ -107,12 +118,7 @@ func fewestOfPools(at division, most int, broken func(division) (string, error))
 		if at.prefill+at.decode >= most || len(tried) >= mostPoolProbes {
 			return at, why, nil
 		}
-		isEither := why == "saturated" || why == "goodput" // names no metric: the smaller pool grows
-		if strings.HasPrefix(why, predict.TTFT) || isEither && at.prefill <= at.decode {
-			at.prefill++
-		} else {
-			at.decode++
-		}
+		at = at.withOneMore(why)
 	}
 	// Take servers away while the targets are still met.
 	for isFewer := true; isFewer; {
@@ -138,11 +144,13 @@ func fewestOfPools(at division, most int, broken func(division) (string, error))
 	return at, "", nil
 }
 
-// measurePools measures a division with several seeds, with one decode server more where it misses the targets.
+// measurePools measures a division with several seeds, with one server more in the pool that misses a target as long as one
+// does. Two simulations that miss it by far decide.
 func (c *candidate) measurePools(ctx context.Context, at *division, most int) ([]*predict.Sample, error) {
-	for ; at.prefill+at.decode <= most; at.decode++ {
+	farTargets := c.q.Targets.Tightened(-farOff, -farOff)
+	for at.prefill+at.decode <= most {
 		var samples []*predict.Sample
-		for len(samples) < poolReplications && !(len(samples) >= leastReplications && c.isNarrow(samples)) {
+		for len(samples) < poolReplications && !(len(samples) == 2 && predict.Broken(samples, &farTargets) != "") {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
@@ -152,9 +160,11 @@ func (c *candidate) measurePools(ctx context.Context, at *division, most int) ([
 			}
 			samples = append(samples, s)
 		}
-		if predict.Broken(samples, &c.q.Targets) == "" {
+		missed := predict.Broken(samples, &c.q.Targets)
+		if missed == "" {
 			return samples, nil
 		}
+		*at = at.withOneMore(missed)
 	}
 	return nil, nil
 }

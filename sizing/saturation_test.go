@@ -139,3 +139,20 @@ func TestTrustOfARow(t *testing.T) {
 		t.Errorf("a workload: got %q", row.Trust)
 	}
 }
+
+// TestPoolThatMissesGrows: one prefill server does less than the prompts that arrive, so a second one joins, however many
+// decode servers there are.
+func TestPoolThatMissesGrows(t *testing.T) {
+	q := question(predict.Load{RateRPS: 30, InputTokens: 2000, OutputTokens: 50}, "ttft.p90=2s", 1)
+	q.Server.Model = "Qwen/Qwen3-8B"
+	q.Pools = true
+	c := oneServer(t, q)
+	at := division{prefill: 1, decode: 1}
+	samples, err := c.measurePools(t.Context(), &at, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if samples == nil || at.prefill != 2 {
+		t.Errorf("got %d samples of %d prefill servers and %d decode servers, want some of 2 prefill servers", len(samples), at.prefill, at.decode)
+	}
+}
