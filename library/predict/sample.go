@@ -145,22 +145,43 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 
 // countParts counts as served in an interval, us, the part of each answer that was made in it, as if answers were made
 // evenly from when their request is first scheduled. An overloaded server may admit requests in waves which end together:
-// how many of them end in an interval depends on where it begins and ends.
+// how many of them end in an interval depends on where it begins and ends. After the interval the simulation may run out
+// of prompts and end answers sooner than the load would: one that ends there takes as long as the mean of those that
+// end in the interval, at least.
 func (m *Sample) countParts(requests []sim.RequestResult, fromUs, untilUs float64) {
+	var took []float64 // by the answers that ended in the interval, us
+	for i := range requests {
+		if began, left, ok := servedFrom(&requests[i]); ok && left > fromUs && left <= untilUs {
+			took = append(took, left-began)
+		}
+	}
+	meanTook := 0.0
+	if len(took) > 0 {
+		meanTook = stat.Mean(took)
+	}
 	served, tokens := 0.0, 0.0
 	for i := range requests {
 		r := &requests[i]
-		if !r.DepartedUs.OK || !r.ScheduledUs.OK || r.Outcome != sim.OutcomeFinished {
+		began, left, ok := servedFrom(r)
+		made := math.Min(left, untilUs) - math.Max(began, fromUs)
+		if !ok || made <= 0 {
 			continue
 		}
-		began, left := float64(r.ScheduledUs.V), float64(r.DepartedUs.V)
-		if made := math.Min(left, untilUs) - math.Max(began, fromUs); made > 0 {
-			served += made / (left - began)
-			tokens += made / (left - began) * float64(r.OutputTokens)
+		whole := left - began
+		if left > untilUs {
+			whole = math.Max(whole, meanTook)
 		}
+		served += made / whole
+		tokens += made / whole * float64(r.OutputTokens)
 	}
 	m.Served = int(math.Round(served))
 	m.Tokens = int64(math.Round(tokens))
+}
+
+// servedFrom returns when a request was first scheduled and when its answer ended, us; ok is false without an answer.
+func servedFrom(r *sim.RequestResult) (began, left float64, ok bool) {
+	ok = r.ScheduledUs.OK && r.DepartedUs.OK && r.Outcome == sim.OutcomeFinished
+	return float64(r.ScheduledUs.V), float64(r.DepartedUs.V), ok
 }
 
 // inSystemAt returns when the requests left, us, that are not measured, arrived before a time and were in the system then;

@@ -137,19 +137,27 @@ func TestHighestLoadOfLongAnswers(t *testing.T) {
 	}
 }
 
-// TestPartsOfAnswers: of the answers that overlap 10 to 20 s, one is whole in it, and half and a quarter of two others.
+// TestPartsOfAnswers: of the answers that overlap 10 to 20 us, one is whole in it, and half and a quarter of two others. One
+// that ends later in 3 us takes 7 us, the mean of the two that end in time.
 func TestPartsOfAnswers(t *testing.T) {
 	var requests []sim.RequestResult
 	for _, s := range [][2]int64{{11, 15}, {5, 15}, {15, 35}, {1, 9}, {20, 21}} {
 		requests = append(requests, sim.RequestResult{ScheduledUs: trace.Some(s[0]), DepartedUs: trace.Some(s[1]), OutputTokens: 100,
 			Outcome: sim.OutcomeFinished})
 	}
-	requests = append(requests, sim.RequestResult{ScheduledUs: trace.Some[int64](11), DepartedUs: trace.Some[int64](12)}, sim.RequestResult{})
-	m := &Sample{}
-	m.countParts(requests, 10, 20)
-	if m.Served != 2 || m.Tokens != 175 {
-		t.Errorf("got %d requests and %d tokens, want 2 (1.75) and 175", m.Served, m.Tokens)
+	check := func(name string, served int, tokens int64) {
+		t.Helper()
+		m := &Sample{}
+		m.countParts(requests, 10, 20)
+		if m.Served != served || m.Tokens != tokens {
+			t.Errorf("%s: got %d requests and %d tokens, want %d and %d", name, m.Served, m.Tokens, served, tokens)
+		}
 	}
+	requests = append(requests, sim.RequestResult{ScheduledUs: trace.Some[int64](11), DepartedUs: trace.Some[int64](12)}, sim.RequestResult{})
+	check("1.75 answers", 2, 175)
+	requests = append(requests, sim.RequestResult{ScheduledUs: trace.Some[int64](18), DepartedUs: trace.Some[int64](21), OutputTokens: 700,
+		Outcome: sim.OutcomeFinished})
+	check("2 of 7 us more", 2, 375)
 }
 
 // TestThroughputOfAnOverload: an overloaded server does about the same whatever the overload is, though its batch ends in
