@@ -14,11 +14,27 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klauspost/compress/zstd"
+
 	"github.com/blis-train/blis-train/internal/repo"
 	"github.com/blis-train/blis-train/report"
 )
 
-var updateCodes = flag.Bool("update-codes", false, "rewrite docs/codes.md")
+var updateCodes = flag.Bool("update-codes", false, "rewrite codes.zst, docs/codes.md or docs/terms.md")
+
+// TestCodesArePacked: codes.zst has the text of codes.yaml.
+func TestCodesArePacked(t *testing.T) {
+	text := repo.Read(t, "codes.yaml")
+	if *updateCodes {
+		w, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBestCompression), zstd.WithEncoderConcurrency(1))
+		must(t, err)
+		repo.Write(t, w.EncodeAll(text, nil), "codes.zst")
+		return
+	}
+	if !bytes.Equal(codeText(), text) {
+		t.Error("codes.zst is not codes.yaml: go generate ./cmd/blis-train")
+	}
+}
 
 // Every warning, drop and rejection has a code, explain knows it,
 // and docs/codes.md is generated from the same table.

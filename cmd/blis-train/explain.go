@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/klauspost/compress/zstd"
 	"github.com/urfave/cli/v2"
 
 	"github.com/blis-train/blis-train/internal/files"
@@ -106,11 +107,26 @@ func unknownCode(all []explained, arg string) error {
 		Hint: cmp.Or(didYouMean(arg, names), "blis-train explain lists every code")}
 }
 
-// codeText explains every code: what happened and what to do about it, by package. A code
-// has one meaning, but a package may explain its own case in more detail.
+// codesPacked is codes.yaml, compressed because the program would be larger than it may be. The file explains every code:
+// what happened and what to do about it, by package. A code has one meaning, but a package may explain its own case in more
+// detail.
 //
-//go:embed codes.yaml
-var codeText []byte
+//go:embed codes.zst
+var codesPacked []byte
+
+// codeText returns the text of codes.yaml.
+func codeText() []byte {
+	r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1))
+	if err != nil {
+		panic("codes.zst: " + err.Error())
+	}
+	defer r.Close()
+	text, err := r.DecodeAll(codesPacked, nil)
+	if err != nil {
+		panic("codes.zst: " + err.Error())
+	}
+	return text
+}
 
 // explained is one code as explain prints it.
 type explained struct {
@@ -177,7 +193,7 @@ func identityEntries() (all []explained) {
 
 // catalogue returns the codes of all packages, sorted by code and package.
 var catalogue = sync.OnceValue(func() (all []explained) {
-	byPackage := *files.Embedded[map[string]map[trace.Code]explained](codeText, "codes.yaml")()
+	byPackage := *files.Embedded[map[string]map[trace.Code]explained](codeText(), "codes.yaml")()
 	for name, codes := range byPackage {
 		for code, e := range codes {
 			e.Code = code

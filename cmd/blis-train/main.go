@@ -161,6 +161,7 @@ func suggestCommand(name string) string {
 }
 
 //go:generate go test -run TestPagesAreGenerated . -update
+//go:generate go test -run TestCodesArePacked . -update-codes
 //go:generate go test -run TestCodesPageIsCurrent . -update-codes
 
 func main() { os.Exit(run(os.Args, os.Stdin, standardOutput(), os.Stderr)) }
