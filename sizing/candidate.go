@@ -62,7 +62,8 @@ type candidate struct {
 	highest  float64  // highest load of one server that met the targets in a probe; 0: not searched for
 	found    capacity // result of the last search, by which fillHeadroom may save one
 	warmUpS  float64  // longest warm-up that a closed loop needed so far, s
-	started  map[startOf]predict.SteadyState
+	// started has what the first simulation of a part of the load needed to be in its steady state.
+	started map[startOf]predict.SteadyState
 }
 
 // row returns the fewest replicas that meet the targets, with their measured latencies.
@@ -234,7 +235,9 @@ func (c *candidate) serve(p part, seed int64, by servers) (*predict.Sample, erro
 				c.started = map[startOf]predict.SteadyState{}
 			}
 			c.started[key] = steady
-			c.warmUpS = max(c.warmUpS, steady.WarmUpS)
+			if p.load.Clients > 0 {
+				c.warmUpS = max(c.warmUpS, steady.WarmUpS)
+			}
 			return sample, nil
 		}
 	}

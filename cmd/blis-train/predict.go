@@ -417,7 +417,7 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 		printf("highest load %s", highestText(m, &q.SLO))
 	}
 	version := p.Version
-	isNamed := func(setting string) bool { return strings.HasPrefix(setting, "vllm.version=") }
+	isNamed := func(setting string) bool { return strings.HasPrefix(setting, predict.VersionSetting+"=") }
 	if version == predict.AssumedVersion && !slices.ContainsFunc(q.Set, isNamed) {
 		version += " (assumed, or --vllm-version)"
 	}

@@ -39,6 +39,9 @@ type Question struct {
 // DefaultQuestion returns a question with the lengths of requests that are taken where none are stated.
 func DefaultQuestion() Question { return Question{InputTokens: 1000, OutputTokens: 200} }
 
+// VersionSetting is the path in run.yaml of the release of vLLM.
+const VersionSetting = "vllm.version"
+
 // AssumedVersion is the release of vLLM where the question names none: the one for which most
 // tables were measured.
 const AssumedVersion = "0.24.0"
@@ -49,7 +52,7 @@ var ServerFlags = []struct{ Flag, Path string }{
 	{"tp", "tensor_parallel_size"},
 	{"dp", "data_parallel_size"},
 	{"ep", expertParallel},
-	{"vllm-version", "vllm.version"},
+	{"vllm-version", VersionSetting},
 }
 
 // expertParallel is the path in run.yaml of --enable-expert-parallel.
@@ -100,8 +103,8 @@ func (q *Question) Deployment() (*deploy.Deployment, []trace.Finding, error) {
 	}
 	draft.Set("name", model.Name(name))
 	draft.Set("hardware.name", q.Hardware)
-	if draft.Get("vllm.version") == nil {
-		draft.Set("vllm.version", AssumedVersion)
+	if draft.Get(VersionSetting) == nil {
+		draft.Set(VersionSetting, AssumedVersion)
 	}
 	draft.FillDefaults()
 	d, err := deploy.LoadSettings(append(draft.Settings(), q.Set...)...)
