@@ -67,12 +67,10 @@ type problemServer struct {
 func ReadProblem(data []byte, name string) (*Problem, error) {
 	p := &Problem{Fleet: Fleet{Policy: policyNone}}
 	if err := files.DecodeYAML(data, name, p); err != nil {
-		if at := (*trace.SyntaxError)(nil); errors.As(err, &at) {
-			return nil, err
+		if e, ok := errors.AsType[*trace.SyntaxError](err); ok {
+			e.Code = badModel
 		}
-		at, _ := trace.YAMLError(name, err)
-		at.Code = badModel
-		return nil, at
+		return nil, err
 	}
 	p.file = name
 	p.root, _ = files.ParseYAML(data, name) // which was parsed just now without an error

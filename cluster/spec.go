@@ -237,9 +237,9 @@ func parseSpec(text []byte, file string) (*Spec, error) {
 		return nil, &trace.SyntaxError{File: file, Code: codeBadSpec, Msg: "cluster: got an empty file, want at least one key", Hint: "instances: 1"}
 	}
 	if err := files.DecodeYAML(text, file, &s); err != nil {
-		var e *trace.SyntaxError
-		if !errors.As(err, &e) { // of the YAML parser, whose text has the line
-			e, _ = trace.YAMLError(file, err)
+		e, ok := errors.AsType[*trace.SyntaxError](err)
+		if !ok {
+			return nil, err
 		}
 		e.File = file
 		e.Code = codeBadSpec

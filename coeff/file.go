@@ -48,10 +48,10 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 		return nil, err
 	}
 	var doc document
-	if err = files.DecodeYAML(text, file, &doc); err == nil && isBlank(text) {
-		err = io.EOF
+	if isBlank(text) {
+		return nil, &trace.SyntaxError{File: file, Code: BadFile, Msg: "got an empty file, want a coefficient set"}
 	}
-	if err != nil {
+	if err = files.DecodeYAML(text, file, &doc); err != nil {
 		return nil, yamlError(file, text, err)
 	}
 	s := &doc.Physics.Set
@@ -206,15 +206,12 @@ func yamlError(file string, text []byte, err error) error {
 	}
 	e, ok := errors.AsType[*trace.SyntaxError](err)
 	if !ok {
-		e, _ = trace.YAMLError(file, err)
+		return err
 	}
 	if strings.HasPrefix(e.Msg, "unknown key ") {
 		e.Msg += ", want one of docs/coefficients.md"
 	}
 	e.Code = BadFile
-	if errors.Is(err, io.EOF) {
-		e.Msg += ", want a coefficient set"
-	}
 	e.File = file
 	return e
 }

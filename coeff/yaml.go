@@ -103,7 +103,7 @@ trained_on and configs: model, device and parallel sizes are what run.yaml and c
 // UnmarshalYAML reads a coefficient, in spec 1.0's flat form a bare value.
 func (c *Coefficient) UnmarshalYAML(n *yaml.Node) error {
 	if n.Kind == yaml.ScalarNode {
-		return n.Decode(&c.Value)
+		return files.DecodeYAMLNode(n, &c.Value)
 	}
 	type plain Coefficient
 	if err := files.DecodeYAMLNode(n, (*plain)(c)); err != nil {

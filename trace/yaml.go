@@ -4,7 +4,6 @@ package trace
 
 import (
 	"fmt"
-	"io"
 	"strings"
 )
 
@@ -18,9 +17,6 @@ func YAMLError(file string, err error) (e *SyntaxError, key string) {
 	e = &SyntaxError{File: file, Msg: msg}
 	if n, _ := fmt.Sscanf(msg, "line %d:", &e.Line); n == 1 {
 		_, e.Msg, _ = strings.Cut(msg, ": ")
-	}
-	if err == io.EOF {
-		e.Msg = "got an empty file"
 	}
 	if name, rest, ok := strings.Cut(strings.TrimPrefix(e.Msg, "field "), " not found in type "); ok && rest != "" {
 		e.Msg = fmt.Sprintf("unknown key %q", name)

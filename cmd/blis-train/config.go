@@ -113,7 +113,7 @@ func (con *console) readConfig(c *cli.Context, path string) error {
 	if err := files.DecodeYAML(data, path, &cfg); err != nil {
 		e, ok := errors.AsType[*trace.SyntaxError](err)
 		if !ok {
-			e, _ = trace.YAMLError(path, err)
+			return err
 		}
 		e.Hint = cmp.Or(e.Hint, "groups are extract, fit, validate, export, simulate, run and gates")
 		return e

@@ -8,9 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"reflect"
 	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -149,8 +152,8 @@ func atNode(n *yaml.Node, file, format string, args ...any) error {
 }
 
 // DecodeYAML decodes the only document in the text into a struct. A key without a field is an error; an
-// empty text changes nothing. Errors of the YAML library are returned as they are; [trace.YAMLError]
-// gives them a place.
+// empty text changes nothing. Errors are [trace.SyntaxError] with the line and, where one value or key is
+// wrong, its column; what an UnmarshalYAML method returns stays as it is.
 func DecodeYAML(text []byte, file string, into any) error {
 	root, err := ParseYAML(text, file)
 	if root == nil || err != nil {
@@ -160,12 +163,99 @@ func DecodeYAML(text []byte, file string, into any) error {
 		return badNumber(n, file, "a whole number")
 	}
 	if hasOnlyFields(root, reflect.TypeOf(into)) {
-		return root.Decode(into)
+		return placed(root.Decode(into), root, into, file)
 	}
 	// The library names every unknown key, but only while it parses the text.
 	dec := yaml.NewDecoder(bytes.NewReader(text))
 	dec.KnownFields(true)
-	return dec.Decode(into)
+	return placed(dec.Decode(into), root, into, file)
+}
+
+// placed returns an error of decoding n into a value as a [trace.SyntaxError] with the place of the first fault, if it
+// is one that the library found.
+func placed(err error, n *yaml.Node, into any, file string) error {
+	if _, ok := errors.AsType[*yaml.TypeError](err); !ok {
+		return err
+	}
+	e, key := trace.YAMLError(file, err)
+	at := findFault(n, reflect.TypeOf(into), nil, fault{line: int(e.Line), key: key})
+	if at == nil {
+		return e // in a value with a method of its own, or merged from elsewhere
+	}
+	e.Col = int64(at.node.Column)
+	if key == "" {
+		if len(at.path) > 0 {
+			e.Msg = strings.Join(at.path, ".") + ": " + e.Msg
+		}
+	} else if near := Nearest(key, at.legal); near != "" {
+		e.Hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return e
+}
+
+// fault is what the library tells of an error: its line and, of an unknown key, the key.
+type fault struct {
+	line int
+	key  string // empty for a value of the wrong type
+}
+
+// foundFault is where a fault is: the value, or the unknown key.
+type foundFault struct {
+	node  *yaml.Node
+	path  []string // keys that lead to it
+	legal []string // keys that could stand there instead of an unknown one
+}
+
+// findFault finds a fault in or below n, which is decoded into t; nil if it is not there.
+func findFault(n *yaml.Node, t reflect.Type, path []string, f fault) *foundFault {
+	if n.Alias != nil {
+		n = n.Alias
+	}
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[yaml.Unmarshaler]()) {
+		return nil
+	}
+	if t.Kind() == reflect.Pointer {
+		return findFault(n, t.Elem(), path, f)
+	}
+	isMapping := n.Kind == yaml.MappingNode && (t.Kind() == reflect.Struct || t.Kind() == reflect.Map)
+	isList := n.Kind == yaml.SequenceNode && (t.Kind() == reflect.Slice || t.Kind() == reflect.Array)
+	if !isMapping && !isList {
+		if f.key == "" && n.Line == f.line && n.Decode(reflect.New(t).Interface()) != nil {
+			return &foundFault{node: n, path: path}
+		}
+		return nil
+	}
+	for i, value := range n.Content {
+		below := path
+		of := t // the type of the value
+		switch {
+		case isMapping && i%2 == 0:
+			if t.Kind() != reflect.Struct || value.Line != f.line || f.key != value.Value {
+				continue
+			}
+			if _, known := yamlField(t, value.Value); !known {
+				return &foundFault{node: value, path: path, legal: fieldNames(t)}
+			}
+			continue
+		case t.Kind() == reflect.Struct:
+			field, known := yamlField(t, n.Content[i-1].Value)
+			if !known {
+				continue
+			}
+			of = field.Type
+			below = append(slices.Clip(path), n.Content[i-1].Value)
+		case isMapping:
+			of = t.Elem()
+			below = append(slices.Clip(path), n.Content[i-1].Value)
+		default:
+			of = t.Elem()
+			below = append(slices.Clip(path), strconv.Itoa(i))
+		}
+		if found := findFault(value, of, below, f); found != nil {
+			return found
+		}
+	}
+	return nil
 }
 
 // NodeAt returns the value at a path of keys (string) and positions (int) in a document; nil if there is none.
@@ -228,7 +318,7 @@ func DecodeYAMLNode(n *yaml.Node, into any) error {
 	if n := fraction(n, reflect.TypeOf(into)); n != nil {
 		return badNumber(n, "", "a whole number")
 	}
-	return n.Decode(into)
+	return placed(n.Decode(into), n, into, "")
 }
 
 // fraction finds the first number with a fraction for an integer field, which yaml.v3 would truncate
@@ -314,14 +404,23 @@ var yamlFields sync.Map
 
 // yamlField returns the field of a struct whose yaml tag names the key.
 func yamlField(t reflect.Type, key string) (reflect.StructField, bool) {
+	f, ok := fieldsByKey(t)[key]
+	return f, ok
+}
+
+// fieldNames returns the keys of a struct, sorted.
+func fieldNames(t reflect.Type) []string {
+	return slices.Sorted(maps.Keys(fieldsByKey(t)))
+}
+
+func fieldsByKey(t reflect.Type) map[string]reflect.StructField {
 	known, ok := yamlFields.Load(t)
 	if !ok {
 		fields := map[string]reflect.StructField{}
 		addYAMLFields(fields, t)
 		known, _ = yamlFields.LoadOrStore(t, fields)
 	}
-	f, ok := known.(map[string]reflect.StructField)[key]
-	return f, ok
+	return known.(map[string]reflect.StructField)
 }
 
 // addYAMLFields adds the fields of a struct by the keys of their yaml tags, those of inlined structs too.
@@ -355,7 +454,11 @@ func knownKeys(n *yaml.Node, t reflect.Type) error {
 				continue
 			}
 			if _, ok := yamlField(t, value.Value); !ok {
-				return atNode(value, "", "unknown key %q", value.Value)
+				e := &trace.SyntaxError{Line: int64(value.Line), Col: int64(value.Column), Msg: fmt.Sprintf("unknown key %q", value.Value)}
+				if near := Nearest(value.Value, fieldNames(t)); near != "" {
+					e.Hint = fmt.Sprintf("did you mean %s?", near)
+				}
+				return e
 			}
 			continue
 		case n.Kind == yaml.MappingNode && t.Kind() == reflect.Struct:

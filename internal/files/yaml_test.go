@@ -1,12 +1,14 @@
 package files
 
 import (
-	"fmt"
+	"errors"
 	"reflect"
 	"strings"
 	"testing"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/blis-train/blis-train/trace"
 )
 
 func TestParseYAMLRefuses(t *testing.T) {
@@ -48,7 +50,7 @@ func TestDecodeYAMLIsStrict(t *testing.T) {
 	if err := DecodeYAML([]byte("a: 3"), "f", &v); err != nil || v.A != 3 {
 		t.Errorf("got %v, %v", v, err)
 	}
-	if err := DecodeYAML([]byte("b: 3"), "f", &v); err == nil || !strings.Contains(err.Error(), "field b not found") {
+	if err := DecodeYAML([]byte("b: 3"), "f", &v); err == nil || err.Error() != `f:1:1: unknown key "b"` {
 		t.Errorf("got %v", err)
 	}
 	if err := DecodeYAML(nil, "f", &v); err != nil {
@@ -97,30 +99,44 @@ type yamlInlined struct {
 	B int `yaml:"b"`
 }
 
-// TestUnknownKeysAnywhere: a document has the error, and the values, that the library's own strict
-// decoder gives it.
-func TestUnknownKeysAnywhere(t *testing.T) {
-	for _, text := range []string{
-		"b: 1\nlist: [{a: 1}, {a: 2}]\nby_name: {x: {a: 3}}\npointer: {a: 4}\nany: {c: 5}\n",
-		"list: [{a: 1}, {c: 2}]\n",
-		"by_name: {x: {c: 3}}\n",
-		"pointer: {c: 4}\n",
-		"c: 1\nd: 2\n",
-		"-: 1\n",
-		"Skipped: 1\n",
-		"pointer: &p {a: 1}\nlist: [*p]\n",
-		"any: &p {c: 1}\nlist: [*p]\n",
-		"any: &p {a: 1}\npointer: {<<: *p}\n",
-		"any: &p {c: 1}\npointer: {<<: *p}\n",
-		"list: {a: 1}\n",
+// TestFaultsAnywhere: a document is refused exactly where the library's own strict decoder refuses it, on the line that
+// the library names, and has the values that it gives. Faults of values that an anchor merges have no column.
+func TestFaultsAnywhere(t *testing.T) {
+	for text, message := range map[string]string{
+		"b: 1\nlist: [{a: 1}, {a: 2}]\nby_name: {x: {a: 3}}\npointer: {a: 4}\nany: {c: 5}\n": "",
+		"pointer: &p {a: 1}\nlist: [*p]\n":                                                   "",
+		"any: &p {a: 1}\npointer: {<<: *p}\n":                                                "",
+
+		"list: [{a: 1}, {c: 2}]\n":             `f:1:17: unknown key "c"`,
+		"by_name: {x: {c: 3}}\n":               `f:1:15: unknown key "c"`,
+		"pointer: {c: 4}\n":                    `f:1:11: unknown key "c"`,
+		"c: 1\nd: 2\n":                         `f:1:1: unknown key "c"`,
+		"-: 1\n":                               `f:1:1: unknown key "-"`,
+		"Skipped: 1\n":                         `f:1:1: unknown key "Skipped"`,
+		"any: &p {c: 1}\nlist: [*p]\n":         `f:1:10: unknown key "c"`,
+		"any: &p {c: 1}\npointer: {<<: *p}\n":  `f:1: unknown key "c"`,
+		"list: {a: 1}\n":                       "f:1:7: list: got a mapping, want a list",
+		"list: [{a: 1}, {a: x}, {a: y}]\n":     `f:1:20: list.1.a: got "x", want an integer`,
+		"b: 1\nlist:\n  - a: 1\n  - a: [2]\n":  "f:4:8: list.1.a: got a list, want an integer",
+		"by_name:\n  x: {a: 1}\n  y: {a: z}\n": `f:3:10: by_name.y.a: got "z", want an integer`,
+		"pointer: 3\n":                         `f:1:10: pointer: got "3", want a mapping`,
+		"any: &p {a: x}\npointer: {<<: *p}\n":  `f:1: got "x", want an integer`,
 	} {
 		var got, want yamlOuter
 		err := DecodeYAML([]byte(text), "f", &got)
 		dec := yaml.NewDecoder(strings.NewReader(text))
 		dec.KnownFields(true)
 		wantErr := dec.Decode(&want)
-		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
-			t.Errorf("%q: got %v, want %v", text, err, wantErr)
+		if (err == nil) != (message == "") || err != nil && err.Error() != message {
+			t.Errorf("%q: got %v, want %q", text, err, message)
+		}
+		if (err == nil) != (wantErr == nil) {
+			t.Errorf("%q: got %v, the library %v", text, err, wantErr)
+		} else if err != nil {
+			library, _ := trace.YAMLError("f", wantErr)
+			if ours, ok := errors.AsType[*trace.SyntaxError](err); !ok || ours.Line != library.Line {
+				t.Errorf("%q: got %v, the library %v", text, err, wantErr)
+			}
 		}
 		if err == nil && !reflect.DeepEqual(got, want) {
 			t.Errorf("%q: got %+v, want %+v", text, got, want)

@@ -98,14 +98,14 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 	}
 	g := &Generator{}
 	if err := files.DecodeYAML(text, name, g); err != nil {
-		e := (*trace.SyntaxError)(nil)
-		if !errors.As(err, &e) {
-			e, _ = trace.YAMLError(name, err)
+		e, ok := errors.AsType[*trace.SyntaxError](err)
+		if !ok {
+			return nil, err
 		}
 		e.Code = codeBadWorkload
 		e.Msg = "workload generator: " + e.Msg
-		e.Hint = "a workload is a run folder, an extracted run, a Mooncake, Weka, Azure or TraceV2 file, a workload-spec of BLIS, " +
-			"or a generator in YAML (see simulate --help)"
+		e.Hint = cmp.Or(e.Hint, "a workload is a run folder, an extracted run, a Mooncake, Weka, Azure or TraceV2 file, a workload-spec of BLIS, "+
+			"or a generator in YAML (see simulate --help)")
 		return nil, e
 	}
 	if err := cmp.Or(g.takeStages(), g.Check()); err != nil {

@@ -130,9 +130,9 @@ func isSpecV2(data []byte) bool {
 func loadSpecV2(data []byte, name string) (*Generator, error) {
 	s := &specV2{}
 	if err := files.DecodeYAML(data, name, s); err != nil {
-		e := (*trace.SyntaxError)(nil)
-		if !errors.As(err, &e) {
-			e, _ = trace.YAMLError(name, err)
+		e, ok := errors.AsType[*trace.SyntaxError](err)
+		if !ok {
+			return nil, err
 		}
 		e.Code = codeBadWorkload
 		e.Msg = "workload specification: " + e.Msg
