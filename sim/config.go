@@ -45,8 +45,10 @@ type Config struct {
 	// minutes every change of a useful size does. With Restarts they approximate the effect of such
 	// changes.
 	Restarts bool
-	// FreeStored frees the blocks of a finished request at once, even while they are copied to the
-	// CPU tier; vLLM's connector keeps them for a step or more.
+	// FreeStored simulates a CPU tier that some emulations of vLLM have. The blocks of a finished
+	// request come free at once, even while they are copied to the tier, and a chunk may be loaded or
+	// evicted as soon as its own copy is done. vLLM's connector keeps the blocks for a step or more,
+	// and before 0.22 the chunks of a request are complete when it has finished or is preempted.
 	FreeStored bool
 	KVBlocks   int64 // GPU blocks without the null block; 0 = the deployment's, stated or estimated
 

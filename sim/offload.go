@@ -315,9 +315,10 @@ func (c *offloading) completeTransfers(nowUs, step int64) {
 		if t.state.pending == 0 && t.state.finished && c.e.rules.OffloadForgets {
 			t.state.computed = 0
 		}
-		if t.load {
+		switch {
+		case t.load:
 			c.completeLoad(t)
-		} else if c.copied != nil {
+		case c.copied != nil || c.e.cfg.FreeStored: // otherwise stillKeeps completes the stores of the finished request
 			c.completeStore(t.hashes)
 		}
 		for _, b := range t.blocks {

@@ -763,6 +763,7 @@ func newerCase(seed uint64) (Config, []Request) {
 		}
 	}
 	if slow := rng.IntN(4) == 0; slow && len(e.Extra) == 0 && cfg.Deployment.PP <= 1 { // a CPU tier whose copies take a step or more
+		cfg.FreeStored = seed%2 == 0
 		e.CPUOffloading, e.PrefixCaching, e.KVBlocksCPU = true, true, 4+rng.Int64N(40)
 		m := &cfg.Deployment.Model
 		m.NumLayers = 1
@@ -874,9 +875,7 @@ func TestNewerEnginesConserve(t *testing.T) {
 		})
 		if engine != nil {
 			checkAllFree(t, engine)
-			if c := tierOf(engine); c != nil && c.t1.length+c.t2.length > c.capacity {
-				t.Errorf("%d chunks, want at most %d", c.t1.length+c.t2.length, c.capacity)
-			}
+			checkTier(t, engine)
 		}
 		seen += watch.seen
 		rejected += watch.rejected
@@ -935,6 +934,32 @@ func checkAllFree(t *testing.T, e *Engine) {
 	}
 	if free+int64(len(held)) != e.pool.Total || e.rules.LeavingIsWork && len(e.transfers.leaving) > 0 {
 		t.Errorf("%d of %d blocks free at the end", e.pool.Free, e.pool.Total)
+	}
+}
+
+// checkTier checks that the tier has no more chunks than fit, and that the chunks in use, which are never evicted, are part of
+// a copy or of the stores of a finished request that still keeps its blocks.
+func checkTier(t *testing.T, e *Engine) {
+	t.Helper()
+	tier := tierOf(e)
+	if tier != nil && tier.t1.length+tier.t2.length > tier.capacity {
+		t.Errorf("%d chunks, want at most %d", tier.t1.length+tier.t2.length, tier.capacity)
+	}
+	own, isOwn := e.connector.(*offloading)
+	if !isOwn {
+		return
+	}
+	var used []uint64
+	for _, x := range slices.Concat(own.flying, own.planned) {
+		used = append(used, x.hashes...)
+	}
+	for _, s := range e.transfers.leaving {
+		used = append(used, s.offload.storing...)
+	}
+	for h, x := range own.index {
+		if x.refs != 0 && !slices.Contains(used, h) {
+			t.Errorf("chunk %x is in use for ever: %d", h, x.refs)
+		}
 	}
 }
 

@@ -347,6 +347,8 @@ func setEngine(t *testing.T, cfg *Config, d *deploy.Deployment, k, v string) {
 		e.LongPrefillThreshold = whole(t, v)
 	case "cpu_blocks":
 		e.CPUOffloading, e.KVBlocksCPU = true, whole(t, v)
+	case "free_stored":
+		cfg.FreeStored = v == "on"
 	case "tier": // setting:value,... of the offloading connector
 		extra := map[string]any{}
 		for _, s := range strings.Split(v, ",") {
