@@ -177,17 +177,28 @@ func TestPoints(t *testing.T) {
 	}
 }
 
-// explained are the differences that are not the scheduler's, by run.
-var explained = map[string]string{
-	"b200-qwen2.5-14b-tp2": "journeys sampled at 0.5: half of the requests are unknown, the schedule cannot be replayed",
-	"h100-llama-2-70b-tp4": "snapshots on 10 % of the steps: the cached tokens of a few requests, whose prompts took several steps, " +
-		"are unknown and replayed as 0",
-	"h100-codellama-34b-tp2": "the emulation frees a finished request's blocks at once, vLLM's connector after its copies: " +
-		"replayed with FreeStored",
+// allowance is what a replay of a recording need not have as recorded.
+type allowance struct {
+	summaries, events float64 // least shares that must be as recorded
+	why               string
 }
 
-// incomparable are runs whose recording misses requests.
-var incomparable = map[string]bool{"b200-qwen2.5-14b-tp2": true}
+// allowances are those of recordings that cannot be replayed exactly. All others must be.
+var allowances = map[string]allowance{
+	"b200-qwen2.5-14b-tp2": {0, 0.996, "journeys sampled at 0.5: half of the requests are unknown, the schedule cannot be replayed"},
+	"h100-llama-2-70b-tp4": {0.998, 1, "snapshots on 10 % of the steps: the cached tokens of a few requests, whose prompts took several steps, " +
+		"are unknown and replayed as 0"},
+}
+
+// emulatedTier is the recording whose CPU tier is not vLLM's: data/composed is an emulation. It frees the blocks of a finished
+// request at once and completes each store (BlockStored) with its own copy. The connector of vLLM 0.15.1 keeps the blocks for
+// the copies, and completes the stores of a request when that has finished or is preempted (update_connector_output(),
+// build_connector_meta()). TestOracle of package sim compares the simulator with that. Here it does as the emulation.
+const (
+	emulatedTier    = "h100-codellama-34b-tp2"
+	emulatedTierWhy = "the emulation frees a finished request's blocks, and completes each store, at once; vLLM's connector later: " +
+		"replayed with FreeStored"
+)
 
 // TestTeacherForced replays every recorded run with the recorded step times
 // and pick-ups: batches, step ids of events, step totals and stamps must be the
@@ -196,21 +207,21 @@ func TestTeacherForced(t *testing.T) {
 	if testing.Short() {
 		t.Skip("skipped: -short")
 	}
-	forceSteps(t, repo.Sets(recordings.RealSet, "composed")...)
+	forceSteps(t)
 }
 
-// TestEvalTeacherForced: the same of all runs of the real vLLM.
+// TestEvalTeacherForced: the same of all runs of the real vLLM, and of the composed ones.
 func TestEvalTeacherForced(t *testing.T) {
 	repo.NeedEval(t)
-	forceSteps(t, recordings.RealSet)
+	forceSteps(t)
 }
 
-func forceSteps(t *testing.T, sets ...string) {
+func forceSteps(t *testing.T) {
 	t.Helper()
 	tw := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "run\tforced\tsteps\tbatches\tidentical\tsummaries\tidentical\tevents\tin step\t"+
-		"SCHEDULED\tin [start, end]\ttokens\twithin 200 us\tnote")
-	for _, set := range sets {
+		"SCHEDULED\tin [start, end]\ttokens\twithin 200 us\tcopies\tidentical\tnote")
+	for _, set := range repo.Sets(recordings.RealSet, "composed") {
 		for _, r := range recordedRuns(t, set) {
 			v := teacherForced(t, r)
 			v.print(tw, r)
@@ -219,9 +230,6 @@ func forceSteps(t *testing.T, sets ...string) {
 	}
 	tw.Flush()
 }
-
-// cacheUnknown are runs where cached tokens of some requests were not recorded.
-var cacheUnknown = map[string]bool{"h100-llama-2-70b-tp4": true}
 
 type recording struct {
 	run *trace.Run
@@ -245,6 +253,20 @@ type replayed struct {
 	batch  map[int64]map[string]trace.Chunk
 	totals map[int64]totals
 	events map[string][]sim.Event
+	copies map[tierCopy]int // how often each was said
+}
+
+// tierCopy is a KV event about a request: blocks that shall be copied to or from the CPU tier, or are.
+type tierCopy struct {
+	kind, id     string
+	step, blocks int64
+	toCPU        bool // of a transfer
+}
+
+func (r *replayed) KV(ev *sim.KVEvent) {
+	if ev.Request >= 0 {
+		r.copies[tierCopy{string(ev.Kind), r.w.Requests[ev.Request].ID, ev.Step, ev.Blocks, ev.ToCPU}]++
+	}
 }
 
 // totals are the comparable numbers of a step summary.
@@ -276,6 +298,7 @@ type verdict struct {
 	events, inStep        int
 	scheduled, inInterval int
 	stamps, near          int
+	copies, sameCopies    int
 	first                 []string // first differences
 }
 
@@ -293,8 +316,9 @@ func teacherForced(t *testing.T, r recording) verdict {
 	}
 	w.Under(r.dep.Engine.IsAsync())
 	cfg := sim.DefaultConfig(r.dep, w.Timeline)
-	cfg.FreeStored = r.id == "h100-codellama-34b-tp2"
-	got := &replayed{w: w, batch: map[int64]map[string]trace.Chunk{}, totals: map[int64]totals{}, events: map[string][]sim.Event{}}
+	cfg.FreeStored = r.id == emulatedTier
+	got := &replayed{w: w, batch: map[int64]map[string]trace.Chunk{}, totals: map[int64]totals{}, events: map[string][]sim.Event{},
+		copies: map[tierCopy]int{}}
 	if _, err := sim.Run(cfg, w.Requests, got); err != nil {
 		t.Fatal(err)
 	}
@@ -303,6 +327,7 @@ func teacherForced(t *testing.T, r recording) verdict {
 	shared := slices.ContainsFunc(w.Requests, func(q sim.Request) bool { return q.CachedTokens.V > 0 })
 	v.compareTotals(r.run, got, shared)
 	v.compareEvents(r.run, got)
+	v.compareCopies(r.run, got)
 	return v
 }
 
@@ -411,15 +436,37 @@ func (v *verdict) compareStamp(e *trace.JourneyEvent, s *sim.Event, ends map[int
 	}
 }
 
+// compareCopies compares the KV events that name a request.
+func (v *verdict) compareCopies(run *trace.Run, got *replayed) {
+	for i := range run.KVEvents {
+		e := &run.KVEvents[i]
+		if !e.RequestID.OK {
+			continue
+		}
+		v.copies++
+		c := tierCopy{e.Kind, e.RequestID.V, e.Step.V, e.BlockCount.V, e.DstMedium.V == "CPU"}
+		if got.copies[c] > 0 {
+			got.copies[c]--
+			v.sameCopies++
+		} else {
+			v.differ("%+v: not replayed", c)
+		}
+	}
+}
+
 func (v *verdict) print(tw *tabwriter.Writer, r recording) {
-	forced, note := "by time", explained[r.id]
+	forced, note := "by time", allowances[r.id].why
+	if r.id == emulatedTier {
+		note = emulatedTierWhy
+	}
 	if v.byStep {
 		forced = "by step"
 		note = "step summaries are missing, so their times are: pick-ups and step ids are forced, stamps are not compared"
 	}
-	fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\n", r.id, forced, len(r.run.Steps),
+	fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%d\t%s\t%s\n", r.id, forced, len(r.run.Steps),
 		v.batches, percent(v.sameBatches, v.batches), v.steps, percent(v.sameTotals, v.steps),
-		v.events, percent(v.inStep, v.events), v.scheduled, percent(v.inInterval, v.scheduled), v.stamps, percent(v.near, v.stamps), note)
+		v.events, percent(v.inStep, v.events), v.scheduled, percent(v.inInterval, v.scheduled), v.stamps, percent(v.near, v.stamps),
+		v.copies, percent(v.sameCopies, v.copies), note)
 }
 
 func percent(a, b int) string {
@@ -429,15 +476,15 @@ func percent(a, b int) string {
 	return fmt.Sprintf("%.2f %%", 100*float64(a)/float64(b))
 }
 
-// require: nothing unexplained.
+// require: everything is as recorded, but for what the recording is allowed.
 func (v *verdict) require(t *testing.T, r recording) {
 	t.Helper()
-	if incomparable[r.id] {
-		return
+	least, isAllowed := allowances[r.id]
+	if !isAllowed {
+		least = allowance{summaries: 1, events: 1}
 	}
-	totals := v.sameTotals == v.steps || cacheUnknown[r.id] && float64(v.sameTotals) > 0.99*float64(v.steps)
-	ok := v.sameBatches == v.batches && totals && v.inStep == v.events && v.inInterval == v.scheduled && v.near == v.stamps
-	if !ok {
-		t.Errorf("%s: differences\n%s", r.id, strings.Join(slices.Clone(v.first), "\n"))
+	enough := float64(v.sameTotals) >= least.summaries*float64(v.steps) && float64(v.inStep) >= least.events*float64(v.events)
+	if !enough || v.sameBatches != v.batches || v.inInterval != v.scheduled || v.near != v.stamps || v.sameCopies != v.copies {
+		t.Errorf("%s: differences\n%s", r.id, strings.Join(v.first, "\n"))
 	}
 }
