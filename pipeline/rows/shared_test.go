@@ -178,12 +178,12 @@ func count(v []bool) (n int) {
 	return n
 }
 
-// TestOverheadOfComposedRuns: exact rows are the emulation's overhead,
+// TestEvalOverheadOfComposedRuns: exact rows are the emulation's overhead,
 // 0.30 ms + 0.40 ms per 1000 prompt tokens + 0.008 ms per concurrent request of
 // the load stage, lognormal with cv 0.25, and intervals hold it
 // (data/composed/README.md). Stages in which the server idles have few
 // concurrent requests: 1 to 20 here.
-func TestOverheadOfComposedRuns(t *testing.T) {
+func TestEvalOverheadOfComposedRuns(t *testing.T) {
 	repo.NeedEval(t)
 	var ratios []float64
 	inside, intervals := 0, 0
