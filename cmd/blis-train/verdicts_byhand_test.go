@@ -295,7 +295,7 @@ func TestDocumentsOfCommands(t *testing.T) {
 	keys := filepath.Join(dir, "keys.yaml")
 	for yaml, want := range map[string]string{
 		"fit: {bootstraps: 7, without: [a, b]}\nvalidate: {seed: 3}\n": keys + " sets --bootstraps 7 --without a --without b\n", "fit: {bootstrap: 7}\n": "error: " + keys + `:1:18: fit: unknown option "bootstrap"` + "\nhint: did you mean \"bootstraps\"?\n",
-		"fit: {bootstraps: x}\n": "error: " + keys + `:1:19: fit: bootstraps: --bootstraps: got "x", want a whole number` + "\n", "fitt: {}\n": "error: " + keys + ":1: ", "fit: {bootstraps: 9223372036854775807}\n": "--bootstraps: got 9223372036854775807, want at most 100000",
+		"fit: {bootstraps: x}\n": "error: " + keys + `:1:19: fit: bootstraps: --bootstraps: got "x", want a whole number` + "\n", "fitt: {}\n": "error: " + keys + `:1:1: unknown key "fitt"` + "\nhint: did you mean fit?\n", "fit: {bootstraps: 9223372036854775807}\n": "--bootstraps: got 9223372036854775807, want at most 100000",
 	} {
 		repo.Write(t, yaml, keys)
 		if _, _, stderr := called("fit", filepath.Join(dir, "none"), "--config", keys); !strings.Contains(stderr, want) {
