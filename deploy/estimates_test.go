@@ -32,6 +32,16 @@ func TestTimesOfReductions(t *testing.T) {
 	}
 }
 
+// TestLinksOverPCIe: of the built-in devices with kernel tables two have no NVLink.
+func TestLinksOverPCIe(t *testing.T) {
+	for name, want := range map[string]bool{"A100": false, "H100": false, "H200": false, "B200": false, "B300": false, "GB200": false, "GB300": false,
+		"GH200": false, "MI300X": false, "L40S": true, "RTX-PRO-6000": true, "H100-PCIe": true, "L4": true, "T4": true} {
+		if h, ok := Datasheet(name); !ok || h.LinksOverPCIe() != want {
+			t.Errorf("%s: got %t, want %t", name, !want, want)
+		}
+	}
+}
+
 // TestEstimatesAreNamed: what a simulation takes for granted, with its figures. 1000 tokens of 4096 values in bfloat16 go to and
 // from the other rank in each of 32 layers: 4.096 MB at 50 GB/s take 81.92 us, with 7 us of latency 88.92.
 func TestEstimatesAreNamed(t *testing.T) {

@@ -280,6 +280,16 @@ func (h *Hardware) Capability() int64 {
 	return 0
 }
 
+// fastestPCIeGBs is the bandwidth of 16 lanes of PCIe 6.0, both directions. What is faster is no PCIe, such as the link
+// between the CPU and the GPU of a GH200.
+const fastestPCIeGBs = 256
+
+// LinksOverPCIe reports whether the GPUs of a node are connected by PCIe alone, without NVLink: the interconnect has the
+// bandwidth of PCIe in both directions, or less.
+func (h *Hardware) LinksOverPCIe() bool {
+	return h.InterconnectBandwidthGBs <= min(2*h.PCIeBandwidthGBs, fastestPCIeGBs)
+}
+
 // FusedAllReduceBytes returns the size in bytes up to which the engine reduces with FlashInfer's
 // kernel that has the residual addition and the RMSNorm in it; 0 where it does not fuse.
 func (d *Deployment) FusedAllReduceBytes() float64 {

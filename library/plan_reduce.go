@@ -79,6 +79,9 @@ func (b *binder) fusedReduce() fusedReduce {
 // and for small sizes the time of the host's launch. Outside of graphs the rows of graphs count, with the
 // copy into a registered buffer that the custom kernel needs there
 // (vllm/distributed/device_communicators/custom_all_reduce.py, all_reduce: registered=False).
+//
+// vLLM has no custom kernel for more than two GPUs that are connected over PCIe alone, and with
+// --disable-custom-all-reduce (the same file, CustomAllreduce.__init__: fully_connected).
 func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activations bool) {
 	if b.tp == 1 {
 		return
@@ -89,7 +92,17 @@ func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activat
 	if b.fails(cmp.Or(err, errEager, errNCCL)) {
 		return
 	}
-	if source.Reached == Substituted { // the engine's own kernels serve one node
+	isOverPCIe := b.tp > 2 && b.d.Hardware.LinksOverPCIe()
+	if isOverPCIe {
+		// Both tables have measured NCCL then, which has only one time: the lesser, at every size.
+		both := []curve{graph, nccl}
+		nccl = curveOver(sizesOf(both), func(bytes float64) float64 { return min(graph.usAt(bytes, 1), nccl.usAt(bytes, 1)) })
+	}
+	// The fused kernel is not disabled; where it has no times of its own, it keeps those of the engine's own kernel.
+	isDisabled := b.d.Engine.Extra["disable_custom_all_reduce"] == true && !(activations && b.fused.most > 0 && b.fused.curve == nil)
+	// The engine's own kernels serve one node, and above two GPUs only those that NVLink connects.
+	onlyNCCL := source.Reached == Substituted || isOverPCIe || isDisabled
+	if onlyNCCL {
 		graph = nccl
 		eager = nccl
 		source = ofNCCL
@@ -101,7 +114,10 @@ func (b *binder) addAllReduce(name string, times, bytesPerToken float64, activat
 		source.Note = cmp.Or(source.Note, fmt.Sprintf("symmetric memory above %.0f KiB: the lesser of its table and NCCL", limit.custom/kib))
 	}
 	customBelow := float64(customMaxBytes) // the size below which the custom kernel reduces
-	if hasLimit {
+	switch {
+	case onlyNCCL:
+		customBelow = 0
+	case hasLimit:
 		customBelow = min(customBelow, limit.custom)
 	}
 	one := func(in *state) float64 {
