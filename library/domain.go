@@ -47,6 +47,7 @@ type Asked struct {
 	Clients                   int64   // of a closed loop, over all data-parallel ranks
 	RateRPS                   float64 // requests per second of an open loop
 	Workload                  bool    // arrivals and lengths of a file
+	CachedShare               float64 // of each prompt that is in the prefix cache
 	Parameters                float64 // 1e9
 	ActiveParameters          float64 // that a token passes, 1e9
 	BatchedTokens             int64   // max_num_batched_tokens
@@ -168,6 +169,9 @@ func (m *Domain) Outside(a *Asked) (axes []string) {
 	between("max_num_batched_tokens", a.BatchedTokens, m.BatchedTokens, batchedFactor, batchedFactor)
 	if a.Workload {
 		add("arrivals and lengths of a workload, measured closed loops of equal requests")
+	}
+	if a.CachedShare > 0 {
+		add("%.3g of each prompt in the prefix cache, measured without", a.CachedShare)
 	}
 	if a.RateRPS > 0 {
 		add("arrivals at a rate, measured closed loops")

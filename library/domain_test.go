@@ -128,6 +128,7 @@ func TestOutside(t *testing.T) {
 		{"as large a graph", func(a *Asked) { a.Clients, a.MaxNumSeqs, a.LargestGraph = 16, 32, 16 }, ""},
 		{"too small a graph", func(a *Asked) { a.Clients, a.MaxNumSeqs, a.LargestGraph = 17, 32, 16 }, "17 requests beyond the largest CUDA graph of 16 tokens"},
 		{"saturated", func(a *Asked) { a.Saturated = true }, "a saturated server"},
+		{"cached prompts", func(a *Asked) { a.CachedShare = 0.9 }, "0.9 of each prompt in the prefix cache, measured without"},
 	} {
 		var a Asked
 		c.change(&a)

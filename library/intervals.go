@@ -41,11 +41,12 @@ func (s *Step) UnmeasuredShares(theta *[NumStep]float64, overheadUs float64, a *
 		return 1, 1
 	}
 	clients := float64(max(1, cmp.Or(a.Clients, typicalClients)/max(1, a.DP)))
-	input := cmp.Or(a.InputTokens, typicalTokens)
-	context := clients * (float64(input) + float64(cmp.Or(a.OutputTokens, typicalTokens))/2)
-	chunk := float64(input)
+	input := float64(cmp.Or(a.InputTokens, typicalTokens))
+	context := clients * (input + float64(cmp.Or(a.OutputTokens, typicalTokens))/2)
+	cached := math.Floor(a.CachedShare * input)
+	chunk := max(1, input-cached)
 	if a.BatchedTokens > 0 {
-		chunk = float64(max(1, min(input, a.BatchedTokens)))
+		chunk = max(1, min(chunk, float64(a.BatchedTokens)))
 	}
 	decodes := Batch{Tokens: clients, Sequences: clients, Decodes: clients, DecodeContext: context}
 	prompts := decodes
@@ -53,7 +54,7 @@ func (s *Step) UnmeasuredShares(theta *[NumStep]float64, overheadUs float64, a *
 	prompts.Sequences++
 	prompts.Prefills = 1
 	prompts.PrefillTokens = chunk
-	prompts.PrefillPairs = chunk * (chunk + 1) / 2
+	prompts.PrefillPairs = chunk*cached + chunk*(chunk+1)/2
 
 	price := s.NewPricer()
 	// shareOf returns the unmeasured share of a step and of the time before it.

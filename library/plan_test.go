@@ -194,6 +194,23 @@ func TestUnmeasuredShares(t *testing.T) {
 	}
 }
 
+// TestUnmeasuredSharesOfCachedPrompts: of 1,000 tokens that take a us each 900 are in the cache: 100 us beside the 100 of the front
+// end and the 25 of the host.
+func TestUnmeasuredSharesOfCachedPrompts(t *testing.T) {
+	theta := [NumStep]float64{ScaleGPU: 1, HostStep: 25}
+	s := Step{
+		GPU:    &GPU{Hardware: "x"},
+		graphs: vllm.GraphSizes{1, 4096},
+		Operators: []Operator{{Name: "linear", Count: 1, depends: onPrefills, found: found{Table: "gemm", Reached: Analytic},
+			us: func(in *state) float64 { return in.chunk }}},
+	}
+	for share, want := range map[float64]float64{0: promptFloor + 125./1125, 0.9: promptFloor + 125./225} {
+		if _, got := s.UnmeasuredShares(&theta, 100, &Asked{InputTokens: 1000, CachedShare: share}); math.Abs(got-want) > 1e-9 {
+			t.Errorf("%g cached: got %g, want %g", share, got, want)
+		}
+	}
+}
+
 // reduceUs returns the time of one all-reduce of activations in a deployment's step, us.
 func reduceUs(t *testing.T, d *deploy.Deployment, in state) float64 {
 	t.Helper()

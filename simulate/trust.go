@@ -143,17 +143,18 @@ func unmeasuredParts(d *deploy.Deployment) (out []string) {
 // MarkSaturated states that the load is more than the deployment serves, which no server was measured with.
 func (s *Simulation) MarkSaturated() {
 	s.asked.Saturated = true
-	s.Trust = s.TrustIn(s.asked.Clients, s.asked.Workload, true)
+	s.Trust = s.TrustIn(s.asked.Clients, s.asked.CachedShare, s.asked.Workload, true)
 }
 
-// TrustIn returns how far the step times can be relied on under a load of so many clients, 0 for arrivals at a rate.
-// The load may be that of a workload, and more than the deployment serves.
-func (s *Simulation) TrustIn(clients int64, isWorkload, isSaturated bool) *Trust {
+// TrustIn returns how far the step times can be relied on under a load of so many clients, 0 for arrivals at a rate, that
+// find a share of each prompt in the prefix cache. The load may be that of a workload, and more than the deployment serves.
+func (s *Simulation) TrustIn(clients int64, cachedShare float64, isWorkload, isSaturated bool) *Trust {
 	if s.Step == nil { // on the roofline every load is unmeasured
 		return s.Trust
 	}
 	asked := s.asked
 	asked.Clients = clients
+	asked.CachedShare = cachedShare
 	asked.Workload = isWorkload
 	asked.Saturated = isSaturated
 	t := trustOf(s.Step, &asked)

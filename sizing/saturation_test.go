@@ -133,6 +133,12 @@ func TestTrustOfARow(t *testing.T) {
 			t.Errorf("preempted %v: got met %q, want %q at errors of %g and %g", isPreempted, row.Met, want, calm, loaded)
 		}
 	}
+	q.Load.CachedShare = 0.9
+	cached := Row{Replicas: 5}
+	if c.fillFigures(&cached, sample(false, false)); !strings.Contains(cached.Trust, "(0.9 of each prompt in the prefix cache, measured without)") {
+		t.Errorf("cached prompts: got %q", cached.Trust)
+	}
+	q.Load.CachedShare = 0
 	q.Load.Draw = func(int64) (*workload.Workload, error) { return nil, nil }
 	row := Row{Replicas: 5}
 	if c.fillFigures(&row, sample(false, false)); !strings.Contains(row.Trust, "arrivals and lengths of a workload") {

@@ -100,6 +100,6 @@ func (p *Prediction) In(load *Load, servers int, samples []*Sample) *Prediction 
 		slices.ContainsFunc(samples, func(s *Sample) bool { return s.Preempted })
 	clients := (load.Clients + servers - 1) / servers // of the busiest one
 	own := *p
-	own.Trust = p.simulation.TrustIn(int64(clients), load.IsWorkload(), isSaturated)
+	own.Trust = p.simulation.TrustIn(int64(clients), load.CachedShare, load.IsWorkload(), isSaturated)
 	return &own
 }
