@@ -191,6 +191,45 @@ func TestFiguresWithoutValues(t *testing.T) {
 	}
 }
 
+// TestAnswersOfOneToken: where no answer has a gap, limits on gaps are kept; where one was lost, they are not.
+func TestAnswersOfOneToken(t *testing.T) {
+	one := &Sample{TTFT: []float64{5}, TPOT: []float64{0}, E2E: []float64{5}, oneToken: []int{0}, gaps: stat.NewHistogram()}
+	for text, want := range map[string]string{"tpot.mean=1ms": "", "itl.p99=1ms": "", "tpot=1ms,goodput=100%": "", "ttft.p50=6ms,tpot.p50=1ms": "", "ttft.p50=4ms": "ttft p50"} {
+		targets, err := ParseTargets(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Broken([]*Sample{one}, &targets); got != want {
+			t.Errorf("%s: got %q, want %q", text, got, want)
+		}
+	}
+	targets := Targets{Limits: []Target{{Metric: TPOT, LimitMs: 1}}}
+	for name, s := range map[string]*Sample{
+		"one lost":    {TTFT: one.TTFT, TPOT: one.TPOT, E2E: one.E2E, oneToken: one.oneToken, lost: 1, gaps: one.gaps},
+		"two tokens":  {TTFT: []float64{5}, TPOT: []float64{2}, E2E: []float64{7}, gaps: one.gaps},
+		"no requests": {gaps: one.gaps},
+	} {
+		if got := Broken([]*Sample{s}, &targets); got != "tpot mean" {
+			t.Errorf("%s: got %q, want tpot mean", name, got)
+		}
+	}
+}
+
+// TestShortAnswers: answers of few tokens have as many on average, so that E2E is TTFT and a TPOT for each token behind the first.
+func TestShortAnswers(t *testing.T) {
+	for _, tokens := range []int64{2, 3, 8, 20} {
+		q := Question{Model: "Qwen/Qwen3-8B", Hardware: "H100", InputTokens: 100, OutputTokens: tokens, Concurrency: 1}
+		p, err := q.Predict(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := *p.TTFT.Mean + float64(tokens-1)**p.ITL.Mean
+		if math.Abs(*p.E2E.Mean/want-1) > 0.03 || math.Abs(*p.TPOT.Mean / *p.ITL.Mean - 1) > 0.01 {
+			t.Errorf("%d tokens: got E2E %.2f and TPOT %.2f ms, want %.2f and %.2f", tokens, *p.E2E.Mean, *p.TPOT.Mean, want, *p.ITL.Mean)
+		}
+	}
+}
+
 // TestSampleOfASimulation: four requests of which one is warm-up, one has no answer and one has a single token.
 func TestSampleOfASimulation(t *testing.T) {
 	us := trace.Some[int64]
@@ -207,6 +246,17 @@ func TestSampleOfASimulation(t *testing.T) {
 		!reflect.DeepEqual(s.E2E, []float64{250, 70}) || s.lost != 1 {
 		t.Errorf("got TTFT %v, TPOT %v, E2E %v, %d lost", s.TTFT, s.TPOT, s.E2E, s.lost)
 	}
+	// The answer of one token has no TPOT and keeps any limit on it.
+	s.lost = 0
+	if mean, most := s.Figure(TPOT, 0), s.Figure(TPOT, 0.99); mean != 20 || most != 20 {
+		t.Errorf("got a mean TPOT of %g ms and P99 of %g, want 20", mean, most)
+	}
+	for limit, want := range map[float64]float64{19: 0.5, 20: 1} {
+		if got := s.Goodput([]Target{{Metric: TPOT, LimitMs: limit}}); got != want {
+			t.Errorf("TPOT of %g ms: got %g of the requests, want %g", limit, got, want)
+		}
+	}
+	s.lost = 1
 	// Answers left from 1.25 to 3.07 s: the last is counted, the first begins the count. Arrivals took 2 s of the 4 s that
 	// they take on average; from 1 to 3 s one request ran for 0.25 s and the lost one from 2 s on.
 	if math.Abs(s.ServedS-1.82) > 1e-12 || s.Served != 1 || s.Tokens != 1 || s.excess != 0.5 || math.Abs(s.MeanInFlight-0.625) > 1e-12 {

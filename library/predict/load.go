@@ -170,11 +170,11 @@ func (l *Load) IsRecording() bool {
 // IsWorkload reports whether requests come from a workload and not from lengths.
 func (l *Load) IsWorkload() bool { return l.Workload != nil || l.Draw != nil }
 
-// spread returns lengths distributed evenly around a number of tokens.
+// spread returns lengths distributed evenly around a number of tokens, which is their mean.
 func spread(tokens int64) workload.LengthSpec {
-	lo := float64(tokens) * (1 - lengthSpread)
-	hi := float64(tokens) * (1 + lengthSpread)
-	return workload.LengthSpec{Kind: "uniform", Min: max(1, int64(lo)), Max: int64(hi)}
+	half := (tokens + perSpread - 1) / perSpread // rounded up: short lengths differ too
+	half = min(half, tokens-1)                   // at least one token
+	return workload.LengthSpec{Kind: "uniform", Min: tokens - half, Max: tokens + half}
 }
 
 // drawWorkload returns the requests of a workload: with its arrivals, scaled to the rate if one is

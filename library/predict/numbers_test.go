@@ -364,8 +364,8 @@ func TestPartsOfASimulation(t *testing.T) {
 	if !near(shares, 1) || p.Met != nil || p.MetSurely != nil || p.Missed != "" {
 		t.Errorf("got %v, %v, %v, %q", p.Shares, p.Met, p.MetSurely, p.Missed)
 	}
-	if perRequest := p.TokensPerS * float64(p.GPUs) / p.RequestsPerS; math.Abs(perRequest-2.5) > 0.1 {
-		t.Errorf("got %g tokens of a request, want 2 or 3", perRequest)
+	if perRequest := p.TokensPerS * float64(p.GPUs) / p.RequestsPerS; math.Abs(perRequest-3) > 0.1 {
+		t.Errorf("got %g tokens of a request, want 3, as asked", perRequest)
 	}
 }
 

@@ -225,7 +225,10 @@ func (p *Prediction) describeServer(d *deploy.Deployment) {
 
 // lengthSpread is by how much simulated lengths differ, as those of benchmarks whose answers stop a little
 // early. With equal lengths all requests of a closed loop would march in step.
-const lengthSpread = 0.02
+const lengthSpread = 1.0 / perSpread
+
+// perSpread is how many tokens a length has for each by which it may differ.
+const perSpread = 50
 
 // prepare returns a prediction with its deployment, step times and warnings, before anything is
 // simulated.
