@@ -63,9 +63,12 @@ func (c *candidate) mostRate() float64 {
 	return 2 * float64(c.server.MaxNumSeqs*c.server.DP) * predict.WarmUpAnswers / c.idleS
 }
 
-// leastShare is the smallest rate that is tried on one server, as a share of the first: a request now
-// and then, where the first is mostRate.
-const leastShare = 1.0 / 16384
+// The smallest rate that is tried on one server is leastShare of the first, or the rate at which an idle server would be
+// busy for leastBusy of the time, whichever is less: a request now and then. Only there nothing waits for anything.
+const (
+	leastShare = 1.0 / 16384
+	leastBusy  = 1e-4
+)
 
 // capacity is the highest load of one of several servers that meets the targets in a probe.
 type capacity struct {
@@ -78,7 +81,7 @@ type capacity struct {
 // highestLoad searches for the highest load of one of n servers, at most twice the load that is given.
 func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64) (capacity, error) {
 	out := capacity{servers: n}
-	search := loadSearch{about: about, least: about * leastShare, ratio: ratio}
+	search := loadSearch{about: about, least: min(about*leastShare, leastBusy*predict.WarmUpAnswers/c.idleS), ratio: ratio}
 	if c.q.Load.Clients > 0 {
 		search.least = 1
 		search.isWhole = true

@@ -15,6 +15,28 @@ import (
 var errSearch = errors.New("no simulation")
 
 // TestHighestLoadByHand states the loads that a search tries for a server that carries so much.
+// TestNotMetByFew: a target that a server meets only with one request at a time needs more GPUs than are allowed. That
+// is no target which no load meets.
+func TestNotMetByFew(t *testing.T) {
+	q := question(predict.Load{RateRPS: 400, InputTokens: 2000, OutputTokens: 50}, "tpot.p99=1h", 1)
+	q.Server.Model = "Qwen/Qwen3-8B"
+	q.MostGPUs = 64
+	c := oneServer(t, q)
+	alone, err := c.probeSample(1e-3, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Targets.Limits[0].LimitMs = 1.001 * alone.Figure(predict.TPOT, 0.99)
+	row := answered(t, q).Rows[0]
+	if !strings.HasPrefix(row.Refused, "needs some ") || !strings.HasSuffix(row.Refused, " GPUs, more than 64") {
+		t.Errorf("got %q, want too many GPUs", row.Refused)
+	}
+	q.Targets.Limits[0].LimitMs = 0.99 * alone.Figure(predict.TPOT, 0.5)
+	if row := answered(t, q).Rows[0]; row.Refused != "not met at any load: tpot p99" {
+		t.Errorf("got %q, want a target that no load meets", row.Refused)
+	}
+}
+
 func TestHighestLoadByHand(t *testing.T) {
 	for name, c := range map[string]struct {
 		search    loadSearch
