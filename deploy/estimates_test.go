@@ -52,6 +52,7 @@ func TestEstimatesAreNamed(t *testing.T) {
 		want string
 	}{
 		{"nothing", nil, ""},
+		{"experts of one engine", []string{experts[0], experts[1], "tensor_parallel_size=2"}, ""}, // was measured: see Trust
 		{"stages", []string{"pipeline_parallel_size=2"}, "the 2 pipeline stages are taken as equal parts of a step"},
 		{"ranks with experts", experts, "exchange between ranks (5691 us for 1000 tokens) from the datasheet's link"},
 		{"prefill apart from decode", []string{"vllm.kv_transfer_config={kv_connector: NixlConnector, kv_role: kv_both}"}, "no server with prefill apart from decode was compared"},

@@ -156,7 +156,7 @@ func (d *Deployment) Estimates() (out []trace.Finding) {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: not validated: no server with LMCache was compared; it is taken as 0.5.6 with "+
 			"the settings of kv_connector_extra_config: its configuration file and environment (LMCACHE_*) are not seen", d.Name))
 	}
-	if d.SpreadsExperts() && !d.Sums {
+	if d.DP > 1 && d.SpreadsExperts() && !d.Sums {
 		out = append(out, trace.Findingf(vllm.NotModelled, "%s: not validated: no public measurement of data-parallel attention with expert "+
 			"parallelism supports these times; the experts' part of a step is computed from one engine's coefficients, and the "+
 			"exchange between ranks (%.0f us for 1000 tokens) from the datasheet's link", d.Name, d.ExchangeUs(1000)))
