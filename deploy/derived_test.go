@@ -42,6 +42,31 @@ func TestKVCacheFromMemory(t *testing.T) {
 			t.Errorf("%s: got %d blocks, %v, want %d", c.name, got, err, want)
 		}
 	}
+	// An encoder of images is on the GPUs of the first stage, shared by its ranks, unless the server takes text alone.
+	vision := []string{"model.id=google/gemma-3-27b-it", "vllm.max_model_len=8192"}
+	const ofGemma = 423e6 * 2
+	for _, c := range []struct {
+		name  string
+		set   []string
+		bytes float64
+	}{
+		{"one GPU", nil, ofGemma}, {"two ranks", []string{"tensor_parallel_size=2"}, ofGemma / 2},
+		{"images whole on a rank", []string{"tensor_parallel_size=2", "vllm.mm_encoder_tp_mode=data"}, ofGemma},
+		{"text alone", []string{"vllm.language_model_only=true"}, 0}, {"no images", []string{"vllm.limit_mm_per_prompt={image: 0, video: 0}"}, 0},
+		{"no videos", []string{"vllm.limit_mm_per_prompt={image: 1, video: 0}"}, ofGemma},
+	} {
+		d := settings(t, append(append([]string{}, vision...), c.set...)...)
+		if got := d.encoderBytes(); got != c.bytes {
+			t.Errorf("%s: got %g bytes of an encoder, want %g", c.name, got, c.bytes)
+		}
+		with, err1 := d.EstimateKVBlocks()
+		d.Model.EncoderParams = 0
+		without, err2 := d.EstimateKVBlocks()
+		pool, _ := d.Model.Layers().KVPool(d.Parallel(), d.Engine.BlockSize)
+		if lost := float64(without - with); err1 != nil || err2 != nil || math.Abs(lost-c.bytes/pool.BlockBytes) > 1 {
+			t.Errorf("%s: got %g blocks fewer, want the %g bytes of the encoder, %v, %v", c.name, lost, c.bytes, err1, err2)
+		}
+	}
 	for _, want := range []int64{1, 77} {
 		n, estimated, err := settings(t, fmt.Sprintf("vllm.kv_blocks_total_gpu=%d", want)).KVBlocks()
 		if n != want || estimated || err != nil {

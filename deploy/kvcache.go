@@ -92,9 +92,12 @@ func (d *Deployment) EstimateKVBlocks() (int64, error) {
 	blocks := math.Inf(1) // the least of the stages
 	weights := 0.0        // of the stage with the least, for the error
 	left := 0.0
-	for _, stage := range layers.Stages(p) {
-		if sizes != nil {
+	for i, stage := range layers.Stages(p) {
+		switch {
+		case sizes != nil:
 			stage.WeightBytes = sizes.WeightBytesPerGPU
+		case i == 0:
+			stage.WeightBytes += d.encoderBytes()
 		}
 		stage.WeightBytes += d.expertPadding(&stage.Decoder, p)
 		free := budget - stage.WeightBytes - drafts - d.stepBytes() - other
@@ -142,6 +145,27 @@ func (d *Deployment) CheckKVBlocks(blocks int64) error {
 	}
 	return trace.Errorf(BadHardware, "KV cache: got %d blocks, want at most %d: a device has %g GiB for weights and cache", blocks, most, d.Hardware.MemoryGB).
 		WithHint("lower --num-gpu-blocks-override or --kv-cache-memory-bytes, or raise --tp")
+}
+
+// encoderBytes returns the bytes of weights of an encoder of images on each GPU. The ranks share its matrices, except with
+// --mm-encoder-tp-mode data. vLLM does not load it where the server takes text alone
+// (vllm/model_executor/models/interfaces.py: _mark_tower_model).
+func (d *Deployment) encoderBytes() float64 {
+	e := &d.Engine
+	limits, hasLimits := e.Extra["limit_mm_per_prompt"].(map[string]any)
+	isTextAlone := hasLimits && len(limits) > 0
+	for _, limit := range limits {
+		n, isNumber := vllm.Number(limit)
+		isTextAlone = isTextAlone && isNumber && n == 0
+	}
+	if isTextAlone || e.Extra["language_model_only"] == true {
+		return 0
+	}
+	bytes := float64(d.Model.EncoderParams) * d.Model.BytesPerActivation
+	if e.Extra["mm_encoder_tp_mode"] == "data" {
+		return bytes
+	}
+	return bytes / float64(max(1, d.TP))
 }
 
 // expertPadding returns the bytes by which vLLM's padding of MXFP4 experts enlarges the weights on one

@@ -58,6 +58,7 @@ func Load(r io.Reader, file string, opts Options) (Model, error) {
 	if m.Decoder = c.decoder(raw, side, opts); m.Decoder != nil {
 		c.describe(&m, m.Decoder, opts)
 		m.UnknownKeys = unknownKeys(c.values)
+		m.EncoderParams = encoderParams(raw, m.Decoder.Hidden, opts.ID)
 	}
 	if opts.Assume != "" {
 		m.Warnings = append(m.Warnings, architectureAssumed)

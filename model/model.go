@@ -51,6 +51,7 @@ type Model struct {
 	MaxPositionEmbeddings int64        `json:"max_position_embeddings,omitempty"`
 	Warnings              []trace.Code `json:"warnings,omitempty"`            // what Options made be assumed: architectureAssumed, ...
 	Encoders              []string     `json:"encoders,omitempty"`            // keys of config.json that belong to encoders of images, video or audio
+	EncoderParams         int64        `json:"-"`                             // about how many they have; 0: none, or not known
 	UnknownKeys           []string     `json:"unknown_keys,omitempty"`        // keys of config.json that this version does not know
 	BLIS                  *BLISReading `json:"blis_reading,omitempty"`        // the fields as BLIS reads them; nil: as above
 	Tied                  bool         `json:"tie_word_embeddings,omitempty"` // embedding and output head are one matrix
