@@ -117,7 +117,7 @@ func TestDefaultsByHand(t *testing.T) {
 
 // TestFiguresByHand states every figure of a row of three replicas that two samples measured.
 func TestFiguresByHand(t *testing.T) {
-	c := handCandidate(t, predict.Load{RateRPS: 40, InputTokens: 300, OutputTokens: 10}, "ttft.p90=600ms,tpot.mean=80ms,ttft.p90=9s")
+	c := handCandidate(t, predict.Load{RateRPS: 80, InputTokens: 300, OutputTokens: 10}, "ttft.p90=600ms,tpot.mean=80ms,ttft.p90=9s")
 	names := func() (out []string) {
 		for _, f := range c.shownFigures() {
 			out = append(out, f.Metric+" "+f.Figure())
@@ -156,6 +156,12 @@ func TestFiguresByHand(t *testing.T) {
 	if len(row.Figures) != 15 || row.Goodput != nil || !near(row.RequestsPerS.Value, 3*25) || !near(row.TokensPerS.Value, 3*1250) || row.InFlight != 21 || row.Replications != 2 || row.Measured != 6 {
 		t.Errorf("got %d figures, %+v", len(row.Figures), row)
 	}
+	c.q.Load.RateRPS = 60 // no more is served than arrives
+	capped := Row{Replicas: 3}
+	if c.fillFigures(&capped, []*predict.Sample{served(100), served(200)}); !near(capped.RequestsPerS.Value, 60) || !near(capped.TokensPerS.Value, 60*50) {
+		t.Errorf("got %+v requests/s and %+v tokens/s, want 60 and 3000", capped.RequestsPerS, capped.TokensPerS)
+	}
+	c.q.Load.RateRPS = 80
 	c.hardware = "L4"
 	if c.fillPrice(&row); !near(*row.USDPerHour, 4.8) || !near(*row.USDPerMToken, 4.8/3600/3750*1e6) || row.price != *row.USDPerHour {
 		t.Errorf("got %g USD per hour, %g per million tokens", *row.USDPerHour, *row.USDPerMToken)

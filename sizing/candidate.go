@@ -416,6 +416,7 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	}
 	rate := predict.ValueOf(samples, func(s *predict.Sample) float64 { return simulated * float64(s.Served) / s.ServedS })
 	tokens := predict.ValueOf(samples, func(s *predict.Sample) float64 { return simulated * float64(s.Tokens) / s.ServedS })
+	rate, tokens = c.q.Load.NoMoreThanArrives(rate, tokens)
 	row.RequestsPerS = &rate
 	row.TokensPerS = &tokens
 	row.InFlight = simulated * predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.MeanInFlight }).Value

@@ -191,6 +191,29 @@ func TestFiguresWithoutValues(t *testing.T) {
 	}
 }
 
+// TestNoMoreThanArrives: at a rate, no more requests are served than arrive, and their tokens are fewer by the same share.
+func TestNoMoreThanArrives(t *testing.T) {
+	of := func(v float64) Value { return Value{v, v - 1, v + 1} }
+	workload := func(int64) (*workload.Workload, error) { return nil, nil }
+	for name, c := range map[string]struct {
+		load             Load
+		requests, tokens Value
+	}{
+		"more":       {Load{RateRPS: 4}, Value{4, 3.2, 4.8}, Value{40, 39.2, 40.8}},
+		"fewer":      {Load{RateRPS: 6}, of(5), of(50)},
+		"clients":    {Load{Clients: 4}, of(5), of(50)},
+		"a workload": {Load{RateRPS: 4, Draw: workload}, of(5), of(50)},
+	} {
+		requests, tokens := c.load.NoMoreThanArrives(of(5), of(50))
+		for _, pair := range [][2]Value{{requests, c.requests}, {tokens, c.tokens}} {
+			got, want := pair[0], pair[1]
+			if !near(got.Value, want.Value) || !near(got.Low, want.Low) || !near(got.High, want.High) {
+				t.Errorf("%s: got %+v, want %+v", name, got, want)
+			}
+		}
+	}
+}
+
 // TestAnswersOfOneToken: where no answer has a gap, limits on gaps are kept; where one was lost, they are not.
 func TestAnswersOfOneToken(t *testing.T) {
 	one := &Sample{TTFT: []float64{5}, TPOT: []float64{0}, E2E: []float64{5}, oneToken: []int{0}, gaps: stat.NewHistogram()}

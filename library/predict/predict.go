@@ -454,10 +454,7 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	gpus := float64(p.GPUs)
 	rate := ValueOf(samples, func(s *Sample) float64 { return float64(s.Served) / s.ServedS })
 	output := ValueOf(samples, func(s *Sample) float64 { return float64(s.Tokens) / s.ServedS / gpus })
-	if load.Clients == 0 && rate.Value > load.RateRPS { // by the chance of the draws: in the long run no more is served than arrives
-		output = output.times(load.RateRPS / rate.Value)
-		rate = rate.times(load.RateRPS / rate.Value)
-	}
+	rate, output = load.NoMoreThanArrives(rate, output)
 	p.RequestsPerS = rate.Value
 	p.RequestsInterval = [2]float64{rate.Low, rate.High}
 	p.TokensPerS = output.Value

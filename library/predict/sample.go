@@ -302,6 +302,16 @@ func (v Value) times(factor float64) Value {
 	return Value{Value: v.Value * factor, Low: v.Low * factor, High: v.High * factor}
 }
 
+// NoMoreThanArrives returns requests and output tokens that are served per second, both lowered where the requests are more
+// than the rate at which they are drawn, by the chance of the draws: in the long run no more is served than arrives.
+func (l *Load) NoMoreThanArrives(requests, tokens Value) (Value, Value) {
+	if l.RateRPS == 0 || l.IsWorkload() || requests.Value <= l.RateRPS {
+		return requests, tokens
+	}
+	share := l.RateRPS / requests.Value
+	return requests.times(share), tokens.times(share)
+}
+
 // leastControlled is how many replications a regression on the excess of arrivals needs.
 const leastControlled = 6
 
