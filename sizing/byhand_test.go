@@ -235,6 +235,11 @@ func TestHeadroomByHand(t *testing.T) {
 	if err := c.fillHeadroom(t.Context(), &row); err != nil || row.ReplicaLoad != 2.5 || row.HighestLoad != 0 {
 		t.Errorf("got %+v, %v", row, err)
 	}
+	c.q.Load.Clients = 20 // which send its requests
+	row = Row{Replicas: 4, RequestsPerS: &predict.Value{Value: 10}}
+	if err := c.fillHeadroom(t.Context(), &row); err != nil || row.ReplicaLoad != 5 || row.HighestLoad != 0 {
+		t.Errorf("clients: got %+v, %v, want 5 of a replica", row, err)
+	}
 	c = &candidate{q: &Question{Load: predict.Load{RateRPS: 12}}, found: capacity{servers: 4, highest: 8, isAtLeast: true}}
 	if err := c.fillHeadroom(t.Context(), &row); err != nil || row.ReplicaLoad != 3 || row.HighestLoad != 8 || !row.HighestAtLeast || !near(row.Headroom, 1-3./8) {
 		t.Errorf("got %+v, %v", row, err)

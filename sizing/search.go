@@ -212,11 +212,13 @@ func fewestAbove(base, most int, meets func(n int) (bool, error)) (int, error) {
 
 // fillHeadroom compares the load of a replica with the highest that meets the targets.
 func (c *candidate) fillHeadroom(ctx context.Context, row *Row) error {
+	row.ReplicaLoad = c.q.Load.Amount() / float64(row.Replicas)
 	if c.q.Load.IsWorkload() {
-		row.ReplicaLoad = row.RequestsPerS.Value / float64(row.Replicas)
+		if c.q.Load.Clients == 0 { // the workload has arrivals of its own, or they are drawn
+			row.ReplicaLoad = row.RequestsPerS.Value / float64(row.Replicas)
+		}
 		return nil
 	}
-	row.ReplicaLoad = c.q.Load.Amount() / float64(row.Replicas)
 	found := c.found
 	if found.servers != row.Replicas {
 		var err error
