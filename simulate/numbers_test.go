@@ -33,6 +33,7 @@ func TestPartsThatNoServerHad(t *testing.T) {
 	}
 	for want, change := range map[string]func(d *deploy.Deployment){
 		"":                                       func(*deploy.Deployment) {},
+		"V0, the engine of vLLM before 0.8":      func(d *deploy.Deployment) { d.Engine.VLLMVersion = "0.7.3" },
 		"pipeline stages":                        func(d *deploy.Deployment) { d.PP = 2 },
 		"speculative decoding":                   func(d *deploy.Deployment) { d.Engine.SpeculativeDecoding = true },
 		"copies to a CPU tier":                   func(d *deploy.Deployment) { d.Engine.CPUOffloading = true },

@@ -118,6 +118,7 @@ func unmeasuredParts(d *deploy.Deployment) (out []string) {
 		has  bool
 		what string
 	}{
+		{!e.IsSince(vllm.Release{0, 8}), "V0, the engine of vLLM before 0.8"},
 		{d.PP > 1, "pipeline stages"},
 		{e.SpeculativeDecoding, "speculative decoding"},
 		{e.CPUOffloading, "copies to a CPU tier"},
