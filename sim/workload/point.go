@@ -3,6 +3,8 @@ package workload
 // This file draws the requests of one load level of a benchmark.
 
 import (
+	"math"
+
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -10,7 +12,7 @@ import (
 type Point struct {
 	Requests                  int
 	InputTokens, OutputTokens int64
-	// RangeRatio spreads both lengths evenly over (1 - r) to (1 + r) times, as
+	// RangeRatio spreads both lengths evenly over (1 - r) to (1 + r) times, the ends rounded down and up, as
 	// vllm bench serve --random-range-ratio does.
 	RangeRatio float64
 	// RateRPS sends Poisson arrivals; 0: all at once.
@@ -30,7 +32,7 @@ func (p Point) Generator() (*Generator, error) {
 	length := func(n int64) LengthSpec {
 		lo := float64(n) * (1 - p.RangeRatio)
 		hi := float64(n) * (1 + p.RangeRatio)
-		return LengthSpec{Kind: "uniform", Min: max(1, int64(lo)), Max: int64(hi)}
+		return LengthSpec{Kind: "uniform", Min: max(1, int64(lo)), Max: int64(math.Ceil(hi))}
 	}
 	g := &Generator{
 		Requests: p.Requests, Prompt: length(p.InputTokens), Output: length(p.OutputTokens),

@@ -21,6 +21,10 @@ func TestLengthsOfAPoint(t *testing.T) {
 	if least != 80 || most != 120 {
 		t.Errorf("got prompts of %d to %d tokens, want 80 to 120", least, most)
 	}
+	p.RangeRatio = 0.02 // 9.8 to 10.2
+	if g, err := p.Generator(); err != nil || g.Output.Min != 9 || g.Output.Max != 11 {
+		t.Errorf("got outputs of %+v, %v, want 9 to 11", g.Output, err)
+	}
 	for _, bad := range []Point{{RangeRatio: 1}, {RangeRatio: -0.1}, {RateRPS: -1}, {Concurrency: -1}} {
 		bad.InputTokens, bad.OutputTokens, bad.Requests = 1, 1, 1
 		if _, err := bad.Workload(1); err == nil {
