@@ -97,7 +97,7 @@ func TestTargetsByHand(t *testing.T) {
 	if ErrorOf(E2E, 0.1, 0.2) != 0.2 {
 		t.Error("the larger error bounds E2E")
 	}
-	for tokens, want := range map[int64][2]int64{1000: {980, 1020}, 1024: {1003, 1045}, 350: {343, 357}, 50: {49, 51}, 8: {7, 9}, 2: {1, 3}, 1: {1, 1}} {
+	for tokens, want := range map[int64][2]int64{1000: {980, 1020}, 1024: {1003, 1045}, 350: {343, 357}, 50: {49, 51}, 8: {7, 9}, 3: {2, 4}, 2: {2, 2}, 1: {1, 1}} {
 		if got := spread(tokens); got.Min != want[0] || got.Max != want[1] || got.Kind != "uniform" {
 			t.Errorf("%d tokens: got %+v", tokens, got)
 		}

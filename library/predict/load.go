@@ -173,7 +173,7 @@ func (l *Load) IsWorkload() bool { return l.Workload != nil || l.Draw != nil }
 // spread returns lengths distributed evenly around a number of tokens, which is their mean.
 func spread(tokens int64) workload.LengthSpec {
 	half := (tokens + perSpread - 1) / perSpread // rounded up: short lengths differ too
-	half = min(half, tokens-1)                   // at least one token
+	half = max(0, min(half, tokens-2))           // two tokens at least: an answer of one has no TPOT
 	return workload.LengthSpec{Kind: "uniform", Min: tokens - half, Max: tokens + half}
 }
 
