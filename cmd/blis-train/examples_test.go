@@ -316,9 +316,18 @@ var landmark = regexp.MustCompile(`(?m)^(?:\[exit \d+\]|(?:error: )?verdict for 
 // quotedErrors are the expected errors that the text explains.
 var quotedErrors = regexp.MustCompile(`\*expected error\*: ([0-9.]+ %) of a step time.*; ([0-9.]+ %) of TTFT for the median`)
 
-// slowOfTutorial is a command that takes seconds and prints no landmark. Its block is walked by
-// TestEvalTutorial.
-const slowOfTutorial = "blis-train run testdata/traces/demo -o out-alone"
+// slowOfTutorial are commands that take a second and that no later block needs. Their blocks are walked by TestEvalTutorial.
+var slowOfTutorial = []string{
+	"blis-train run testdata/traces/demo -o out-alone",
+	"blis-train validate --coefficients library.yaml unseen -o judged-library",
+	"blis-train run testdata/traces/planted -o out-planted",
+	"blis-train run testdata/traces/stock -o out-logs",
+}
+
+// isSlow reports whether a text has one of the commands.
+func isSlow(text string, commands []string) bool {
+	return slices.ContainsFunc(commands, func(c string) bool { return strings.Contains(text, c) })
+}
 
 // TestTutorial runs the commands of docs/tutorial.md one after the other; verdicts, uses
 // and statuses must be those it shows. -update, with BLIS_TRAIN_EVAL, rewrites output and pictures.
@@ -347,7 +356,7 @@ func walkTutorial(t *testing.T) {
 	blocks := regexp.MustCompile("(?s)```sh\n(.*?)```\n(?:\n```text\n.*?```\n)?")
 	got := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
 		script := blocks.FindStringSubmatch(block)[1]
-		if strings.Contains(script, slowOfTutorial) && !repo.Eval() {
+		if isSlow(script, slowOfTutorial) && !repo.Eval() {
 			return block
 		}
 		said := walked(t, script)
@@ -430,23 +439,47 @@ func checkPicture(t *testing.T, path, judge, figure string) {
 	}
 }
 
+// slowOfReadme are commands of the README that take seconds. TestEvalReadme runs them.
+var slowOfReadme = []string{"./blis-train size "}
+
 // TestReadme: the README's commands run and print the lines that it shows. Those that start a server, and the real
 // runs, which have tests of their own, are only looked up.
 func TestReadme(t *testing.T) {
+	walkReadme(t)
+}
+
+// TestEvalReadme runs the slow commands too.
+func TestEvalReadme(t *testing.T) {
+	repo.NeedEval(t)
+	walkReadme(t)
+}
+
+func walkReadme(t *testing.T) {
+	t.Helper()
 	root := repo.Root(t)
 	text := repo.Read(t, root, "README.md")
 	inDemoWorld(t, "testdata")
 	app := newApp("", strings.NewReader(""), &bytes.Buffer{}, &bytes.Buffer{})
 	seen := 0
 	printed := ""
-	for _, block := range regexp.MustCompile("(?s)```sh\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
-		for _, line := range strings.Split(strings.TrimSpace(block[1]), "\n") {
+	var shown []string  // lines of output that the README shows
+	beforeSlow := false // the last commands were slow ones, which did not run
+	for _, block := range pageBlock.FindAllStringSubmatch(string(text), -1) {
+		lines := strings.Split(strings.TrimSpace(block[3]), "\n")
+		if block[1] == "" && !beforeSlow {
+			shown = append(shown, lines...)
+		}
+		if block[1] != "sh" {
+			continue
+		}
+		beforeSlow = isSlow(block[3], slowOfReadme) && !repo.Eval()
+		for _, line := range lines {
 			line, comment, _ := strings.Cut(line, " #")
 			if !strings.HasPrefix(line, "./blis-train ") {
 				continue
 			}
 			checkCall(t, app, "README.md", shellWords(line))
-			if seen++; strings.Contains(line, "run1") || strings.Contains(line, "traces/real") {
+			if seen++; strings.Contains(line, "run1") || strings.Contains(line, "traces/real") || isSlow(line, slowOfReadme) && !repo.Eval() {
 				continue
 			}
 			want := ""
@@ -463,16 +496,9 @@ func TestReadme(t *testing.T) {
 	if seen < 8 {
 		t.Errorf("got %d commands, want 8 or more", seen)
 	}
-	// Every line of output that the README shows is printed by its commands.
-	outputs := pageBlock.FindAllStringSubmatch(string(text), -1)
-	for _, block := range outputs {
-		if block[1] != "" {
-			continue
-		}
-		for _, line := range strings.Split(strings.TrimSpace(block[3]), "\n") {
-			if line != "..." && !strings.Contains(printed, strings.TrimSpace(line)) {
-				t.Errorf("README.md shows a line that no command prints: %s", line)
-			}
+	for _, line := range shown {
+		if line != "..." && !strings.Contains(printed, strings.TrimSpace(line)) {
+			t.Errorf("README.md shows a line that no command prints: %s", line)
 		}
 	}
 }

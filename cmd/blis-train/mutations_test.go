@@ -27,11 +27,12 @@ type mutation struct {
 // sectionStart matches a key of the file or of physics_coefficients.
 var sectionStart = regexp.MustCompile(`^ {0,2}[a-z_]+:`)
 
-// coefficientMutations returns changes of a coefficient file as accidents and people make them: a line removed, the
-// file cut before each section, a value changed with its digest or with a new one, and changes of the digest and the
-// origin.
-func coefficientMutations(text string) (out []mutation) {
-	add := func(name string, mutated string) { out = append(out, mutation{name, mutated}) }
+// coefficientMutations returns changes of a coefficient file as accidents and people make them: swept are a line
+// removed, the file cut before each section, and a value changed with its digest or with a new one; single are changes
+// of the digest, the origin and of one value or name.
+func coefficientMutations(text string) (swept, single []mutation) {
+	sweep := func(name string, mutated string) { swept = append(swept, mutation{name, mutated}) }
+	add := func(name string, mutated string) { single = append(single, mutation{name, mutated}) }
 	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
 	lines[len(lines)-1] += "\n"
 	digestLine := lines[len(lines)-1]
@@ -41,11 +42,11 @@ func coefficientMutations(text string) (out []mutation) {
 
 	step := max(1, len(lines)/mutatedLines)
 	for i := 0; i < len(lines)-1; i += step {
-		add(fmt.Sprintf("line %d removed: %s", i+1, strings.TrimSpace(lines[i])), without(i))
+		sweep(fmt.Sprintf("line %d removed: %s", i+1, strings.TrimSpace(lines[i])), without(i))
 	}
 	for i := 1; i < len(lines); i++ {
 		if sectionStart.MatchString(lines[i]) {
-			add(fmt.Sprintf("cut before line %d: %s", i+1, strings.TrimSpace(lines[i])), strings.Join(lines[:i], ""))
+			sweep(fmt.Sprintf("cut before line %d: %s", i+1, strings.TrimSpace(lines[i])), strings.Join(lines[:i], ""))
 		}
 	}
 	values := 0
@@ -58,10 +59,10 @@ func coefficientMutations(text string) (out []mutation) {
 			break
 		}
 		changed := strings.Join(lines[:i], "") + key + "value: 3" + number + strings.Join(lines[i+1:len(lines)-1], "")
-		add(fmt.Sprintf("line %d changed", i+1), changed+digestLine)
-		add(fmt.Sprintf("line %d changed, with a new digest", i+1), bound(changed))
-		add(fmt.Sprintf("line %d changed, without the digest", i+1), changed)
-		add(fmt.Sprintf("line %d changed, origin: hand", i+1), "origin: hand\n"+changed)
+		sweep(fmt.Sprintf("line %d changed", i+1), changed+digestLine)
+		sweep(fmt.Sprintf("line %d changed, with a new digest", i+1), bound(changed))
+		sweep(fmt.Sprintf("line %d changed, without the digest", i+1), changed)
+		sweep(fmt.Sprintf("line %d changed, origin: hand", i+1), "origin: hand\n"+changed)
 	}
 	noPlatform := regexp.MustCompile(`(?m)^platform: .*\n`).ReplaceAllString(body, "")
 	add("as written", text)
@@ -90,7 +91,7 @@ func coefficientMutations(text string) (out []mutation) {
 	add("another unit", bound(strings.Replace(body, "unit: us/s", "unit: s", 1)))
 	add("another term", bound(strings.Replace(body, "name: prefill_attention", "name: attention", 1)))
 	add("empty", "")
-	return out
+	return swept, single
 }
 
 // mutatedLines is about how many single lines are removed.
@@ -149,14 +150,30 @@ var readingCommands = []string{
 }
 
 // TestMutatedCoefficients: the program and the Python package give the same answer to a changed coefficient file, and
-// five commands give that of the reader that they share.
+// five commands give that of the reader that they share. It tries every single change and a fifth of those that are swept.
 func TestMutatedCoefficients(t *testing.T) {
+	testMutatedCoefficients(t, 5)
+}
+
+// TestEvalMutatedCoefficients tries all.
+func TestEvalMutatedCoefficients(t *testing.T) {
+	repo.NeedEval(t)
+	testMutatedCoefficients(t, 1)
+}
+
+// testMutatedCoefficients tries every single change and every n-th of those that are swept.
+func testMutatedCoefficients(t *testing.T, n int) {
 	packages := filepath.Join(repo.Root(t), "python")
 	inDemo(t)
-	mutations := coefficientMutations(string(repo.Read(t, "out", folder.CoefficientsFile)))
-	if len(mutations) < 100 {
-		t.Errorf("got %d mutations, want 100", len(mutations))
+	swept, single := coefficientMutations(string(repo.Read(t, "out", folder.CoefficientsFile)))
+	if len(swept)+len(single) < 100 {
+		t.Errorf("got %d mutations, want 100", len(swept)+len(single))
 	}
+	var mutations []mutation
+	for i := 0; i < len(swept); i += n {
+		mutations = append(mutations, swept[i])
+	}
+	mutations = append(mutations, single...)
 	var paths, want []string
 	answers := map[string]int{}
 	for i, m := range mutations {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
 	"encoding"
 	"encoding/json"
 	"flag"
@@ -18,6 +19,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/klauspost/compress/zstd"
@@ -495,13 +497,17 @@ func faultsOfDocuments(schemas map[string]*jsonschema.Schema, dir string) (fault
 		if err != nil {
 			return nil
 		}
+		sum := documentSum{d.Name(), sha256.Sum256(text)}
+		if _, ok := soundDocuments.Load(sum); ok {
+			return nil
+		}
 		var doc any
 		switch {
-		case ext == ".json" && result.Intact(text) && bytes.Contains(text, []byte(`"document_digest": "`)):
+		case ext == ".json" && bytes.Contains(text, []byte(`"document_digest": "`)) && result.Intact(text):
 			if strings.HasSuffix(name, ".provenance") {
 				name = "export-provenance"
 			}
-		case ext == ".yaml" && yaml.Unmarshal(text, &doc) == nil:
+		case ext == ".yaml" && bytes.Contains(text, []byte("physics_coefficients")) && yaml.Unmarshal(text, &doc) == nil:
 			if _, err := coeff.Parse(text); err != nil {
 				return nil
 			}
@@ -520,11 +526,23 @@ func faultsOfDocuments(schemas map[string]*jsonschema.Schema, dir string) (fault
 		}
 		if err != nil {
 			faults = append(faults, fmt.Sprintf("%s: %v", file, err))
+		} else {
+			soundDocuments.Store(sum, true)
 		}
 		return nil
 	})
 	return faults
 }
+
+// documentSum is the name of a document's file and the SHA-256 of its bytes.
+type documentSum struct {
+	name string
+	sum  [sha256.Size]byte
+}
+
+// soundDocuments are those that follow their schemas: several scripts have the same documents, and parts of one script
+// copies of them.
+var soundDocuments sync.Map // keys are documentSum
 
 // compiledSchemas returns the schemas of docs/schema by the documents' names.
 func compiledSchemas(t *testing.T) map[string]*jsonschema.Schema {
