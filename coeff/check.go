@@ -49,7 +49,7 @@ func (s *Set) Check() error {
 	if s.Gamma < 0 || s.Gamma > 1 {
 		return trace.Errorf(BadFile, "gamma: got %g, want 0 to 1", s.Gamma)
 	}
-	return checkFinite("", reflect.ValueOf(s).Elem())
+	return checkFinite(reflect.ValueOf(s).Elem())
 }
 
 // checkConfigs checks that the configurations have the model's widths, without which their features
@@ -134,37 +134,48 @@ func checkCovariance(path string, rows [][]float64, n int) error {
 }
 
 // checkFinite reports the first number in v that is NaN or infinite, with the path of its keys in the file.
-func checkFinite(path string, v reflect.Value) error {
-	checkPart := func(suffix string, part reflect.Value) error {
-		return checkFinite(strings.TrimPrefix(path+suffix, "."), part)
+func checkFinite(v reflect.Value) error {
+	path, number, isFinite := findNotFinite(v)
+	if isFinite {
+		return nil
 	}
-	var err error
+	return trace.Errorf(BadFile, "%s: got %g, want a finite number", strings.TrimPrefix(path, "."), number)
+}
+
+// findNotFinite returns the first number in v that is NaN or infinite, and the path to it, of which every key begins
+// with a stop. isFinite is true if there is none.
+func findNotFinite(v reflect.Value) (path string, number float64, isFinite bool) {
 	switch v.Kind() {
 	case reflect.Float64:
-		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
-			err = trace.Errorf(BadFile, "%s: got %g, want a finite number", path, f)
-		}
+		f := v.Float()
+		return "", f, !math.IsNaN(f) && !math.IsInf(f, 0)
 	case reflect.Pointer:
 		if !v.IsNil() {
-			err = checkFinite(path, v.Elem())
+			return findNotFinite(v.Elem())
 		}
 	case reflect.Slice, reflect.Array:
-		for i := 0; i < v.Len() && err == nil; i++ {
-			err = checkPart(fmt.Sprintf("[%d]", i), v.Index(i))
+		for i := range v.Len() {
+			if path, number, isFinite = findNotFinite(v.Index(i)); !isFinite {
+				return fmt.Sprintf("[%d]", i) + path, number, false
+			}
 		}
 	case reflect.Map:
 		keys := v.MapKeys()
 		stat.SortStable(keys, func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) })
-		for i := 0; i < len(keys) && err == nil; i++ {
-			err = checkPart("."+keys[i].String(), v.MapIndex(keys[i]))
+		for _, key := range keys {
+			if path, number, isFinite = findNotFinite(v.MapIndex(key)); !isFinite {
+				return "." + key.String() + path, number, false
+			}
 		}
 	case reflect.Struct:
-		for i := 0; i < v.NumField() && err == nil; i++ {
-			key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
-			err = checkPart("."+key, v.Field(i))
+		for i := range v.NumField() {
+			if path, number, isFinite = findNotFinite(v.Field(i)); !isFinite {
+				key, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("yaml"), ",")
+				return "." + key + path, number, false
+			}
 		}
 	}
-	return err
+	return "", 0, true
 }
 
 // Outside returns a warning for each property of the deployment that the training data did not

@@ -1,6 +1,7 @@
 package coeff
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 
@@ -52,5 +53,8 @@ func TestKeysOfACoefficient(t *testing.T) {
 	}
 	if want := []string{"name", "value", "unit", "ci95", "ci95_given", "fold_spread", "identified", "range", "estimate", "estimate_ci95", "evidence"}; !slices.Equal(keys, want) {
 		t.Errorf("got %q, want %q", keys, want)
+	}
+	if n := reflect.TypeFor[Coefficient]().NumField(); len(keys) != n {
+		t.Errorf("got %d keys, want one of each of %d fields", len(keys), n)
 	}
 }

@@ -52,27 +52,26 @@ func isOutside(coefficient, foldSpread *yaml.Node) bool {
 	return value < spread[0] || value > spread[1]
 }
 
-// MarshalYAML returns a coefficient in the order of the file's keys: the fields of the value, then
-// of the estimate, then the evidence.
+// fileCoefficient is a [Coefficient] in the order of the file's keys: the fields of the value, then of the estimate, then
+// the evidence.
+type fileCoefficient struct {
+	Name         string      `yaml:"name"`
+	Value        float64     `yaml:"value"`
+	Unit         string      `yaml:"unit"`
+	CI95         *[2]float64 `yaml:"ci95"`
+	CI95Given    string      `yaml:"ci95_given,omitempty"`
+	FoldSpread   *[2]float64 `yaml:"fold_spread,omitempty"`
+	Identified   string      `yaml:"identified"`
+	Range        *[2]float64 `yaml:"range"`
+	Estimate     *float64    `yaml:"estimate,omitempty"`
+	EstimateCI95 *[2]float64 `yaml:"estimate_ci95,omitempty"`
+	Evidence     string      `yaml:"evidence,omitempty"`
+}
+
+// MarshalYAML returns a coefficient in the order of the file's keys.
 func (c Coefficient) MarshalYAML() (any, error) {
-	type plain Coefficient
-	var n yaml.Node
-	if err := n.Encode(plain(c)); err != nil {
-		return nil, err
-	}
-	var value, estimate, evidence []*yaml.Node
-	for i := 0; i < len(n.Content); i += 2 {
-		to := &value
-		switch n.Content[i].Value {
-		case "estimate", "estimate_ci95":
-			to = &estimate
-		case "evidence":
-			to = &evidence
-		}
-		*to = append(*to, n.Content[i:i+2]...)
-	}
-	n.Content = slices.Concat(value, estimate, evidence)
-	return &n, nil
+	return fileCoefficient{Name: c.Name, Value: c.Value, Unit: c.Unit, CI95: c.CI95, CI95Given: c.CI95Given, FoldSpread: c.FoldSpread,
+		Identified: c.Identified, Range: c.Range, Estimate: c.Estimate, EstimateCI95: c.EstimateCI95, Evidence: c.Evidence}, nil
 }
 
 // heading returns the comment at the head of a coefficient file: how many terms it has, why so many,

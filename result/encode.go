@@ -107,7 +107,10 @@ func Read(text []byte, doc any) error {
 	if err := dec.Decode(doc); err != nil {
 		return err
 	}
-	return trace.UnmarshalJSON(text, &head) // refuses an object that has a key twice, which the decoder accepts
+	if e := trace.TwiceKey(text); e != nil { // the decoder accepts an object that has a key twice
+		return e
+	}
+	return nil
 }
 
 // numberListsOnOneLine returns an indented JSON text with every list of numbers, and lists of such

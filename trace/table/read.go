@@ -222,10 +222,15 @@ func (c *Cursor[T]) Next() bool {
 		return false
 	}
 	if c.batch == nil {
-		c.batch = make([]T, batchRows[T]())
+		n := batchRows[T]()
+		if all := c.rows.rowCount(); all > 0 {
+			n = min(n, all)
+		}
+		c.batch = make([]T, n)
+	} else {
+		c.batch = c.batch[:cap(c.batch)]
+		clear(c.batch)
 	}
-	c.batch = c.batch[:cap(c.batch)]
-	clear(c.batch)
 	var n int
 	n, c.err = c.readBatch(c.batch)
 	c.batch = c.batch[:n]

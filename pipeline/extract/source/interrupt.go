@@ -11,7 +11,7 @@ import (
 type interruptible struct {
 	ctx   context.Context
 	r     io.Reader
-	block []byte // what was read from r last
+	block []byte // what was read from r last; nil before the first read, because most extractions read no pipe
 	rest  []byte // part of block that Read has not returned yet
 	err   error  // Read returns it after rest
 }
@@ -22,7 +22,7 @@ func UntilDone(ctx context.Context, r io.Reader) io.Reader {
 	if r == nil {
 		return nil
 	}
-	return &interruptible{ctx: ctx, r: r, block: make([]byte, 1<<18)}
+	return &interruptible{ctx: ctx, r: r}
 }
 
 // Read returns the bytes that a background goroutine has read, or the context's error when it ends.
@@ -47,6 +47,9 @@ func (i *interruptible) fetch() {
 	type result struct {
 		n   int
 		err error
+	}
+	if i.block == nil {
+		i.block = make([]byte, 1<<18)
 	}
 	done := make(chan result, 1)
 	go func() {
