@@ -56,10 +56,19 @@ func (q *quantizer) addRule(key, form string, s *scheme) {
 	q.rules = append(q.rules, nameRule{re, s})
 }
 
-// schemeByRule returns the scheme of the rules that match any name of a module (nil: not quantized); ok is
-// false where none matches. vLLM takes the first match in the order of the keys in config.json. That order
-// is lost in decoding, so matching rules that disagree are refused, also across names.
-func (q *quantizer) schemeByRule(names []string) (s *scheme, ok bool) {
+// schemeByRule returns the scheme of the rules that match any part of a module, or the module that vLLM fuses it
+// into (nil: not quantized); ok is false where none matches. vLLM takes the first match in the order of the keys in
+// config.json. That order is lost in decoding, so matching rules that disagree are refused, also across names.
+func (q *quantizer) schemeByRule(parts []string) (s *scheme, ok bool) {
+	if len(q.rules) == 0 {
+		return nil, false
+	}
+	// vLLM matches rules with the names of its fused modules, checkpoints also state the parts.
+	var names []string
+	for _, part := range parts {
+		names = append(names, fused.Replace(part))
+	}
+	names = append(names, parts...)
 	for _, name := range names {
 		for _, r := range q.rules {
 			if !r.re.MatchString("model." + name) {
@@ -122,18 +131,12 @@ func (q *quantizer) quantOf(i int64, l *Linear, parts []string) Quant {
 			return q.plain
 		}
 	}
-	// Otherwise the default, or a rule that matches.
+	// Otherwise a rule that matches, or the default.
 	s := q.def
 	if l.Placement == ByExpert && q.experts != nil {
 		s = q.experts
 	}
-	// vLLM matches rules with the names of its fused modules, checkpoints also state the parts.
-	var names []string
-	for _, part := range parts {
-		names = append(names, fused.Replace(part))
-	}
-	names = append(names, parts...)
-	byRule, ruled := q.schemeByRule(names)
+	byRule, ruled := q.schemeByRule(parts)
 	if ruled {
 		s = byRule
 	}
@@ -197,6 +200,9 @@ func (p *patterns) addPattern(text string) error {
 
 // matchesName reports whether the list contains a module or one that it is part of.
 func (p *patterns) matchesName(name string) bool {
+	if len(p.exact)+len(p.prefix)+len(p.wild)+len(p.regex) == 0 {
+		return false
+	}
 	for end := range len(name) + 1 {
 		if p.prefix[name[:end]] || (end == len(name) || name[end] == '.') && p.exact[name[:end]] {
 			return true
