@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/result/folder"
 )
 
 // demoCommand is the first command of the README and of the tutorial.
@@ -76,4 +77,32 @@ func writeDemo(t *testing.T, dir string) {
 	for path, data := range demo.files {
 		repo.Write(t, data, dir, path)
 	}
+}
+
+// fittedSweep is what queue fit left and printed of the bundled sweep.
+type fittedSweep struct {
+	status         int
+	stdout, stderr string
+	files          map[string][]byte // by name
+}
+
+// sweepFits are the fits of sweepFit, by flavour.
+var sweepFits = map[string]fittedSweep{}
+
+// sweepFit returns the fit of the bundled sweep, with online tuners beside it, which is made once in a test binary for
+// each flavour of queueing model.
+func sweepFit(t testing.TB, flavour string) fittedSweep {
+	t.Helper()
+	if _, isMade := sweepFits[flavour]; !isMade {
+		out := t.TempDir()
+		sweep := filepath.Join(repo.Root(t), "testdata", "sweeps", "llama-3.1-8b.csv")
+		f := fittedSweep{files: map[string][]byte{}}
+		f.status, f.stdout, f.stderr = call("queue", "fit", sweep, "-o", out, "--flavour", flavour, "--track", "--loads", "7", "--queue-ratio", "1",
+			"--model", "llama", "--accelerator", "H100")
+		for _, name := range []string{folder.QueueFile, "windows.parquet"} {
+			f.files[name] = repo.Read(t, out, name)
+		}
+		sweepFits[flavour] = f
+	}
+	return sweepFits[flavour]
 }

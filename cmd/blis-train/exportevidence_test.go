@@ -65,9 +65,14 @@ func testEvidence(t *testing.T, exportsTwice func(source string) bool) {
 	dir := t.TempDir()
 	queue := filepath.Join(dir, folder.QueueFile)
 	repo.Write(t, bundledQueue(t), queue)
+	missed := filepath.Join(dir, "wva-4p", folder.QueueFile)
+	fit := sweepFit(t, "wva-4p")
+	if fit.status != exitGate {
+		t.Fatalf("queue fit --flavour wva-4p: exit %d, want %d", fit.status, exitGate) // it misses the shapes held out
+	}
+	repo.Write(t, fit.files[folder.QueueFile], missed)
 	inDemoWorld(t, "testdata")
 	traces := filepath.Join("testdata", "traces", "demo")
-	sweep := filepath.Join("testdata", "sweeps", "llama-3.1-8b.csv")
 	do := func(args ...string) {
 		t.Helper()
 		var stderr strings.Builder
@@ -83,12 +88,7 @@ func testEvidence(t *testing.T, exportsTwice func(source string) bool) {
 	sources["forced"] = append(slices.Clone(sources["library"]), "--force", "poor_projection") // the line is 10 % off
 	sources["library-target"] = append(slices.Clone(sources["library"]), "--option", "ttft-ms=2000", "--option", "rate-rps=20")
 	sources["inferno-3p"] = []string{queue}
-	missed := filepath.Join(dir, "wva-4p")
-	if code := run([]string{"blis-train", "queue", "fit", sweep, "-o", missed, "--flavour", "wva-4p", "--loads", "7", "--queue-ratio", "1",
-		"--model", "a/b", "--accelerator", "H100", "-q"}, strings.NewReader(""), io.Discard, io.Discard); code != exitGate {
-		t.Fatalf("queue fit --flavour wva-4p: exit %d, want %d", code, exitGate) // it misses the shapes held out
-	}
-	sources["wva-4p"] = []string{filepath.Join(missed, folder.QueueFile), "--ignore-verdict"}
+	sources["wva-4p"] = []string{missed, "--ignore-verdict"}
 	sources["targets"] = append(slices.Clone(sources["inferno-3p"]), "--option", "ttft-ms=500", "--option", "itl-ms=40", "--option",
 		"namespace=llm")
 	for _, e := range evidence {

@@ -105,7 +105,7 @@ unit_cost:
   H100: 400
 servers:
   - name: chat
-    model: m
+    model: llama
     priority: 1
     rate_rps: 4
     itl_ms: 100
@@ -224,23 +224,10 @@ func inDocumentWorld(t *testing.T) string {
 	return queue
 }
 
-// bundledQueueFit is what bundledQueue made when a test of this binary first asked for it.
-var bundledQueueFit []byte
-
-// bundledQueue returns the queue.json of a bundled sweep: of model m on H100, flavour inferno-3p. It passes its gates.
+// bundledQueue returns the queue.json of the bundled sweep.
 func bundledQueue(t *testing.T) []byte {
 	t.Helper()
-	if bundledQueueFit == nil {
-		sweep := filepath.Join(repo.Root(t), "testdata", "sweeps", "llama-3.1-8b.csv")
-		out := t.TempDir()
-		code, _, stderr := call("queue", "fit", sweep, "-o", out, "-q", "--flavour", "inferno-3p", "--loads", "7", "--queue-ratio", "1",
-			"--model", "m", "--accelerator", "H100")
-		if code != exitOK {
-			t.Fatalf("queue fit: exit %d: %s", code, stderr)
-		}
-		bundledQueueFit = repo.Read(t, out, folder.QueueFile)
-	}
-	return bundledQueueFit
+	return sweepFit(t, "inferno-3p").files[folder.QueueFile]
 }
 
 // TestDocumentFaults tries every thirtieth.

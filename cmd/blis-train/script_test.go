@@ -3,6 +3,7 @@ package main
 import (
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -34,7 +35,7 @@ func TestMain(m *testing.M) {
 // not about extraction begin with extracted FOLDER: what extract makes of the bundled
 // real runs, made once for all of them. The command call runs one of blis-train in this process.
 // The command demo lays down what the README's first command leaves and prints, which runs once in
-// a test binary. At a script's end the documents that its commands wrote are compared with their schemas.
+// a test binary; the command swept FLAVOUR FOLDER does so with what queue fit makes of a bundled sweep. At a script's end the documents that its commands wrote are compared with their schemas.
 //
 // Lines that begin with [eval] take seconds for a behaviour of which the suite sees less elsewhere: they run
 // in TestEvalScripts.
@@ -88,6 +89,22 @@ func runScripts(t *testing.T) {
 				ts.Stderr().Write(demo.stderr)
 				if demo.status != exitOK {
 					ts.Fatalf("the demo ends with %d", demo.status)
+				}
+			},
+			"swept": func(ts *testscript.TestScript, neg bool, args []string) {
+				if len(args) != 2 {
+					ts.Fatalf("usage: swept FLAVOUR FOLDER")
+				}
+				workingFolder.Lock()
+				defer workingFolder.Unlock()
+				fit := sweepFit(t, args[0])
+				for name, data := range fit.files {
+					repo.Write(t, data, ts.MkAbs(args[1]), name)
+				}
+				io.WriteString(ts.Stdout(), fit.stdout)
+				io.WriteString(ts.Stderr(), fit.stderr)
+				if neg != (fit.status != exitOK) {
+					ts.Fatalf("queue fit ends with %d", fit.status)
 				}
 			},
 			"extracted": func(ts *testscript.TestScript, neg bool, args []string) {
