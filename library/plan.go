@@ -147,14 +147,14 @@ func (g *GPU) Bind(d *deploy.Deployment, o Options) (*Step, error) {
 	b.fused = b.fusedReduce()
 	b.addMoved("embedding", 1, float64(2*m.Hidden)*m.DTypeBytes) // a row of the matrix is read and written
 	mixersAndFFNs := 0.0
-	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.Mixer { return l.Mixer }) {
+	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.Mixer { return l.Mixer }, func(m *model.Mixer) *[]model.Linear { return &m.Linears }) {
 		b.addMixer(c.part, c.times)
 		mixersAndFFNs += c.times
 		if c.part.Kind == model.MLA {
 			s.latentLayers += c.times
 		}
 	}
-	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.FFN { return l.FFN }) {
+	for _, c := range countParts(m.Layers, func(l *model.Layer) *model.FFN { return l.FFN }, func(f *model.FFN) *[]model.Linear { return &f.Linears }) {
 		b.addFFN(c.part, c.times)
 		mixersAndFFNs += c.times
 		if c.part.Kind == model.Experts {
@@ -185,8 +185,19 @@ type layerPart[T any] struct {
 
 // countParts returns the distinct mixers, or FFNs, of the layers in order of appearance, so that an
 // operator is bound once for all layers that have it. partOf returns the mixer or the FFN of a layer;
-// nil if it has none. Parts are the same if their JSON is, which does not tell nil from an empty list.
-func countParts[T any](layers []model.Layer, partOf func(*model.Layer) *T) []layerPart[T] {
+// nil if it has none. linearsOf returns the place of a part's matrices. Parts are the same if their JSON is, which does
+// not tell nil from an empty list.
+func countParts[T any](layers []model.Layer, partOf func(*model.Layer) *T, linearsOf func(*T) *[]model.Linear) []layerPart[T] {
+	// Most of a part are its matrices, which are compared without reflection.
+	isSame := func(a, b *T) bool {
+		if !slices.Equal(*linearsOf(a), *linearsOf(b)) {
+			return false
+		}
+		restA, restB := *a, *b
+		*linearsOf(&restA) = nil
+		*linearsOf(&restB) = nil
+		return reflect.DeepEqual(&restA, &restB)
+	}
 	byJSON := map[string]int{} // index in out
 	var out []layerPart[T]
 	for i := range layers {
@@ -195,7 +206,7 @@ func countParts[T any](layers []model.Layer, partOf func(*model.Layer) *T) []lay
 			continue
 		}
 		// Most are equal to one before in every field; comparing is faster than encoding.
-		k := slices.IndexFunc(out, func(p layerPart[T]) bool { return reflect.DeepEqual(p.part, part) })
+		k := slices.IndexFunc(out, func(p layerPart[T]) bool { return isSame(p.part, part) })
 		if k < 0 {
 			key, err := json.Marshal(part)
 			if err != nil {
