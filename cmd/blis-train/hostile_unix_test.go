@@ -5,6 +5,7 @@ package main
 import (
 	"bytes"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -75,9 +76,21 @@ func linkTree(t *testing.T, from, to string) {
 	}))
 }
 
-// TestOutputsAreFiles puts a link, a pipe and a socket under every name that a stage writes, files
-// and folders, one at a time: the stage refuses it before it writes anything.
+// TestOutputsAreFiles puts a link, a pipe or a socket, in turn, under every name that a stage writes, files and folders,
+// one at a time: the stage refuses it before it writes anything.
 func TestOutputsAreFiles(t *testing.T) {
+	testOutputsAreFiles(t, 1)
+}
+
+// TestEvalOutputsAreFiles puts each of them under every name.
+func TestEvalOutputsAreFiles(t *testing.T) {
+	repo.NeedEval(t)
+	testOutputsAreFiles(t, len(special))
+}
+
+// testOutputsAreFiles puts so many kinds of special files under each name.
+func testOutputsAreFiles(t *testing.T, most int) {
+	t.Helper()
 	traces := filepath.Join(repo.Root(t), "testdata", "traces")
 	in := filepath.Join(traces, "smoke")
 	base := t.TempDir()
@@ -145,15 +158,17 @@ func TestOutputsAreFiles(t *testing.T) {
 					strings.Count(rel, "/") > 1 && !strings.HasSuffix(rel, "steps.parquet") {
 					continue
 				}
-				for what, put := range special {
-					if strings.Contains(rel, "/") && what != "link" && what != "pipe" {
-						continue
-					}
+				kinds := slices.Sorted(maps.Keys(special))
+				if strings.Contains(rel, "/") {
+					kinds = []string{"link", "pipe"}
+				}
+				for range min(most, len(kinds)) {
+					what := kinds[tried%len(kinds)]
 					dir, outside, args := prepare()
 					at := filepath.Join(dir, rel)
 					noErr(t, os.RemoveAll(at))
 					noErr(t, os.MkdirAll(filepath.Dir(at), 0o755))
-					noErr(t, put(at, outside))
+					noErr(t, special[what](at, outside))
 					there := namesIn(t, dir)
 					code, said := calling(t, args...)
 					tried++

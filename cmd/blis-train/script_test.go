@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 // word of its name is the subcommand. $TRACES is the folder of bundled traces,
 // $EXAMPLE a coefficient file, $KERNELS a folder with kernel tables. Scripts that are
 // not about extraction begin with extracted FOLDER: what extract makes of the bundled
-// real runs, made once for all of them. The command call runs one of blis-train in this process.
+// real runs, made once for all of them. The command call runs one of blis-train in this process, and
+// tasks FOLDER the tasks of a plan.
 // The command demo lays down what the README's first command leaves and prints, which runs once in
 // a test binary; the command swept FLAVOUR FOLDER does so with what queue fit makes of a bundled sweep. At a script's end the documents that its commands wrote are compared with their schemas.
 //
@@ -74,8 +75,9 @@ func runScripts(t *testing.T) {
 			return repo.Eval(), nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"fits": fits,
-			"call": callInScript,
+			"fits":  fits,
+			"call":  callInScript,
+			"tasks": tasksInScript,
 			"demo": func(ts *testscript.TestScript, neg bool, args []string) {
 				if neg || len(args) != 0 {
 					ts.Fatalf("usage: demo")
@@ -136,6 +138,41 @@ func runScripts(t *testing.T) {
 // write exec blis-train where they need one: for a standard input, for completion, which reads os.Args,
 // and for variables of the environment other than these three.
 func callInScript(ts *testscript.TestScript, neg bool, args []string) {
+	checkStatus(ts, neg, runInScript(ts, args, ts.Stdout(), ts.Stderr()))
+}
+
+// tasksInScript does the tasks of the plan in a folder, as callInScript does each, until collect names no more. It ends
+// as the last collect does.
+func tasksInScript(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: tasks FOLDER")
+	}
+	for {
+		var open strings.Builder
+		status := runInScript(ts, []string{"collect", args[0], "--quiet"}, &open, ts.Stderr())
+		if status != exitOK || open.String() == "" {
+			checkStatus(ts, neg, status)
+			return
+		}
+		for _, id := range strings.Fields(open.String()) {
+			checkStatus(ts, false, runInScript(ts, []string{"task", args[0], id, "--quiet"}, ts.Stdout(), ts.Stderr()))
+		}
+	}
+}
+
+// checkStatus ends the script where a command ends otherwise than it says.
+func checkStatus(ts *testscript.TestScript, neg bool, status int) {
+	switch {
+	case neg && status == exitOK:
+		ts.Fatalf("unexpected command success")
+	case !neg && status != exitOK:
+		ts.Fatalf("unexpected exit status %d", status)
+	}
+}
+
+// runInScript runs a command of blis-train in this process, in the script's folder and with its environment, and
+// returns its exit status.
+func runInScript(ts *testscript.TestScript, args []string, stdout, stderr io.Writer) int {
 	workingFolder.Lock()
 	defer workingFolder.Unlock()
 	folder, err := os.Getwd()
@@ -157,13 +194,7 @@ func callInScript(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		}()
 	}
-	status := run(append([]string{"blis-train"}, args...), strings.NewReader(""), ts.Stdout(), ts.Stderr())
-	switch {
-	case neg && status == exitOK:
-		ts.Fatalf("unexpected command success")
-	case !neg && status != exitOK:
-		ts.Fatalf("unexpected exit status %d", status)
-	}
+	return run(append([]string{"blis-train"}, args...), strings.NewReader(""), stdout, stderr)
 }
 
 // workingFolder is locked while a command of a script runs in this process, which has one working
