@@ -639,8 +639,9 @@ func all() []fault {
 	return slices.Concat(damaged(), order(), foreign(), tables(), cache(), settings(), names(), surroundings(), numbers(), interrupts())
 }
 
-// tryAll tries faults and counts those that pass, by group in order.
-func tryAll(t *testing.T, list []fault) {
+// tryAll tries faults and counts those that pass, by group in order. With isHere calls that need no process of their own
+// are made in this one.
+func tryAll(t *testing.T, list []fault, isHere bool) {
 	program := programOf(t)
 	first := newWorld(t, program, t.TempDir(), nil)
 	r, err := first.extract()
@@ -660,6 +661,7 @@ func tryAll(t *testing.T, list []fault) {
 		}
 		dir := filepath.Join(t.TempDir(), fmt.Sprint(i))
 		w := newWorld(t, program, dir, clean)
+		w.isHere = isHere
 		w.strangers()
 		start := time.Now()
 		err := f.try(w)
@@ -708,13 +710,13 @@ func TestFaultsSample(t *testing.T) {
 	if len(list) < 400 || len(sample) < 20 {
 		t.Errorf("got %d faults and a sample of %d, want at least 400 and 20", len(list), len(sample))
 	}
-	tryAll(t, sample)
+	tryAll(t, sample, true)
 }
 
 // TestEvalFaults tries all of them.
 func TestEvalFaults(t *testing.T) {
 	repo.NeedEval(t)
-	tryAll(t, all())
+	tryAll(t, all(), false)
 }
 
 // mutant is a file of a finished run and the call that reads it.
