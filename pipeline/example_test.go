@@ -81,30 +81,13 @@ func TestRunEqualsItsStages(t *testing.T) {
 	ctx := context.Background()
 	whole := t.TempDir()
 	parts := t.TempDir()
-	killed := filepath.Join(t.TempDir(), "killed") // what stands there when a run is killed behind its fit
 	run := pipeline.DefaultRunOptions()
 	run.Extract.Out = whole
 	run.Fit.Bootstraps = 50
 	run.Validate.StepsOnly = true
-	run.Done = func(doc any) {
-		if _, ok := doc.(*result.Fit); ok {
-			if err := os.CopyFS(killed, os.DirFS(whole)); err != nil {
-				t.Error(err)
-			}
-		}
-	}
 	if _, err := pipeline.Run(ctx, []string{recordings}, run); err != nil {
 		t.Fatal(err)
 	}
-	// Versions before 0.2 left the folder .tasks beside it: it hinders nobody.
-	if err := os.MkdirAll(filepath.Join(killed, folder.TasksDir, "data"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	run.Extract.Out, run.Done = killed, nil
-	if _, err := pipeline.Run(ctx, []string{recordings}, run); err != nil {
-		t.Fatal(err)
-	}
-	sameRun(t, whole, killed)
 	x := pipeline.DefaultExtractOptions()
 	x.Out = parts
 	if _, err := pipeline.Extract(ctx, []string{recordings}, x); err != nil {
@@ -130,6 +113,47 @@ func TestRunEqualsItsStages(t *testing.T) {
 	}
 	sameRun(t, whole, parts)
 	besideTheStages(t, parts, f.SaveGram)
+}
+
+// A run goes on in a folder in which another was killed behind its fit, with the bytes of a run that was not.
+func TestRunGoesOnBehindItsFit(t *testing.T) {
+	goesOnBehindItsFit(t, "../testdata/traces/smoke")
+}
+
+// TestEvalRunGoesOnBehindItsFit is the same of two runs.
+func TestEvalRunGoesOnBehindItsFit(t *testing.T) {
+	repo.NeedEval(t)
+	goesOnBehindItsFit(t, recordings)
+}
+
+func goesOnBehindItsFit(t *testing.T, recording string) {
+	t.Helper()
+	whole := t.TempDir()
+	killed := filepath.Join(t.TempDir(), "killed") // what stands there when a run is killed behind its fit
+	run := pipeline.DefaultRunOptions()
+	run.Extract.Out = whole
+	run.Fit.Bootstraps = 50
+	run.Validate.StepsOnly = true
+	run.Done = func(doc any) {
+		if _, ok := doc.(*result.Fit); ok {
+			if err := os.CopyFS(killed, os.DirFS(whole)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if _, err := pipeline.Run(t.Context(), []string{recording}, run); err != nil {
+		t.Fatal(err)
+	}
+	// Versions before 0.2 left the folder .tasks beside it: it hinders nobody.
+	if err := os.MkdirAll(filepath.Join(killed, folder.TasksDir, "data"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run.Extract.Out = killed
+	run.Done = nil
+	if _, err := pipeline.Run(t.Context(), []string{recording}, run); err != nil {
+		t.Fatal(err)
+	}
+	sameRun(t, whole, killed)
 }
 
 // sameRun compares the documents of two runs.
