@@ -106,6 +106,8 @@ func TestCheckRefuses(t *testing.T) {
 		"gamma below":         {func(s *Set) { s.Gamma = -0.01 }, "gamma: got -0.01, want 0 to 1"},
 		"gamma above":         {func(s *Set) { s.Gamma = 1.01 }, "gamma: got 1.01"},
 		"NaN":                 {func(s *Set) { s.Beta[1].Value = math.NaN() }, "got NaN, want a finite number"},
+		"NaN in a list":       {func(s *Set) { s.Covariance[2][3] = math.NaN() }, "covariance[2][3]: got NaN, want a finite number"},
+		"NaN by a name":       {func(s *Set) { s.TrainedOn.HoldOutRMSE = map[string]float64{"a": 1, "b": math.NaN()} }, "trained_on.hold_out_rmse.b: got NaN, want a finite number"},
 		"infinite lambda":     {func(s *Set) { s.TrainedOn.Lambda = math.Inf(1) }, "lambda: got +Inf"},
 		"a model's width":     {func(s *Set) { s.Configs[0].Deployment.Model.HeadDim = 0 }, "model head_dim: got 0, want > 0"},
 		"a model's KV bytes":  {func(s *Set) { s.Configs[0].Deployment.Model.BytesPerKV = 0 }, "model bytes_per_kv: got 0, want > 0"},
