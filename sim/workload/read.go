@@ -27,7 +27,7 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	switch { // the order matters: a table of lengths, for example, has no mark of its own
 	case strings.HasPrefix(first, "{") && !isGeneratorJSON(data):
 		read = readJSON
-	case strings.HasPrefix(strings.ToUpper(first), "TIMESTAMP,"):
+	case isAzure(first):
 		read = readAzure
 	case IsTraceV2(data): // read is set
 	case isLengthTable(first):
@@ -35,7 +35,7 @@ func Read(data []byte, name string) (*Workload, *Generator, error) {
 	case isOtherTable(first):
 		return nil, nil, &trace.SyntaxError{File: name, Line: 1, Code: codeBadWorkload,
 			Msg:  "columns: got " + first + ", want prompt and output (tokens), and arrival (seconds) if requests do not come all at once",
-			Hint: "name the columns so in the first line; those of Azure's and Vidur's files are known too"}
+			Hint: "name the columns so in the first line, with commas between them; those of Azure's and Vidur's files are known too"}
 	case len(bytes.TrimSpace(data)) == 0:
 		return nil, nil, &trace.SyntaxError{File: name, Code: codeBadWorkload,
 			Msg: "workload: got an empty file, want requests"}

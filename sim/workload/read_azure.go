@@ -4,10 +4,21 @@ package workload
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/blis-train/blis-train/sim"
 )
+
+// azureColumns are the columns of Azure's traces.
+var azureColumns = []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"}
+
+// isAzure reports whether a header line is that of Azure's traces: the first column is their time, whatever its case,
+// and one of the others is theirs.
+func isAzure(header string) bool {
+	names := columnNames(header)
+	return strings.EqualFold(names[0], azureColumns[0]) && column(names, azureColumns[1:]) != ""
+}
 
 // readAzure reads a CSV file with the columns TIMESTAMP, ContextTokens and GeneratedTokens.
 // Arrivals count from the first request. A request that generated 0 tokens is read as one of 1 token, the fewest
@@ -15,9 +26,9 @@ import (
 func readAzure(data []byte, name string) (*Workload, error) {
 	w := withRoom(data)
 	var origin time.Time
-	err := readCSV(data, name, []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
+	err := readCSV(data, name, azureColumns,
 		func(line int, field func(string) string) error {
-			at, err := time.Parse("2006-01-02 15:04:05", field("TIMESTAMP"))
+			at, err := parseAzureTime(field("TIMESTAMP"))
 			if err != nil {
 				return badLine(name, line, "TIMESTAMP: got %q, want YYYY-MM-DD hh:mm:ss.fraction", field("TIMESTAMP"))
 			}
@@ -42,4 +53,13 @@ func readAzure(data []byte, name string) (*Workload, error) {
 		return nil, err
 	}
 	return w.checkNotEmpty(name)
+}
+
+// parseAzureTime parses a time of the traces of 2023, which state no zone, or of those of 2024, which end in +00:00.
+func parseAzureTime(text string) (time.Time, error) {
+	at, err := time.Parse("2006-01-02 15:04:05", text)
+	if err != nil {
+		at, err = time.Parse("2006-01-02 15:04:05Z07:00", text)
+	}
+	return at, err
 }

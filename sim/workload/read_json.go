@@ -5,8 +5,10 @@ package workload
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/blis-train/blis-train/sim"
@@ -21,7 +23,8 @@ const (
 )
 
 // readJSON reads JSON objects of two kinds. Those of Mooncake are requests: timestamp (ms),
-// input_length, output_length, hash_ids of 512-token blocks. Those of Weka are sessions of agents:
+// input_length, output_length, hash_ids of 512-token blocks. Without timestamps all arrive at 0, as the requests of a
+// table without arrivals. Those of Weka are sessions of agents:
 // block_size (64 tokens) and requests with t (s since the session began), in, out, api_time (s) and
 // hash_ids, which are the session's own unless hash_id_scope is global. The time between an answer
 // and the next request is the think time. Requests of sub-agents are skipped.
@@ -30,12 +33,13 @@ func readJSON(data []byte, name string) (*Workload, error) {
 	line := 1
 	at := int64(0)
 	subagents := 0
+	stamped := 0 // Mooncake's requests with a timestamp
 	for dec := json.NewDecoder(bytes.NewReader(data)); ; at = dec.InputOffset() {
 		rest := bytes.TrimLeft(data[at:], " \t\r\n") // begins with the next object
 		line += bytes.Count(data[at:len(data)-len(rest)], []byte("\n"))
 		in := struct {
 			// Mooncake
-			Timestamp float64  `json:"timestamp"` // ms
+			Timestamp *float64 `json:"timestamp"` // ms
 			Input     int64    `json:"input_length"`
 			Output    int64    `json:"output_length"`
 			Hashes    []uint64 `json:"hash_ids"`
@@ -45,12 +49,19 @@ func readJSON(data []byte, name string) (*Workload, error) {
 			Requests  []wekaRequest
 		}{BlockSize: wekaSpan}
 		err := dec.Decode(&in)
+		ms := 0.0
+		if in.Timestamp != nil {
+			ms = *in.Timestamp
+		}
 		switch {
 		case err == io.EOF && subagents > 0:
 			w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
 				"%d requests of sub-agents are left out: a session is a chain", subagents))
 			fallthrough
 		case err == io.EOF:
+			if stamped > 0 {
+				w.startAtFirst()
+			}
 			return w.checkNotEmpty(name)
 		case err != nil || in.BlockSize < 1:
 			return nil, badLine(name, line,
@@ -58,14 +69,24 @@ func readJSON(data []byte, name string) (*Workload, error) {
 					"block_size and requests with t, in, out, api_time, hash_ids", err)
 		case in.Requests != nil:
 			err = w.addSession(name, line, in.Requests, in.BlockSize, in.Scope == "global", &subagents)
-		case in.Input < 1 || in.Output < 0 || in.Timestamp < 0:
+		case in.Input < 1 || in.Output < 0 || ms < 0:
 			return nil, badLine(name, line,
 				"mooncake request: got timestamp %g ms, %d input, %d output tokens, want >= 0, >= 1, >= 0",
-				in.Timestamp, in.Input, in.Output)
+				ms, in.Input, in.Output)
 		default:
+			if in.Timestamp != nil {
+				stamped++
+			}
+			if stamped > 0 && stamped <= len(w.Requests) {
+				return nil, badLine(name, line, "timestamp: got %d of %d requests with one, want all or none", stamped,
+					len(w.Requests)+1)
+			}
+			if err := checkHashes(in.Hashes, in.Input, mooncakeSpan); err != nil {
+				return nil, badLine(name, line, "%v", err)
+			}
 			err = w.addFromLine(name, line, sim.Request{
 				ID:           strconv.Itoa(len(w.Requests)),
-				ArrivalUs:    sim.ToUs(math.Floor(in.Timestamp * 1000)),
+				ArrivalUs:    sim.ToUs(math.Floor(ms * 1000)),
 				PromptTokens: in.Input,
 				OutputTokens: max(1, in.Output),
 				Hashes:       in.Hashes,
@@ -77,6 +98,37 @@ func readJSON(data []byte, name string) (*Workload, error) {
 			return nil, err
 		}
 		line += bytes.Count(data[len(data)-len(rest):dec.InputOffset()], []byte("\n"))
+	}
+}
+
+// checkHashes returns an error if a prompt has more hash ids than blocks of that many tokens: they stand for blocks of
+// another size, and what prompts share would be counted wrong.
+func checkHashes(hashes []uint64, prompt, block int64) error {
+	if blocks := (prompt + block - 1) / block; int64(len(hashes)) > blocks {
+		return fmt.Errorf("hash_ids: got %d for a prompt of %d tokens, want at most %d, one for each %d tokens", len(hashes),
+			prompt, blocks, block)
+	}
+	return nil
+}
+
+// startAtFirst moves the arrivals of a part of a longer trace, so that the first of them is at 0: the time before it
+// is not simulated time, and throughput is not counted over it. A part is known by its first arrival, which is later
+// than twice the longest gap between two others.
+func (w *Workload) startAtFirst() {
+	times := make([]int64, len(w.Requests))
+	for i := range w.Requests {
+		times[i] = w.Requests[i].ArrivalUs
+	}
+	slices.Sort(times)
+	longest := int64(0)
+	for i := 1; i < len(times); i++ {
+		longest = max(longest, times[i]-times[i-1])
+	}
+	if len(times) < 3 || times[0] <= 2*longest {
+		return
+	}
+	for i := range w.Requests {
+		w.Requests[i].ArrivalUs -= times[0]
 	}
 }
 
@@ -106,6 +158,9 @@ func (w *Workload) addSession(name string, line int, requests []wekaRequest, blo
 			return badLine(name, line,
 				"request %d: got t %g s, api_time %g s, %d input, %d output tokens, want >= 0, >= 0, >= 1, >= 0",
 				i+1, q.T, q.APITime, q.In, q.Out)
+		}
+		if err := checkHashes(q.Hashes, q.In, block); err != nil {
+			return badLine(name, line, "request %d: %v", i+1, err)
 		}
 		for j := range q.Hashes {
 			if !global {

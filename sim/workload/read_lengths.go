@@ -4,12 +4,16 @@ package workload
 
 import (
 	"bytes"
+	"encoding/csv"
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/sim"
+	"github.com/blis-train/blis-train/trace"
 )
 
 // Columns that a table of requests may have, lower case: arrival in seconds, tokens of prompt and answer.
@@ -26,32 +30,47 @@ func isLengthTable(header string) bool {
 	return column(names, promptColumns) != "" && column(names, outputColumns) != ""
 }
 
-// isOtherTable reports whether a line is the header of a CSV table with columns that are not known.
-// A line of YAML or JSON has a colon.
+// isOtherTable reports whether a line is the header of a table with columns that are not known, or with another
+// separator than commas. A line of YAML or JSON has a colon.
 func isOtherTable(header string) bool {
-	return strings.Contains(header, ",") && !strings.ContainsAny(header, ":{}[]#\"")
+	return strings.ContainsAny(header, ",;\t") && !strings.ContainsAny(header, ":{}[]#")
 }
 
-// columnNames returns the names of a header line.
+// columnNames returns the names of a header line, which may be in quotes.
 func columnNames(header string) []string {
-	var names []string
-	for _, name := range strings.Split(header, ",") {
-		names = append(names, strings.TrimSpace(name))
+	names, err := csv.NewReader(strings.NewReader(header)).Read()
+	if err != nil {
+		names = strings.Split(header, ",")
+	}
+	for i, name := range names {
+		names[i] = strings.TrimSpace(name)
 	}
 	return names
 }
 
-// column returns the first name of the header that is one of the wanted ones, whatever its case; ""
-// if none is.
+// column returns the name of the header that is the first of the wanted ones, whatever its case; "" if none is.
 func column(names, wanted []string) string {
-	for _, name := range names {
-		for _, w := range wanted {
+	for _, w := range wanted {
+		for _, name := range names {
 			if strings.EqualFold(name, w) {
 				return name
 			}
 		}
 	}
 	return ""
+}
+
+// isTime reports whether the name of a column that is not known is that of a time of arrival, in a unit that nobody
+// states: arrival_ms, timestamp, start_time, sent_at.
+func isTime(name string) bool {
+	name = strings.ToLower(name)
+	for _, part := range []string{"arriv", "stamp", "datetime", "submit", "sent", "send"} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	first, _, _ := strings.Cut(strings.ReplaceAll(name, " ", "_"), "_")
+	return slices.Contains([]string{"time", "ts", "t", "date", "start", "started", "created", "issued"}, first)
 }
 
 // readLengthTable reads a plain CSV table of requests: tokens of prompt and answer and, if the
@@ -63,6 +82,11 @@ func readLengthTable(data []byte, name string) (*Workload, error) {
 	arrival := column(names, arrivalColumns)
 	prompt := column(names, promptColumns)
 	output := column(names, outputColumns)
+	if i := slices.IndexFunc(names, isTime); arrival == "" && i >= 0 {
+		return nil, &trace.SyntaxError{File: name, Line: 1, Code: codeBadWorkload,
+			Msg:  fmt.Sprintf("columns: got %q and no arrival, want times of arrival in a column arrival (seconds)", names[i]),
+			Hint: "convert the column to seconds and name it arrival, or remove it if all requests come at once"}
+	}
 	w := withRoom(data)
 	firstUs := int64(math.MaxInt64)
 	err := readCSV(data, name, []string{prompt, output}, func(line int, field func(string) string) error {

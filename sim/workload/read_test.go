@@ -1,6 +1,7 @@
 package workload
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"strings"
@@ -226,4 +227,71 @@ func TestOfClients(t *testing.T) {
 	if err != nil || len(w.Requests) != 2 || w.Requests[1].ArrivalUs != 1_000_000 || w.Requests[0].PromptTokens != 100 || w.Requests[1].OutputTokens != 5 {
 		t.Errorf("got %+v, %v, want a and b a second apart", w, err)
 	}
+}
+
+// TestTablesAsTheyAreWritten: headers in quotes, zones in Azure's times of 2024, and a column of text named as the
+// tokens are.
+func TestTablesAsTheyAreWritten(t *testing.T) {
+	for name, text := range map[string]string{
+		"azure 2024": "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,300,10\n2024-05-10 00:00:02+00:00,200,8\n",
+		"quotes":     "\"TIMESTAMP\",\"ContextTokens\",\"GeneratedTokens\"\n\"2023-11-16 18:17:03.0099300\",300,10\n\"2023-11-16 18:17:05\",\"200\",8\n",
+		"text":       "\"arrival\",\"prompt\",\"prompt_tokens\",\"output_tokens\"\n0.009930,\"a, b\",300,10\n2,c,200,8\n",
+	} {
+		w := load(t, text)
+		if q := w.Requests[1]; len(w.Requests) != 2 || q.ArrivalUs != 1990070 || q.PromptTokens != 200 || q.OutputTokens != 8 {
+			t.Errorf("%s: got %+v", name, q)
+		}
+	}
+}
+
+// TestArrivalsAreNotGuessed: times of arrival that are not read are refused, not taken for requests that all come at
+// once, and a table with other columns than Azure's is not read as one.
+func TestArrivalsAreNotGuessed(t *testing.T) {
+	const lengths = "prompt_tokens,output_tokens\n0,100,10\n500,100,10\n"
+	for text, want := range map[string]string{
+		"arrival_ms," + lengths:          `columns: got "arrival_ms" and no arrival`,
+		"timestamp," + lengths:           `columns: got "timestamp" and no arrival`,
+		"Start Time," + lengths:          `columns: got "Start Time" and no arrival`,
+		"TIMESTAMP," + lengths:           `columns: got "TIMESTAMP" and no arrival`,
+		"Timestamp,Model,Request\n":      "columns: got Timestamp,Model,Request, want prompt and output",
+		"arrival;prompt;output\n0;9;9\n": "columns: got arrival;prompt;output, want prompt and output",
+		"{\"timestamp\": 5, \"input_length\": 9, \"output_length\": 1}\n{\"input_length\": 9, \"output_length\": 1}\n": "w:2: timestamp: got 1 of 2 requests with one, want all or none",
+		"{\"input_length\": 9, \"output_length\": 1}\n{\"timestamp\": 5, \"input_length\": 9, \"output_length\": 1}\n": "w:2: timestamp: got 1 of 2 requests with one, want all or none",
+	} {
+		if _, _, err := Read([]byte(text), "w"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: got %v, want %s", text, err, want)
+		}
+	}
+	for _, columns := range []string{"turn", "steps", "ttft_ms", "e2e_time_s", "latency"} { // no times of arrival
+		if w := load(t, columns+","+lengths); len(w.Requests) != 2 {
+			t.Errorf("%s: got %d requests, want 2", columns, len(w.Requests))
+		}
+	}
+}
+
+// TestPartOfMooncake: the last lines of a trace begin at 0, those of a whole one keep their times.
+func TestPartOfMooncake(t *testing.T) {
+	for first, want := range map[int]int64{1_800_000: 0, 900: 900_000} {
+		var text strings.Builder
+		for i := range 4 {
+			fmt.Fprintf(&text, `{"timestamp": %d, "input_length": 600, "output_length": 5, "hash_ids": [7, %d]}`+"\n", first+500*i, i)
+		}
+		w := load(t, text.String())
+		if got, last := w.Requests[0].ArrivalUs, w.Requests[3].ArrivalUs; got != want || last != want+1_500_000 {
+			t.Errorf("first at %d ms: got %d and %d us", first, got, last)
+		}
+	}
+}
+
+// TestHashesOfOtherBlocks: more hash ids than a prompt has blocks stand for smaller blocks than are counted.
+func TestHashesOfOtherBlocks(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"timestamp": 0, "input_length": 1024, "output_length": 5, "hash_ids": [1, 2, 3]}`:     "w:1: hash_ids: got 3 for a prompt of 1024 tokens, want at most 2",
+		`{"block_size": 64, "requests": [{"t": 0, "in": 65, "out": 5, "hash_ids": [1, 2, 3]}]}`: "w:1: request 1: hash_ids: got 3 for a prompt of 65 tokens, want at most 2",
+	} {
+		if _, _, err := Read([]byte(text), "w"); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", text, err, want)
+		}
+	}
+	load(t, `{"timestamp": 0, "input_length": 1025, "output_length": 5, "hash_ids": [1, 2, 3]}`)
 }
