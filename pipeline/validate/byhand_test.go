@@ -428,18 +428,23 @@ func TestRequestsByHand(t *testing.T) {
 		change func(r *trace.ObservedRequest)
 		want   []Request
 	}{
-		"whole":   {func(*trace.ObservedRequest) {}, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 5, MaxTokens: 6, TTFTMs: some(3.), ITLMs: some(1.5), E2EMs: some(9.)}}},
-		"failed":  {func(r *trace.ObservedRequest) { r.Success.V = false }, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 5, MaxTokens: 6, Excluded: excludedFailed, EndNs: row.EndNs, TTFTMs: some(3.), ITLMs: some(1.5), E2EMs: some(9.)}}},
-		"aborted": {func(r *trace.ObservedRequest) { r.Success.V = false; r.Aborted = some(true) }, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 5, MaxTokens: 6, Excluded: excludedAborted, EndNs: row.EndNs, TTFTMs: some(3.), ITLMs: some(1.5), E2EMs: some(9.)}}},
-		"load":    {func(r *trace.ObservedRequest) { r.LoadOnly = some(true) }, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 5, MaxTokens: 6, Excluded: excludedUnknownLoad, TTFTMs: some(3.), ITLMs: some(1.5), E2EMs: some(9.)}}},
-		"no send": {func(r *trace.ObservedRequest) { r.SendNs.OK = false }, nil},
-		"no size": {func(r *trace.ObservedRequest) { r.PromptTokens.V = 0 }, nil},
+		"whole":     {func(*trace.ObservedRequest) {}, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 5, MaxTokens: 6, TTFTMs: some(3.), ITLMs: some(1.5), E2EMs: some(9.)}}},
+		"failed":    {func(r *trace.ObservedRequest) { r.Success.V = false }, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 5, MaxTokens: 6, Excluded: excludedFailed, EndNs: row.EndNs, TTFTMs: some(3.), ITLMs: some(1.5), E2EMs: some(9.)}}},
+		"aborted":   {func(r *trace.ObservedRequest) { r.Success.V = false; r.Aborted = some(true) }, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 5, MaxTokens: 6, Excluded: excludedAborted, EndNs: row.EndNs, TTFTMs: some(3.), ITLMs: some(1.5), E2EMs: some(9.)}}},
+		"load":      {func(r *trace.ObservedRequest) { r.LoadOnly = some(true) }, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 5, MaxTokens: 6, Excluded: excludedUnknownLoad, TTFTMs: some(3.), ITLMs: some(1.5), E2EMs: some(9.)}}},
+		"uncounted": {func(r *trace.ObservedRequest) { r.OutputTokens.OK = false; r.Chunks = some[int64](4) }, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 4, MaxTokens: 6, Excluded: excludedUncounted, TTFTMs: some(3.), ITLMs: some(2.), E2EMs: some(9.)}}},
+		"no chunks": {func(r *trace.ObservedRequest) { r.OutputTokens.OK = false }, []Request{{ID: "c", ArrivalNs: 1e6, Prompt: 7, Output: 6, MaxTokens: 6, Excluded: excludedUncounted, TTFTMs: some(3.), ITLMs: some(1.2), E2EMs: some(9.)}}},
+		"no send":   {func(r *trace.ObservedRequest) { r.SendNs.OK = false }, nil},
+		"no size":   {func(r *trace.ObservedRequest) { r.PromptTokens.V = 0 }, nil},
 		"two answers": {func(r *trace.ObservedRequest) { r.N = some[int64](2) }, []Request{{ID: "c#0", Group: "c", ArrivalNs: 1e6, Prompt: 7, Output: 2, MaxTokens: 6, TTFTMs: some(3.), ITLMs: some(6.), E2EMs: some(9.)},
 			{ID: "c#1", Group: "c", ArrivalNs: 1e6, Prompt: 7, Output: 2, MaxTokens: 6, TTFTMs: some(3.), ITLMs: some(6.), E2EMs: some(9.)}}},
 	} {
 		r := row
 		c.change(&r)
-		got, _ := clientRequests(&trace.Run{Observed: []trace.ObservedRequest{r}})
+		got, findings := clientRequests(&trace.Run{Observed: []trace.ObservedRequest{r}})
+		if told := hasCode(findings, ReplayAssumes); told == r.OutputTokens.OK {
+			t.Errorf("%s: got the findings %v", name, findings)
+		}
 		for i := range got {
 			got[i].Row = nil
 		}

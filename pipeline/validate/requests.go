@@ -20,6 +20,7 @@ const (
 	excludedAborted     = "aborted"           // its client gave up
 	excludedUnfinished  = "unfinished"        // no end recorded
 	excludedUnknownLoad = "load_only"         // sent while requests that are not in the file may have run
+	excludedUncounted   = "uncounted"         // nobody counted the tokens of its answer
 	excludedRejected    = "rejected_by_model" // the simulator could not serve it
 	excludedTraining    = "before_split"      // arrived in the training share
 	excludedUnrecorded  = "unrecorded"        // it left no journey and was rebuilt from what the steps count
@@ -152,6 +153,7 @@ func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 		findings = append(findings, trace.Findingf(ReplayAssumes,
 			"run %s: arrivals and engine stamps are on two clocks; the smallest pick-up wait was taken as 0", run.ID))
 	}
+	uncounted := 0
 	for i := range run.Observed {
 		c := &run.Observed[i]
 		o := Request{ID: c.ID, Row: c, Prompt: c.PromptTokens.Or(0), Output: c.OutputTokens.Or(0), MaxTokens: c.AskedTokens.Or(0)}
@@ -177,12 +179,21 @@ func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 			o.EndNs = c.EndNs
 		case c.LoadOnly.V:
 			o.Excluded = excludedUnknownLoad
+		case !c.OutputTokens.OK: // load of about as many tokens as chunks
+			uncounted++
+			o.Excluded = excludedUncounted
+			o.Output = c.Chunks.Or(o.MaxTokens)
 		}
 		arrival := trace.Some(o.ArrivalNs)
 		o.TTFTMs = optOf(trace.BetweenMs(arrival, first))
 		o.E2EMs = optOf(trace.BetweenMs(arrival, last))
 		decodeMs := optOf(trace.BetweenMs(first, last))
 		out = append(out, samplesOfCall(o, c.N.Or(1), decodeMs)...)
+	}
+	if uncounted > 0 {
+		findings = append(findings, trace.Findingf(ReplayAssumes,
+			"run %s: nobody counted the output tokens of %d of %d requests: each is a load of as many tokens as it had chunks, and compared with "+
+				"nothing; record the usage that the server returns (stream_options.include_usage)", run.ID, uncounted, len(run.Observed)))
 	}
 	if n := arriveAsSpans(run, out); n > 0 {
 		findings = append(findings, trace.Findingf(ReplayAssumes,

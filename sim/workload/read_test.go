@@ -227,6 +227,15 @@ func TestOfClients(t *testing.T) {
 	if err != nil || len(w.Requests) != 2 || w.Requests[1].ArrivalUs != 1_000_000 || w.Requests[0].PromptTokens != 100 || w.Requests[1].OutputTokens != 5 {
 		t.Errorf("got %+v, %v, want a and b a second apart", w, err)
 	}
+	for i := range run.Observed { // answers that nobody counted
+		run.Observed[i].OutputTokens = trace.Opt[int64]{}
+		run.Observed[i].AskedTokens = trace.Some(int64(12))
+	}
+	run.Observed[0].Chunks = trace.Some(int64(9))
+	w, err = FromRun(OfClients(run), &deploy.Deployment{}, RunOptions{})
+	if err != nil || len(w.Requests) != 2 || w.Requests[0].OutputTokens != 9 || w.Requests[1].OutputTokens != 12 {
+		t.Errorf("uncounted: got %+v, %v, want 9 chunks and 12 tokens that were asked for", w, err)
+	}
 }
 
 // TestTablesAsTheyAreWritten: headers in quotes, zones in Azure's times of 2024, and a column of text named as the
