@@ -24,7 +24,7 @@ import (
 //	stages:   [{requests: 500, rate_rps: 2}, {requests: 500, rate_rps: 8}]  # instead of requests and rate_rps: one after another
 //	prompt:   {kind: lognormal, mean: 300, sigma: 0.8, min: 4, max: 4096}   # constant (value) | uniform (min, max) | empirical (values)
 //	output:   {kind: uniform, min: 10, max: 200}
-//	max_tokens: 1024                                 # 0: the output length
+//	max_tokens: 1024                                 # longer outputs end there; 0: no limit but the output's own length
 //	prefix:   {groups: 8, tokens: 128, share: 0.5}
 //	classes:  [{name: chat, share: 0.7, ttft_ms: 500, e2e_ms: 20000, priority: 0}]
 type Generator struct {
@@ -341,7 +341,8 @@ func (g *Generator) draws(seed int64) func() sim.Request {
 		left--
 		request := sim.Request{ID: strconv.Itoa(drawn), PromptTokens: g.Prompt.draw(rng), OutputTokens: g.Output.draw(rng)}
 		if g.MaxTokens > 0 {
-			request.MaxTokens = max(g.MaxTokens, request.OutputTokens)
+			request.MaxTokens = g.MaxTokens
+			request.OutputTokens = min(request.OutputTokens, g.MaxTokens)
 		}
 		arrivals.setArrival(rng, drawn, &clockUs, &request)
 		if p := g.Prefix; p.Groups > 0 && rng.Float64() < p.Share {

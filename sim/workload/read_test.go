@@ -304,3 +304,28 @@ func TestHashesOfOtherBlocks(t *testing.T) {
 	}
 	load(t, `{"timestamp": 0, "input_length": 1025, "output_length": 5, "hash_ids": [1, 2, 3]}`)
 }
+
+// TestMaxTokensEndOutputs: an output ends at the max_tokens of its request, as in vLLM.
+func TestMaxTokensEndOutputs(t *testing.T) {
+	_, g, err := Read([]byte("requests: 40\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 9}\n"+
+		"output: {kind: uniform, min: 10, max: 20}\nmax_tokens: 15\n"), "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := g.Generate(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	atLimit := 0
+	for _, q := range w.Requests {
+		if q.OutputTokens > 15 || q.MaxTokens != 15 {
+			t.Errorf("request %s: got %d tokens of at most %d, want at most 15", q.ID, q.OutputTokens, q.MaxTokens)
+		}
+		if q.OutputTokens == 15 {
+			atLimit++
+		}
+	}
+	if atLimit < 10 || atLimit == len(w.Requests) { // 6 of 11 lengths
+		t.Errorf("got %d of 40 outputs at the limit", atLimit)
+	}
+}
