@@ -19,6 +19,7 @@ import (
 	"github.com/blis-train/blis-train/report"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/result/folder"
+	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/simulate"
 	"github.com/blis-train/blis-train/sizing"
 	"github.com/blis-train/blis-train/trace"
@@ -248,6 +249,10 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 	}
 	if n := c.Int("max-requests"); n > 0 && q.Load.Workload != nil && n < len(q.Load.Workload.Requests) {
 		q.Load.Workload.Requests = q.Load.Workload.Requests[:n]
+	}
+	if w := q.Load.Workload; w != nil && !hasRate && !hasClients && !w.HasSessions() &&
+		!slices.ContainsFunc(w.Requests, func(r sim.Request) bool { return r.ArrivalUs > 0 }) {
+		return usagef("--workload: got %s without arrivals, want --rate or --concurrency beside it", path)
 	}
 	return nil
 }
