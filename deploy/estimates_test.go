@@ -93,6 +93,7 @@ func TestRunsThatAreRefused(t *testing.T) {
 	for _, c := range []struct{ text, want string }{
 		{good, ""},
 		{good + "phases: [{name: a, start_ns: 1, end_ns: 2}]\n", ""},
+		{good + "phases: [{name: a, start_ns: 1, end_ns: 3}, {name: a, start_ns: 3, end_ns: 4}]\n", `phase "a": got the name twice`},
 		{good + "phases: [{start_ns: 1, end_ns: 2}]\n", "phases[]: want name, start_ns and end_ns"},
 		{good + "phases: [{name: a, end_ns: 2}]\n", "phases[]: want name, start_ns and end_ns"},
 		{good + "phases: [{name: a, start_ns: 2, end_ns: 2}]\n", `phase "a": got end_ns 2, want > start_ns 2`},

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"math"
 	"regexp"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -286,6 +287,9 @@ func (d *document) readPhases(top *files.Section) []Phase {
 		case len(phases) > 0 && p.StartNs < before.EndNs:
 			d.Fail(nodes[i], badRunYAML, "", "phase %q: got start_ns %d, want >= %d, the end of phase %q", p.Name, p.StartNs,
 				before.EndNs, before.Name)
+		case slices.ContainsFunc(phases, func(q Phase) bool { return q.Name == p.Name }):
+			d.Fail(nodes[i], badRunYAML, "name each stretch of the recording differently, as in low-1 and low-2",
+				"phase %q: got the name twice, want a name of its own", p.Name)
 		}
 		phases = append(phases, p)
 	}
