@@ -159,12 +159,17 @@ func (o *ExportOptions) TooFarOff(out *export.Output) error {
 }
 
 // Judged returns the verdict that decides the export, on the purpose and the configuration that the options name; nil
-// without a validation. The error is that the verdict forbids the export.
+// without a validation. The error is that the verdict forbids the export, or that there is none for a purpose that was
+// asked for.
 func (o *ExportOptions) Judged(v *result.Validation) (*result.PurposeVerdict, error) {
 	if o.For != "" && !gate.IsPurpose(o.For) {
 		return nil, option.Misusef("--for: got %q, want %s or %s", o.For, strings.Join(coeff.Purposes, ", "), coeff.PurposeAll)
 	}
 	if v == nil {
+		if o.For != "" && !o.Accept.Any {
+			return nil, trace.Hinted(&VerdictError{fmt.Sprintf("verdict for %s: not validated", o.For)},
+				"blis-train validate judges a fit; --ignore-verdict exports all the same")
+		}
 		return nil, nil
 	}
 	// A scope is one configuration, or all. The verdict is that of the exported configuration, if one is

@@ -190,6 +190,15 @@ func TestVerdictsThatForbid(t *testing.T) {
 	if v, err := o.Judged(nil); v != nil || err != nil {
 		t.Errorf("no validation: got %v, %v", v, err)
 	}
+	o.For = coeff.PurposeSteps
+	var verdict *VerdictError
+	if _, err := o.Judged(nil); !errors.As(err, &verdict) || verdict.Msg != "verdict for steps: not validated" {
+		t.Errorf("asked for without a validation: got %v", err)
+	}
+	o.Accept.Any = true
+	if v, err := o.Judged(nil); v != nil || err != nil {
+		t.Errorf("whatever the verdict: got %v, %v", v, err)
+	}
 	val := &result.Validation{For: coeff.PurposeReplay, Configs: []result.ConfigErrors{{Scope: "label", Config: "key"}}}
 	for _, v := range []string{"replay all fail", "replay label pass", "steps all pass", "steps label fail"} {
 		part := strings.Fields(v)

@@ -77,7 +77,12 @@ func runCheck(c *cli.Context, con *console, set []string) error {
 		return err
 	}
 	purpose := cmp.Or(c.String("for"), found.ValidatedFor)
-	if v := found.VerdictFor(purpose); !acceptedVerdicts(c).Takes(v) {
+	accept := acceptedVerdicts(c)
+	v := found.VerdictFor(purpose)
+	if v == "" && accept.Asked && !accept.Any {
+		return gatef("%s: verdict for %s: not validated", c.Args().First(), purpose)
+	}
+	if !accept.Takes(v) {
 		return gatef("%s: verdict for %s: %s", c.Args().First(), purpose, v)
 	}
 	return nil
