@@ -3,7 +3,9 @@ package extract
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -959,5 +961,46 @@ func TestLargestRank(t *testing.T) {
 	life, _ = merged("whole", []trace.Iteration{pass(5, 1, 1, 1), pass(6, 1, 1, 2)}, []trace.Iteration{pass(5, 1, 1, 1), pass(6, 1, 1, 2)})
 	if life.Rows != 2 || life.Missing != 0 || life.FirstGap != (source.Place{}) {
 		t.Errorf("without a gap: got %+v", life)
+	}
+}
+
+// TestOrderOfLogs: logs are read in the order of their first passes; a rotated set stays together, and without stamps,
+// or with stamps of two clocks, the order of the names is kept.
+func TestOrderOfLogs(t *testing.T) {
+	pass := func(stamp string, index int) string {
+		return fmt.Sprintf("(APIServer pid=7) INFO %s [loggers.py:199] Engine 000: Iteration(%d): 1 context requests, 9 context tokens, "+
+			"0 generation requests, 0 generation tokens, iteration elapsed time: 9.90 ms\n", stamp, index)
+	}
+	const start = "(APIServer pid=7) INFO 10-09 08:00:00 [api_server.py:1] vLLM API server version 0.24.0\n"
+	for name, c := range map[string]struct {
+		files map[string]string
+		want  string
+	}{
+		"numbers": {map[string]string{"s-10.log": pass("10-09 09:10:00", 500), "s-9.log": start + pass("10-09 09:00:00", 0)}, "s-9.log s-10.log"},
+		"names":   {map[string]string{"a.log": start + pass("10-09 09:00:00", 0), "b.log": pass("10-09 09:10:00", 500)}, "a.log b.log"},
+		"rotated": {map[string]string{"s.log.2": pass("10-09 09:00:00", 0), "s.log.1": "no pass\n", "s.log": pass("10-09 09:20:00", 900), "a.log": pass("10-09 10:00:00", 5)},
+			"s.log.2 s.log.1 s.log a.log"},
+		"new year":    {map[string]string{"a.log": pass("01-01 00:10:00", 500), "b.log": pass("12-31 23:50:00", 0)}, "b.log a.log"},
+		"no stamps":   {map[string]string{"a.log": pass("10-09 09:10:00", 500), "b.log": strings.ReplaceAll(pass("10-09 09:00:00", 0), " 10-09 09:00:00", "")}, "a.log b.log"},
+		"no pass":     {map[string]string{"a.log": pass("10-09 09:10:00", 500), "b.log": start, "c.log": pass("10-09 09:00:00", 0)}, "c.log b.log a.log"},
+		"two clocks":  {map[string]string{"a.log": pass("10-09 09:10:00", 500), "b.log": "2025-10-09T08:00:00.5Z " + pass("10-09 08:00:00", 0)}, "a.log b.log"},
+		"equal times": {map[string]string{"a.log": pass("10-09 09:00:00", 5), "b.log": pass("10-09 09:00:00", 0)}, "a.log b.log"},
+	} {
+		dir := t.TempDir()
+		var in []source.Input
+		for _, file := range slices.Sorted(maps.Keys(c.files)) {
+			path := filepath.Join(dir, file)
+			if err := os.WriteFile(path, []byte(c.files[file]), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			in = append(in, source.Input{Path: path, Name: file})
+		}
+		var got []string
+		for _, f := range inOrderOfPasses(inReadingOrder(in)) {
+			got = append(got, f.Name)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: got %v, want %s", name, got, c.want)
+		}
 	}
 }

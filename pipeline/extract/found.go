@@ -87,7 +87,7 @@ func (d *RunDir) addFound(s *inputSet) error {
 	if len(s.clients) > 0 {
 		s.logs = append(s.logs, silent...)
 	}
-	s.logs = inReadingOrder(s.logs)
+	s.logs = inOrderOfPasses(inReadingOrder(s.logs))
 	s.passes = inSegmentOrder(s.passes)
 	s.clients = inReadingOrder(s.clients)
 	return nil

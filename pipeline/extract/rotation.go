@@ -4,13 +4,16 @@ package extract
 // which they were written.
 
 import (
+	"bufio"
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/enginelog"
 	"github.com/blis-train/blis-train/pipeline/extract/source"
 )
 
@@ -79,4 +82,107 @@ func inSegmentOrder(in []source.Input) []source.Input {
 		in[i].Joins = false
 	}
 	return in
+}
+
+// yearNs is the year of stamps that name none, which is a leap year, in ns; halfYearNs is half of it.
+const (
+	yearNs     = 366 * 24 * int64(3600e9)
+	halfYearNs = yearNs / 2
+)
+
+// inOrderOfPasses returns logs sorted by the stamp of the first pass in each: the parts of a log, and those of an engine
+// that was started again, may have names in another order (server-10.log comes before server-9.log), and passes that
+// come late count as repeated. Files of a rotated set stay together, and logs without a pass in their place. The order is
+// kept where passes have no stamp, or stamps of two clocks.
+func inOrderOfPasses(in []source.Input) []source.Input {
+	var sets []logSet
+	for i := 0; i < len(in); {
+		n := 1
+		for i+n < len(in) && in[i+n-1].Joins {
+			n++
+		}
+		sets = append(sets, logSet{files: in[i : i+n]})
+		i += n
+	}
+	if len(sets) < 2 {
+		return in
+	}
+	var places []int // of the sets with passes
+	var sorted []logSet
+	for i := range sets {
+		hasPass, hasStamp := sets[i].findFirstPass()
+		if !hasPass {
+			continue
+		}
+		if !hasStamp || len(sorted) > 0 && sets[i].isWall != sorted[0].isWall {
+			return in
+		}
+		places = append(places, i)
+		sorted = append(sorted, sets[i])
+	}
+	if len(sorted) == 0 {
+		return in
+	}
+	byStamp := func(a, b logSet) int { return cmp.Compare(a.firstNs, b.firstNs) }
+	latest := slices.MaxFunc(sorted, byStamp)
+	for i := range sorted {
+		if !latest.isWall && latest.firstNs-sorted[i].firstNs > halfYearNs { // stamps of no year: January after December
+			sorted[i].firstNs += yearNs
+		}
+	}
+	stat.SortStable(sorted, byStamp)
+	for i, place := range places {
+		sets[place] = sorted[i]
+	}
+	var out []source.Input
+	for i := range sets {
+		out = append(out, sets[i].files...)
+	}
+	return out
+}
+
+// logSet is a log, or a rotated set of one.
+type logSet struct {
+	files   []source.Input
+	firstNs int64 // stamp of its first pass, see [enginelog.StampOfPass]
+	isWall  bool
+}
+
+// findFirstPass sets the stamp of the first pass in the set, searched for in the first logBytes of each file. A pipe
+// cannot be read twice: it counts as a pass without a stamp.
+func (s *logSet) findFirstPass() (hasPass, hasStamp bool) {
+	for i := range s.files {
+		in := &s.files[i]
+		if in.Path == "-" || isPipe(in.Path) {
+			return true, false
+		}
+		src, _ := source.Open(in, nil, peekLimits)
+		if src == nil {
+			continue
+		}
+		line := firstPass(src.R)
+		if line != nil {
+			s.firstNs, s.isWall, hasStamp = enginelog.StampOfPass(line)
+		}
+		src.Close()
+		if line != nil {
+			return true, hasStamp
+		}
+	}
+	return false, false
+}
+
+// firstPass returns the first line with a pass in the next logBytes; nil if there is none.
+func firstPass(r *bufio.Reader) []byte {
+	for read := 0; read < logBytes; {
+		line, err := r.ReadSlice('\n')
+		if enginelog.HasPass(line) {
+			return line
+		}
+		if err != nil && err != bufio.ErrBufferFull { // a longer line is searched in pieces
+			return nil
+		}
+		read += len(line)
+	}
+	return nil
 }

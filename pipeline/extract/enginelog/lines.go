@@ -140,6 +140,19 @@ func HasPass(line []byte) bool {
 	return false
 }
 
+// StampOfPass returns the stamp of the first pass in a line, ns, and whether it counts from 1970 UTC, as in
+// [trace.Iteration]; ok is false for a line without a pass, or with a pass without a stamp.
+func StampOfPass(line []byte) (ns int64, isWall, ok bool) {
+	out := &passLines{}
+	newLogDecoder().Line(line, out)
+	for _, r := range out.Rows {
+		if !r.isStatistics() {
+			return r.StampNs.V, r.StampWall, r.StampNs.OK
+		}
+	}
+	return 0, false, false
+}
+
 // HasStatistics reports whether a line is one of vLLM's statistics.
 func HasStatistics(line []byte) bool { return bytes.Contains(line, vllmStatistics.mark) }
 
