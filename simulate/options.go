@@ -204,6 +204,10 @@ func (o *Options) checkLoad() error {
 		return option.Misusef("--phase: goes with a recorded run as --workload only")
 	case o.Concurrency < 0 || o.MaxConcurrency < 0 || o.Concurrency > 0 && o.MaxConcurrency > 0:
 		return option.Misusef("--concurrency, --max-concurrency: got %d and %d, want one of them >= 1", o.Concurrency, o.MaxConcurrency)
+	case o.Concurrency > 0 && o.RateRPS != 0:
+		return option.Misusef("--request-rate, --concurrency: got %g per second and %d clients, want one of them", o.RateRPS, o.Concurrency)
+	case o.Concurrency > 0 && o.RateScale != 1:
+		return option.Misusef("--rate-scale: got %g with --concurrency %d, want it with open arrivals only", o.RateScale, o.Concurrency)
 	case o.SessionMode != "" && o.SessionMode != sessionsFixed && !o.closesSessions():
 		return option.Misusef("--session-mode: got %q, want %s or %s", o.SessionMode, sessionsFixed, sessionsClosed)
 	case o.closesSessions() && (o.Concurrency > 0 || o.MaxConcurrency > 0):
