@@ -266,7 +266,7 @@ func (w *folderWalk) walk(dir string) error {
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
 		switch {
-		case strings.HasPrefix(e.Name(), ".."): // in a Kubernetes volume, folders of changing names behind links
+		case strings.HasPrefix(e.Name(), "."): // snapshots, checkpoints, waste bins; of a Kubernetes volume what is behind its links
 		case e.Name() == deploy.RunFile && !isDir(path):
 			rel, err := filepath.Rel(w.top, dir)
 			if err != nil {

@@ -74,7 +74,8 @@ func TestPlansByHand(t *testing.T) {
 // TestFoldersByHand: which folders are run folders, and what an argument stands for.
 func TestFoldersByHand(t *testing.T) {
 	dir := t.TempDir()
-	for _, name := range []string{"a/run.yaml", "b/c/run.yaml", "dump/x.jsonl", "dump2/y.pb.gz", "dump3/config.json", "empty/notes.txt", "two/run.yaml"} {
+	for _, name := range []string{"a/run.yaml", "b/c/run.yaml", "dump/x.jsonl", "dump2/y.pb.gz", "dump3/config.json", "empty/notes.txt", "two/run.yaml",
+		"a/.old/run.yaml", ".snapshot/a/run.yaml", "b/.ipynb_checkpoints/run.yaml", ".named/run.yaml"} {
 		if err := os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -91,13 +92,13 @@ func TestFoldersByHand(t *testing.T) {
 		}
 		return out
 	}
-	for name, want := range map[string][]string{"a": {"a ."}, "b": {"b/c c"}, "dump": {"dump ."}, "dump2": {"dump2 ."}, "dump3": {"dump3 ."}, "empty": nil} {
+	for name, want := range map[string][]string{"a": {"a ."}, "b": {"b/c c"}, "dump": {"dump ."}, "dump2": {"dump2 ."}, "dump3": {"dump3 ."}, "empty": nil, ".named": {".named ."}} {
 		if got := below(name); !slices.Equal(got, want) {
 			t.Errorf("%s: got %q, want %q", name, got, want)
 		}
 	}
 	if got := below("."); len(got) != 3 {
-		t.Errorf("got %q, want the three with a run.yaml", got)
+		t.Errorf("got %q, want the three with a run.yaml that are not hidden", got)
 	}
 	for arg, want := range map[string]int{"-": 1, filepath.Join(dir, "a"): 1, filepath.Join(dir, "dump*"): 3} {
 		if got, err := expandArg(arg); err != nil || len(got) != want {
