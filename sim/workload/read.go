@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -83,6 +84,34 @@ func (w *Workload) addFromLine(name string, line int, q sim.Request) error {
 	}
 	w.addRequest(q)
 	return nil
+}
+
+// earliestWallUs is September 2001 in us since 1970: a later arrival is a stamp of the wall clock.
+const earliestWallUs = 1e15
+
+// startAtFirst moves the requests of a part of a longer trace, or of a clock that began before it, so that the first of
+// them arrives at 0: the time before it is not simulated time, and throughput is not counted over it. A part is known by
+// its first arrival, which is later than twice the longest gap between two others. Stamps of the wall clock stay: the
+// summary of a simulation counts from the first.
+func (w *Workload) startAtFirst() {
+	times := make([]int64, len(w.Requests))
+	for i := range w.Requests {
+		times[i] = w.Requests[i].ArrivalUs
+	}
+	slices.Sort(times)
+	longest := int64(0)
+	for i := 1; i < len(times); i++ {
+		longest = max(longest, times[i]-times[i-1])
+	}
+	if len(times) < 3 || times[0] <= 2*longest || times[0] >= earliestWallUs {
+		return
+	}
+	for i := range w.Requests {
+		w.Requests[i].ArrivalUs -= times[0]
+		if w.Requests[i].AbortAtUs.OK {
+			w.Requests[i].AbortAtUs.V -= times[0]
+		}
+	}
 }
 
 // tokenRange is the range of tokens of a request (spec#value-limits).

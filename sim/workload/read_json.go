@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/blis-train/blis-train/sim"
@@ -109,27 +108,6 @@ func checkHashes(hashes []uint64, prompt, block int64) error {
 			prompt, blocks, block)
 	}
 	return nil
-}
-
-// startAtFirst moves the arrivals of a part of a longer trace, so that the first of them is at 0: the time before it
-// is not simulated time, and throughput is not counted over it. A part is known by its first arrival, which is later
-// than twice the longest gap between two others.
-func (w *Workload) startAtFirst() {
-	times := make([]int64, len(w.Requests))
-	for i := range w.Requests {
-		times[i] = w.Requests[i].ArrivalUs
-	}
-	slices.Sort(times)
-	longest := int64(0)
-	for i := 1; i < len(times); i++ {
-		longest = max(longest, times[i]-times[i-1])
-	}
-	if len(times) < 3 || times[0] <= 2*longest {
-		return
-	}
-	for i := range w.Requests {
-		w.Requests[i].ArrivalUs -= times[0]
-	}
 }
 
 // wekaRequest is a request of a Weka session; see readJSON.

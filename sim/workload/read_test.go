@@ -278,6 +278,23 @@ func TestArrivalsAreNotGuessed(t *testing.T) {
 	}
 }
 
+// TestPartOfTraceV2: rows of a clock that began long before begin at 0, with their deadlines; others, and stamps of the
+// wall clock, keep their times.
+func TestPartOfTraceV2(t *testing.T) {
+	for first, want := range map[int64]int64{1_800_000_000: 0, 900_000: 900_000, 1_800_000_000_000_000: 1_800_000_000_000_000} {
+		text := "request_id,input_tokens,output_tokens,deadline_us,arrival_time_us,send_time_us\n"
+		for i := range int64(4) {
+			text += fmt.Sprintf("%d,100,5,%d,%d,0\n", i, first+500_000*i+9000, first+500_000*i)
+		}
+		w := load(t, text)
+		for i, q := range w.Requests {
+			if at := want + 500_000*int64(i); q.ArrivalUs != at || q.AbortAtUs.V != at+9000 {
+				t.Errorf("first at %d us: request %d: got %d and %d us", first, i, q.ArrivalUs, q.AbortAtUs.V)
+			}
+		}
+	}
+}
+
 // TestPartOfMooncake: the last lines of a trace begin at 0, those of a whole one keep their times.
 func TestPartOfMooncake(t *testing.T) {
 	for first, want := range map[int]int64{1_800_000: 0, 900: 900_000} {

@@ -27,7 +27,7 @@ func readTraceV2(data []byte, name string) (*Workload, error) { return ReadTrace
 // arrives at send_time_us if that is above 0, otherwise at arrival_time_us. The requests of a
 // prefix group share prefix_length tokens; those of a session whose context accumulates share all
 // earlier tokens of the session (see [Workload.CloseSessions] for the order of its rounds). Rows
-// that ended in an error are requests too.
+// that ended in an error are requests too. A part of a longer trace begins with its first request (startAtFirst).
 func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, error) {
 	rd, err := tracev2.NewReader(bytes.NewReader(data), name, header)
 	switch {
@@ -53,6 +53,7 @@ func ReadTraceV2(data []byte, name string, header *tracev2.Header) (*Workload, e
 				w.Notes = append(w.Notes, trace.Findingf(CodeIncomplete,
 					"kv_offload of the trace's header is ignored: the deployment says what is offloaded"))
 			}
+			w.startAtFirst()
 			return w.checkNotEmpty(name)
 		case err != nil:
 			return nil, badLine(name, int(rd.Line()), "%v", err)
