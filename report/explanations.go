@@ -95,6 +95,12 @@ var Explanations = map[string]Explanation{
 			"are not compared",
 		Do: "keep failed requests in the client's result file",
 	},
+	"uncounted": {
+		What: "Nobody counted the tokens of the answer",
+		Means: "the request loads the replay with as many tokens as it had chunks, or as were asked for, and is not " +
+			"compared",
+		Do: "let the client ask for the usage of the server: stream_options.include_usage",
+	},
 	"rejected_by_model": {
 		What:  "The simulator refused the request",
 		Means: "the deployment that run.yaml describes can never run it, although the server did",
