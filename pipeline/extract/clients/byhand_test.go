@@ -187,6 +187,16 @@ func TestReasoningByHand(t *testing.T) {
 	if reader.reportNoStart(); len(reader.Findings) != 1 || !strings.Contains(reader.Findings[0].Message, "1 of 2 requests have no start time") {
 		t.Errorf("got %v", reader.Findings)
 	}
+	uncounted := trace.ObservedRequest{Success: trace.Some(true)}
+	counted := trace.ObservedRequest{Success: trace.Some(true), OutputTokens: trace.Some(int64(0))}
+	reader = &Reader{Requests: []trace.ObservedRequest{uncounted, counted, {Success: trace.Some(false)}}}
+	if reader.reportUncounted(); len(reader.Findings) != 1 || !strings.Contains(reader.Findings[0].Message, "output tokens of 1 of 3 requests") {
+		t.Errorf("got %v", reader.Findings)
+	}
+	reader = &Reader{Requests: []trace.ObservedRequest{counted}}
+	if reader.reportUncounted(); len(reader.Findings) != 0 {
+		t.Errorf("got %v", reader.Findings)
+	}
 	for n, ok := range map[int]bool{20: true, 19: false} {
 		reader := &Reader{}
 		for i := range n {

@@ -28,6 +28,20 @@ func DropFirstToken(r *trace.ObservedRequest) {
 // mostPerPass is the largest number of tokens of a pass of speculative decoding, which come in one chunk.
 const mostPerPass = 32
 
+// reportUncounted reports answers of which the files state no tokens.
+func (c *Reader) reportUncounted() {
+	n := 0
+	for i := range c.Requests {
+		if r := &c.Requests[i]; r.Success.V && !r.OutputTokens.OK {
+			n++
+		}
+	}
+	if n > 0 {
+		c.addFinding(CodeClientFile, "nobody counted the output tokens of %d of %d requests: they load a replay, and their times are compared with "+
+			"nothing; let the client ask for the server's usage (stream_options.include_usage)", n, len(c.Requests))
+	}
+}
+
 // reportNoStart reports requests without the time at which they were sent.
 func (c *Reader) reportNoStart() {
 	n := 0

@@ -44,6 +44,7 @@ func (c *Reader) findTraps(dep *deploy.Deployment) {
 	c.reportStated(dep)
 	c.reportOrder()
 	c.reportNoStart()
+	c.reportUncounted()
 	c.dropWholeAnswers(dep.Engine.SpeculativeDecoding)
 	c.compareChunksWithTokens()
 	c.dropStatedLate()
