@@ -49,6 +49,11 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 		}
 		return nil, err
 	}
+	if o.Warn != nil {
+		for _, file := range extract.WithoutRunFile(inputs, all) {
+			o.Warn([]trace.Finding{trace.Findingf(extract.CodeNoRuns, "%s is not read: no %s is beside or above it", file, deploy.RunFile)})
+		}
+	}
 	runs, err := extract.Select(all, o.Only, o.Exclude)
 	if err != nil {
 		return nil, err

@@ -17,6 +17,7 @@ import (
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/internal/stat"
 	"github.com/blis-train/blis-train/pipeline/extract/clients"
+	"github.com/blis-train/blis-train/result/folder"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -300,6 +301,48 @@ func (w *folderWalk) enter(path string) error {
 	}
 	w.visited[real] = true
 	return w.walk(path)
+}
+
+// WithoutRunFile returns the dumps in folders below args that are not read because no run.yaml
+// is beside or above them: one file of each such folder, with its path. Hidden folders, symbolic links and what this
+// program wrote are left out. found are the run folders below args.
+func WithoutRunFile(args []string, found []RunDir) (passed []string) {
+	isRun := map[string]bool{}
+	for i := range found {
+		isRun[filepath.Clean(found[i].Dir)] = true
+	}
+	for _, arg := range args {
+		if isRun[filepath.Clean(arg)] || !isDir(arg) {
+			continue
+		}
+		// A folder that cannot be read has no files to name here; Find reports it.
+		_ = filepath.WalkDir(arg, func(path string, e fs.DirEntry, err error) error {
+			switch {
+			case err != nil || !e.IsDir():
+				return nil
+			case isRun[path], path != arg && strings.HasPrefix(e.Name(), "."):
+				return fs.SkipDir
+			}
+			if dump := firstDump(path); dump != "" {
+				passed = append(passed, dump)
+			}
+			return nil
+		})
+	}
+	return passed
+}
+
+// firstDump returns the path of the first file of a folder with the name of a dump; "" without one.
+func firstDump(dir string) string {
+	for _, pattern := range []string{"*.jsonl*", "*.pb*"} {
+		matches, _ := filepath.Glob(filepath.Join(dir, pattern))
+		for _, m := range matches {
+			if !folder.IsOwn(filepath.Base(m)) && !isDir(m) {
+				return m
+			}
+		}
+	}
+	return ""
 }
 
 // exists reports whether there is anything at the path.

@@ -90,6 +90,51 @@ func TestErrorsOfDumps(t *testing.T) {
 	}
 }
 
+// TestWithoutRunFile: dumps below a folder are named where no run.yaml is beside or above them. What is below a run
+// folder, hidden, linked or our own is not.
+func TestWithoutRunFile(t *testing.T) {
+	parent := t.TempDir()
+	for _, name := range []string{"run/run.yaml", "run/traces.jsonl", "run/old/traces.jsonl", "forgotten/traces.jsonl.zst", "forgotten/more.pb",
+		"deep/er/spans.pb.gz", "results/rejected.jsonl", "results/fit.json", ".hidden/traces.jsonl", "notes/readme.md", "dir/x.jsonl/readme.md"} {
+		path := filepath.Join(parent, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte("{}\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"."}, []string{"deep/er/spans.pb.gz", "forgotten/traces.jsonl.zst"}},
+		{[]string{"run", "deep"}, []string{"deep/er/spans.pb.gz"}},
+		{[]string{"run"}, nil},
+		{[]string{"run/traces.jsonl"}, nil},
+	} {
+		var args []string
+		for _, arg := range c.args {
+			args = append(args, filepath.Join(parent, arg))
+		}
+		found, err := findRuns(args)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, path := range WithoutRunFile(args, found) {
+			rel, err := filepath.Rel(parent, path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, filepath.ToSlash(rel))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v: got %v, want %v", c.args, got, c.want)
+		}
+	}
+}
+
 // TestOffsetsAtTheEdges: phases of 100 s and files of 60 s by a clock 1000 s ahead; files of 200 s are in no phase. The
 // offset is used from two files on that make more than half, or for the only one.
 func TestOffsetsAtTheEdges(t *testing.T) {
