@@ -184,7 +184,10 @@ type Errors struct {
 	RMSEUs       *float64    `json:"rmse_us"`
 	// MaxErrorRatio is the largest absolute error divided by the cell's median target. Outliers are excluded if
 	// they are at most 1 % of the rows (spec#outliers); LargestOutlier is the same figure of the outliers.
-	MaxErrorRatio  *float64 `json:"max_error_ratio"`
+	MaxErrorRatio *float64 `json:"max_error_ratio"`
+	// FarErrorRatio is the same, but an error of less than 0.4 of the step's own time counts over that time where it
+	// is above the median (spec#far-errors).
+	FarErrorRatio  *float64 `json:"far_error_ratio,omitempty"`
 	Outliers       int      `json:"outliers"`
 	LargestOutlier *float64 `json:"largest_outlier_ratio"`
 	// RelErr is the weighted relative error sqrt(sum w(y-xb)^2/sum w y^2).

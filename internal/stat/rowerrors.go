@@ -38,6 +38,7 @@ type Errors struct {
 	// MaxErrorRatio is the largest |pred - y| over the median y, without outliers unless
 	// they are many.
 	MaxErrorRatio  float64
+	FarErrorRatio  float64 // the same as farErrorRatio counts it
 	Outliers       int
 	LargestOutlier float64 // their largest |pred - y| over the median y
 }
@@ -54,7 +55,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	nan := math.NaN()
 	e := Errors{
 		MAPE: nan, MAPEConst: nan, MAPEFloor: nan, Skill: nan, MedianAPE: nan, P95APE: nan,
-		WAPE: nan, Bias: nan, RMSEUs: nan, MAEUs: nan, MaxErrorRatio: nan, LargestOutlier: nan,
+		WAPE: nan, Bias: nan, RMSEUs: nan, MAEUs: nan, MaxErrorRatio: nan, FarErrorRatio: nan, LargestOutlier: nan,
 	}
 	var sumAbs, sumDiff, sumY, sumAbsY, squares, largest, outlier float64
 	n := r.countKept(keep)
@@ -100,6 +101,7 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 		largest = math.Max(largest, outlier)
 	}
 	e.MaxErrorRatio = largest / median
+	e.FarErrorRatio = r.farErrorRatio(keep, median, e.HasFewOutliers())
 	e.MAPE = Mean(ape)
 	slices.Sort(ape)
 	e.MedianAPE = Quantile(ape, 0.5)
@@ -108,6 +110,32 @@ func (r *Rows) Errors(keep func(i int) bool) Errors {
 	e.MAPEFloor = r.mape(r.Floor, keep)
 	e.Skill = skill(e.MAPE, e.MAPEConst, e.MAPEFloor)
 	return e
+}
+
+// nearShare is the share of its own time below which the error of a row does not count over the median of all rows.
+const nearShare = 0.4
+
+// farErrorRatio returns the largest error of the rows for which keep is true (nil: all) over the median y, without
+// outliers if asked to leave them out. An error of less than 0.4 of the row's own time, the shorter of the measured and
+// the predicted one, counts over that time where it is above the median: a step with a long prompt takes as long as
+// fifty others, and is not far off when it scatters by a few percent.
+func (r *Rows) farErrorRatio(keep func(i int) bool, median float64, withoutOutliers bool) float64 {
+	var largest float64
+	for i, y := range r.Y {
+		if keep != nil && !keep(i) || math.IsNaN(r.Pred[i]) {
+			continue
+		}
+		if withoutOutliers && r.Outlier != nil && r.Outlier[i] {
+			continue
+		}
+		size := math.Abs(r.Pred[i] - y)
+		over := median
+		if own := math.Min(math.Abs(y), math.Abs(r.Pred[i])); size < nearShare*own {
+			over = math.Max(over, own)
+		}
+		largest = math.Max(largest, size/over)
+	}
+	return largest
 }
 
 // mape returns the mean absolute percentage error of the predictions pred, which are other ones

@@ -258,6 +258,31 @@ func FuzzCholesky(f *testing.F) {
 	})
 }
 
+// TestFarErrors: an error of less than 0.4 of a row's own time counts over that time, where it is above the median;
+// errors that are larger, and those of short rows, count over the median.
+func TestFarErrors(t *testing.T) {
+	for name, c := range map[string]struct{ y, pred, want float64 }{
+		"a long row that scatters":         {5000, 4500, 500. / 4500},
+		"a long row half as long again":    {4500, 3000, 1500. / 100},
+		"a long row predicted for a short": {100, 5000, 4900. / 100},
+		"a stall":                          {5000, 100, 4900. / 100},
+		"a short row":                      {60, 80, 20. / 100},
+	} {
+		r := Rows{Y: []float64{100, 100, 100, 100, c.y}, Pred: []float64{100, 100, 100, 100, c.pred}}
+		near(t, name, r.Errors(nil).FarErrorRatio, c.want, 1e-12)
+	}
+	r := Rows{Y: make([]float64, 200), Pred: make([]float64, 200), Outlier: make([]bool, 200)}
+	for i := range r.Y {
+		r.Y[i], r.Pred[i] = 100, 90
+	}
+	r.Y[7], r.Outlier[7] = 2000, true
+	near(t, "few outliers", r.Errors(nil).FarErrorRatio, .1, 1e-12)
+	for i := range 10 {
+		r.Y[i], r.Outlier[i] = 2000, true
+	}
+	near(t, "many outliers", r.Errors(nil).FarErrorRatio, 19.1, 1e-12)
+}
+
 func TestErrors(t *testing.T) {
 	nan := math.NaN()
 	r := Rows{

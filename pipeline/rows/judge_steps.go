@@ -169,7 +169,8 @@ func errorsDocument(e stat.Errors) *result.Errors {
 	return &result.Errors{
 		Rows: e.Rows, Excluded: e.Excluded, MAPE: num(e.MAPE), MAPEConst: num(e.MAPEConst), MAPEFloor: num(e.MAPEFloor),
 		Skill: num(e.Skill), Bias: num(e.Bias), WAPE: num(e.WAPE), MedianAPE: num(e.MedianAPE), P95APE: num(e.P95APE),
-		RMSEUs: num(e.RMSEUs), MaxErrorRatio: num(e.MaxErrorRatio), Outliers: e.Outliers, LargestOutlier: num(e.LargestOutlier),
+		RMSEUs: num(e.RMSEUs), MaxErrorRatio: num(e.MaxErrorRatio), FarErrorRatio: num(e.FarErrorRatio),
+		Outliers: e.Outliers, LargestOutlier: num(e.LargestOutlier),
 	}
 }
 

@@ -49,7 +49,7 @@ func goodEvidence() evidence {
 		return result.ConfigErrors{
 			Scope: scope, Config: scope, Seen: true, Runs: []string{"r"}, TargetOverFloor: num(3), BoundHits: num(0),
 			Steps: &result.Errors{Rows: 900, MAPE: num(0.05), MAPEConst: num(0.3), MAPEFloor: num(0.04), Skill: num(0.9), Bias: num(0.01),
-				MAPEInterval: &[2]float64{0.04, 0.06}, BiasInterval: &[2]float64{0, 0.02}, MaxErrorRatio: num(1)},
+				MAPEInterval: &[2]float64{0.04, 0.06}, BiasInterval: &[2]float64{0, 0.02}, FarErrorRatio: num(1)},
 			Alpha: &result.AlphaErrors{
 				Overhead:  &result.IntervalErrors{Rows: 200, InsideShare: num(0.97), MAEUs: num(1000)},
 				Admission: &result.TargetErrors{Rows: 200, Windows: 20, MAPEWindow10s: num(0.1), ConstWindow: num(0.3), MaxErrorRatio: num(2)},
@@ -173,7 +173,7 @@ func TestEachGateCanFail(t *testing.T) {
 			[]string{"beta_beats_constant b"},
 		},
 		"beta_max_error": {
-			func(e evidence) { e.v.Configs[0].Steps.MaxErrorRatio = num(3) },
+			func(e evidence) { e.v.Configs[0].Steps.FarErrorRatio = num(3) },
 			[]string{"beta_max_error a"},
 		},
 		"beta_signs": {

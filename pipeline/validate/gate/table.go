@@ -75,9 +75,9 @@ var table = withClauses([]Gate{
 	{
 		Name: BetaMaxError, Op: "<", Threshold: 3, Purposes: forStepsAndReplay,
 		Reason:   "no single step may be far off",
-		Compares: "largest absolute step-time error / median hold-out target of the configuration",
+		Compares: "largest absolute step-time error / median hold-out target of the configuration, or the step's own [time](#far-errors)",
 		ofConfig: ofSteps(func(c *result.ConfigErrors) reading {
-			return largestError(c.Steps.MaxErrorRatio, c.Steps.Outliers, c.Steps.Rows, c.Steps.LargestOutlier)
+			return largestError(c.Steps.FarErrorRatio, c.Steps.Outliers, c.Steps.Rows, c.Steps.LargestOutlier)
 		}),
 		Words: Words{
 			What: "largest step-time error over the median step",
