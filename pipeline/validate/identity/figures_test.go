@@ -17,6 +17,7 @@ func TestReasonsOfAnEmptyRun(t *testing.T) {
 	reasons := map[string]string{
 		"step_order":         "no step summaries",
 		"step_stamps":        "no step summaries",
+		"scheduled_ahead":    "no step summaries",
 		"client_turns":       "fewer than 50 requests with times of clients or stock spans",
 		"client_clock":       "fewer than 50 requests in a known order",
 		"client_delays":      "fewer than 20 requests with times of client and server",

@@ -80,6 +80,31 @@ func TestEachLieIsSeen(t *testing.T) {
 		{"DEPARTED before FINISHED", func(r *trace.Run, d *deploy.Deployment) {
 			r.Requests[5].DepartedNs.V = r.Requests[5].FinishedNs.V - 5e6
 		}, "departure_order"},
+		{"asynchronous scheduling that the server did not have", func(r *trace.Run, d *deploy.Deployment) {
+			d.Engine.AsyncScheduling = trace.Some(true)
+		}, "scheduled_ahead"},
+		{"a version whose default is asynchronous", func(r *trace.Run, d *deploy.Deployment) {
+			d.Engine.VLLMVersion, d.Engine.AsyncScheduling, d.Engine.Extra = "0.24.0", trace.Opt[bool]{}, nil
+		}, "scheduled_ahead"},
+		{"first tokens after the next step, without asynchronous scheduling", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				q := &r.Requests[i]
+				next := q.FirstTokenStep.V + 1 - r.Steps[0].ID
+				q.FirstTokenNs.V = r.Steps[next].TsStartNs + 500_000
+			}
+		}, "scheduled_ahead"},
+		{"one output token more in each journey", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				r.Requests[i].OutputTokens.V++
+				r.Observed[i].OutputTokens.V++
+			}
+		}, "output_steps"},
+		{"one output token less in each journey", func(r *trace.Run, d *deploy.Deployment) {
+			for i := range r.Requests {
+				r.Requests[i].OutputTokens.V--
+				r.Observed[i].OutputTokens.V--
+			}
+		}, "output_steps"},
 		{"chunks before the request was sent", func(r *trace.Run, d *deploy.Deployment) {
 			for i := range r.Observed {
 				r.Observed[i].FirstChunkNs.V = r.Observed[i].SendNs.V - 5e6

@@ -147,6 +147,56 @@ func (f *facts) scheduledOutside() reading {
 	return r
 }
 
+// Limits of the comparison of first tokens with the step after theirs.
+const (
+	fewestAhead = 20  // first tokens of steps with two requests and more
+	mostUnahead = 0.5 // of them, on the other side of the next step's start
+)
+
+// scheduledAhead compares the time of first tokens with the start of the step after theirs. An engine with asynchronous
+// scheduling schedules the next step before the tokens of a step come back, one without it afterwards. A step that
+// ran one request only may have none after it. Pipeline stages are scheduled ahead either way. largest is in ms.
+func scheduledAhead(f *facts) reading {
+	steps := f.run.Steps
+	if len(steps) == 0 || f.run.Aggregate != nil {
+		return notChecked("no step summaries")
+	}
+	if f.dep.PP > 1 {
+		return notChecked("an engine with pipeline stages schedules ahead either way")
+	}
+	var r reading
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		k := q.FirstTokenStep.V - steps[0].ID // index of its step, if no summary up to the next one was lost
+		if !q.FirstTokenNs.OK || !q.FirstTokenStep.OK || k < 0 || k+1 >= int64(len(steps)) ||
+			steps[k].ID != q.FirstTokenStep.V || steps[k+1].ID != steps[k].ID+1 || steps[k].NumPrefillReqs+steps[k].NumDecodeReqs < 2 {
+			continue
+		}
+		r.checked++
+		late := q.FirstTokenNs.V - steps[k+1].TsStartNs // ns after the start of the next step
+		if f.async == (late <= 0) {
+			r.violated++
+			r.largest = math.Max(r.largest, math.Abs(float64(late))/1e6)
+		}
+	}
+	if r.checked < fewestAhead {
+		return notChecked("fewer than %d first tokens of steps with two requests and more", fewestAhead)
+	}
+	r.broken = float64(r.violated) > mostUnahead*float64(r.checked)
+	described, order, was := "off", "after", "scheduled"
+	if f.async {
+		described, order, was = "on", "before", "did not schedule"
+	}
+	by := "vllm.async_scheduling in run.yaml is " + described
+	if !f.dep.Engine.AsyncScheduling.OK {
+		by = fmt.Sprintf("vllm %s has asynchronous scheduling %s by default, and run.yaml does not state vllm.async_scheduling", f.dep.Engine.VLLMVersion, described)
+		r.effect = result.IdentityUndecided
+	}
+	r.sentence = fmt.Sprintf("%s: %d of %d first tokens came %s the next step was scheduled, by up to %.3g ms: the server %s asynchronously, or stamps are wrong",
+		by, r.violated, r.checked, order, r.largest, was)
+	return r
+}
+
 // Tolerances of the stamps of steps.
 const (
 	restartNs = 1_000_000_000 // by which no step begins before the one before, not even once
