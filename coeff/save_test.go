@@ -1,6 +1,8 @@
 package coeff
 
 import (
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,5 +49,39 @@ func TestFileExplainsItself(t *testing.T) {
 		if got := strings.Contains(string(text), "# value lies outside of fold_spread"); err != nil || got != outside {
 			t.Errorf("%g: got a comment %v (%v), want %v:\n%s", value, got, err, outside, text)
 		}
+	}
+}
+
+// TestFileHasEveryField: the form of a coefficient in the file has every field that one has, with the same key.
+func TestFileHasEveryField(t *testing.T) {
+	keys := func(of reflect.Type) (out []string) {
+		for i := range of.NumField() {
+			out = append(out, of.Field(i).Tag.Get("yaml"))
+		}
+		slices.Sort(out)
+		return out
+	}
+	if got, want := keys(reflect.TypeFor[fileCoefficient]()), keys(reflect.TypeFor[Coefficient]()); !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	var full Coefficient
+	v := reflect.ValueOf(&full).Elem()
+	for i := range v.NumField() {
+		switch field := v.Field(i); field.Kind() {
+		case reflect.String:
+			field.SetString(v.Type().Field(i).Name)
+		case reflect.Float64:
+			field.SetFloat(float64(i))
+		case reflect.Pointer:
+			field.Set(reflect.New(field.Type().Elem()))
+		}
+	}
+	text, err := yaml.Marshal(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got Coefficient
+	if err := yaml.Unmarshal(text, &got); err != nil || !reflect.DeepEqual(got, full) {
+		t.Errorf("got %+v, %v, want %+v", got, err, full)
 	}
 }

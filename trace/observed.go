@@ -89,6 +89,17 @@ func (r *ObservedRequest) SharesNothing() bool {
 // several samples, or failed or was aborted.
 func (r *ObservedRequest) Uncounted() bool { return r.N.Or(1) > 1 || !r.Success.Or(true) }
 
+// LoadTokens returns the output tokens with which a request loads a simulation. Where nobody counted them they are about as
+// many as its chunks or, if these are not known either, as were asked for.
+func (r *ObservedRequest) LoadTokens() Opt[int64] {
+	for _, n := range []Opt[int64]{r.OutputTokens, r.Chunks, r.AskedTokens} {
+		if n.OK {
+			return n
+		}
+	}
+	return Opt[int64]{}
+}
+
 // QueuedAtNs returns when the engine took the request into its queue (ns), on the clock of the client's
 // stamps: the server's own times are subtracted from the client's first chunk or, for an answer in one
 // chunk, from that. It returns false if one of these is unknown.

@@ -179,10 +179,10 @@ func clientRequests(run *trace.Run) ([]Request, []trace.Finding) {
 			o.EndNs = c.EndNs
 		case c.LoadOnly.V:
 			o.Excluded = excludedUnknownLoad
-		case !c.OutputTokens.OK: // load of about as many tokens as chunks
+		case !c.OutputTokens.OK:
 			uncounted++
 			o.Excluded = excludedUncounted
-			o.Output = c.Chunks.Or(o.MaxTokens)
+			o.Output = c.LoadTokens().Or(0)
 		}
 		arrival := trace.Some(o.ArrivalNs)
 		o.TTFTMs = optOf(trace.BetweenMs(arrival, first))

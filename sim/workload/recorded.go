@@ -92,24 +92,13 @@ func OfClients(run *trace.Run) *trace.Run {
 			Phase:        o.Phase,
 			ArrivedNs:    trace.Some(o.SentNs()),
 			PromptTokens: o.PromptTokens,
-			OutputTokens: outputTokens(o),
+			OutputTokens: o.LoadTokens(),
 			MaxTokens:    o.AskedTokens,
 			N:            o.N,
 			Success:      o.Success,
 		})
 	}
 	return &out
-}
-
-// outputTokens returns the tokens of an answer. Where nobody counted them they are about as many as its chunks or, if
-// these are not known either, as were asked for.
-func outputTokens(o *trace.ObservedRequest) trace.Opt[int64] {
-	for _, n := range []trace.Opt[int64]{o.OutputTokens, o.Chunks, o.AskedTokens} {
-		if n.OK {
-			return n
-		}
-	}
-	return trace.Opt[int64]{}
 }
 
 // arrivalNs returns the monotonic stamp at which a request arrives, ns; false if it is unknown.
