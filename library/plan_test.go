@@ -212,9 +212,8 @@ func TestUnmeasuredSharesOfCachedPrompts(t *testing.T) {
 }
 
 // reduceUs returns the time of one all-reduce of activations in a deployment's step, us.
-func reduceUs(t *testing.T, d *deploy.Deployment, in state) float64 {
+func reduceUs(t *testing.T, s *Step, in state) float64 {
 	t.Helper()
-	s := bound(t, d)
 	for i := range s.Operators {
 		if op := &s.Operators[i]; op.Name == "all_reduce" {
 			return op.us(&in)
@@ -230,14 +229,14 @@ func reduceUs(t *testing.T, d *deploy.Deployment, in state) float64 {
 func TestReduceOverPCIe(t *testing.T) {
 	for _, gpu := range []string{"L40S", "RTX-PRO-6000"} {
 		for _, tp := range []int64{4, 8} {
-			d := deploymentOn(t, gpu, tp, "")
+			s := bound(t, deploymentOn(t, gpu, tp, ""))
 			before := 0.0
 			for tokens := 100.0; tokens < 3000; tokens += 10 {
-				us := reduceUs(t, d, state{run: tokens})
+				us := reduceUs(t, s, state{run: tokens})
 				if us < before {
 					t.Errorf("%s tp %d: got %.0f us with %g tokens, %.0f with fewer", gpu, tp, us, tokens, before)
 				}
-				if graph := reduceUs(t, d, state{run: tokens, captured: true}); graph != us {
+				if graph := reduceUs(t, s, state{run: tokens, captured: true}); graph != us {
 					t.Errorf("%s tp %d, %g tokens: got %.0f us outside of graphs and %.0f within, want no copy for a custom kernel", gpu, tp, tokens, us, graph)
 				}
 				before = us
@@ -252,9 +251,9 @@ func TestCustomReduceDisabled(t *testing.T) {
 	for gpu, times := range map[string]float64{"A100": 2, "H100": 1} {
 		d := deploymentOn(t, gpu, 4, "")
 		d.Engine.VLLMVersion = "0.24.0"
-		own := reduceUs(t, d, state{run: 8, captured: true})
+		own := reduceUs(t, bound(t, d), state{run: 8, captured: true})
 		d.Engine.Keep("disable_custom_all_reduce", true)
-		without := reduceUs(t, d, state{run: 8, captured: true})
+		without := reduceUs(t, bound(t, d), state{run: 8, captured: true})
 		if times == 1 && without != own || times > 1 && without < times*own {
 			t.Errorf("%s: got %.1f us with the custom kernel and %.1f without, want at least %g times as long", gpu, own, without, times)
 		}
