@@ -37,8 +37,11 @@ type Config struct {
 	ScheduleUs int64
 	StopUs     int64   // stop the clock here, 0 = run until all have left
 	TokenUs    float64 // time outside the engine in TTFT and every token gap (a2 of BLIS's models)
-	TokenGaps  bool    // compute quantiles of each request's token gaps
-	Gradient   bool    // compute derivatives of each request's latencies; needs linear latency models
+	// TokenGaps collects the token gaps of all requests in Result.Gaps; with RequestGaps, quantiles of each
+	// request's are computed too.
+	TokenGaps   bool
+	RequestGaps bool
+	Gradient    bool // compute derivatives of each request's latencies; needs linear latency models
 	// Restarts makes the derivatives of simulated times start again at each request that finds the
 	// queue empty. Without it they start again only when the engine is idle. They are then exact as
 	// long as a change of coefficients does not change the schedule, but in a busy period of

@@ -45,7 +45,7 @@ func randomCase(seed uint64) (Config, []Request) {
 	})
 	cfg := DefaultConfig(d, &Blackbox{Beta: []float64{float64(pick(1, 50, 1000)), 3, 2}})
 	cfg.Async = rng.IntN(2) == 0
-	cfg.Seed, cfg.TokenGaps = int64(seed), true
+	cfg.Seed, cfg.TokenGaps, cfg.RequestGaps = int64(seed), true, true
 	cfg.Overhead, cfg.Egress = Const(pick(0, 7, 300)), Const(pick(0, 11))
 	if rng.IntN(3) == 0 {
 		q := []Quantile{{0.1, 0.5}, {0.5, 1}, {0.9, 3}}

@@ -196,7 +196,7 @@ func ranksLoad() (Config, []Request) {
 	})
 	d.Model.NumExperts, d.Model.TopK = 8, 2
 	cfg := ranked(DefaultConfig(d, &Blackbox{Beta: []float64{8000, 10, 20}}), 8, "0.33.0")
-	cfg.TokenGaps = true
+	cfg.TokenGaps, cfg.RequestGaps = true, true
 	rng, at := rand.New(rand.NewPCG(1, 2)), 0.0
 	reqs := make([]Request, 100_000)
 	for i := range reqs {

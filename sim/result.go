@@ -87,7 +87,7 @@ type RequestResult struct {
 }
 
 // latencies are the columns of requests.parquet that Timed computes from the stamps and, with
-// Config.TokenGaps, the quantiles of the token gaps.
+// Config.RequestGaps, the quantiles of the token gaps.
 type latencies struct {
 	QueueWaitMs trace.Opt[float64] `col:"queue_wait_ms" unit:"ms" doc:"SCHEDULED - QUEUED"`
 	TTFTMs      trace.Opt[float64] `col:"ttft_ms" unit:"ms" doc:"first token - arrival"`

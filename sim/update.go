@@ -202,7 +202,9 @@ func (e *Engine) finish(s *seq, step int64, finishStatus string, outcome Outcome
 	res.FinishedUs = trace.Some(e.now)
 	res.TokenUs = e.cfg.TokenUs
 	if e.gaps != nil {
-		res.ITLP50Ms, res.ITLP99Ms = e.gaps.quantiles(s)
+		if e.cfg.RequestGaps {
+			res.ITLP50Ms, res.ITLP99Ms = e.gaps.quantiles(s)
+		}
 		if outcome != OutcomeFinished || s.req.Unmeasured {
 			e.gaps.forget(s)
 		}

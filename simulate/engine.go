@@ -36,6 +36,7 @@ func (s *Simulation) Engine(seed int64) (sim.Config, error) {
 	cfg.EPLBPauseUs = sim.ToUs(s.o.EPLBPauseMs * 1e3)
 	cfg.Seed = seed
 	cfg.TokenGaps = true
+	cfg.RequestGaps = true
 	cfg.KVBlocks = s.o.KVBlocks
 	cfg.Done = s.ctx.Done()
 	// Options in place of the model's values.

@@ -11,7 +11,7 @@ import (
 // TestSummary: the summary of a run small enough to check by hand.
 func TestSummary(t *testing.T) {
 	cfg := sim.DefaultConfig(testkit.Small(100), &sim.Blackbox{Beta: []float64{1000, 0, 0}})
-	cfg.TokenGaps = true
+	cfg.TokenGaps, cfg.RequestGaps = true, true
 	res, err := sim.Run(cfg, []sim.Request{
 		{ID: "a", PromptTokens: 4, OutputTokens: 3, SLOClass: "chat", SLOTTFTUs: 1500},
 		{ID: "b", ArrivalUs: 100, PromptTokens: 4, OutputTokens: 1, SLOClass: "chat", SLOTTFTUs: 1500},

@@ -64,6 +64,8 @@ type candidate struct {
 	warmUpS  float64  // longest warm-up that a closed loop needed so far, s
 	// started has what the first simulation of a part of the load needed to be in its steady state.
 	started map[startOf]predict.SteadyState
+	// probed has what the last probe with these servers and lengths, whatever its amount, needed for that.
+	probed map[startOf]predict.SteadyState
 }
 
 // row returns the fewest replicas that meet the targets, with their measured latencies.
@@ -202,6 +204,11 @@ type startOf struct {
 	servers, sharing, measured int
 }
 
+// withoutAmount returns what is the same for all loads of the same lengths.
+func (k startOf) withoutAmount() startOf {
+	return startOf{input: k.input, output: k.output, servers: k.servers}
+}
+
 // serve simulates a part of the load, again with more of it where the servers were not in their steady state.
 func (c *candidate) serve(p part, seed int64, by servers) (*predict.Sample, error) {
 	key := startOf{amount: p.load.Amount(), input: p.load.InputTokens, output: p.load.OutputTokens,
@@ -211,6 +218,10 @@ func (c *candidate) serve(p part, seed int64, by servers) (*predict.Sample, erro
 		steady = c.server.SteadyState(p.load, p.servers, c.idleS, p.measured)
 		if p.load.Clients > 0 {
 			steady.WarmUpS = c.warmUpS
+		}
+		if p.atMeanRate {
+			like := c.probed[key.withoutAmount()]
+			steady.BeginLike(&like)
 		}
 	}
 	for {
@@ -233,24 +244,18 @@ func (c *candidate) serve(p part, seed int64, by servers) (*predict.Sample, erro
 		if isKnown || p.load.IsWorkload() || !steady.Lengthen(sample) {
 			if c.started == nil {
 				c.started = map[startOf]predict.SteadyState{}
+				c.probed = map[startOf]predict.SteadyState{}
 			}
 			c.started[key] = steady
+			if p.atMeanRate {
+				c.probed[key.withoutAmount()] = steady
+			}
 			if p.load.Clients > 0 {
 				c.warmUpS = max(c.warmUpS, steady.WarmUpS)
 			}
 			return sample, nil
 		}
 	}
-}
-
-// probe reports whether one of n servers meets the targets at a load of its own, and the first target it
-// breaks, in a short simulation.
-func (c *candidate) probe(amount float64, n int) (broken string, err error) {
-	s, err := c.probeSample(amount, n)
-	if err != nil {
-		return "", err
-	}
-	return predict.Broken([]*predict.Sample{s}, &c.q.Targets), nil
 }
 
 // probeSample simulates one of n servers at a load of its own for as long as a probe takes.

@@ -87,16 +87,27 @@ func (c *candidate) highestLoad(ctx context.Context, n int, about, ratio float64
 		search.isWhole = true
 	}
 	var err error
-	out.highest, out.isAtLeast, err = search.highest(func(amount float64) (bool, error) {
+	out.highest, out.isAtLeast, err = search.highest(func(amount float64) (meets bool, most float64, err error) {
 		if err := ctx.Err(); err != nil {
-			return false, err
+			return false, 0, err
 		}
-		broken, err := c.probe(amount, n)
-		out.broken = broken
-		return broken == "", err
+		s, err := c.probeSample(amount, n)
+		if err != nil {
+			return false, 0, err
+		}
+		most = math.Inf(1)
+		if s.Saturated && s.ServedS > 0 {
+			most = farAbove * float64(s.Served) / s.ServedS
+		}
+		out.broken = predict.Broken([]*predict.Sample{s}, &c.q.Targets)
+		return out.broken == "", most, nil
 	})
 	return out, err
 }
+
+// farAbove is how many times what an overloaded server answers it certainly does not answer at any load, although it may
+// lose time to preemptions.
+const farAbove = 2
 
 // loadSearch is a search for the highest load that meets the targets.
 type loadSearch struct {
@@ -106,14 +117,24 @@ type loadSearch struct {
 	isWhole bool    // loads are whole numbers, of clients
 }
 
+// trial reports whether a load meets the targets, and returns a load above which no server meets them as far as this trial
+// shows, +Inf if it does not.
+type trial func(amount float64) (meets bool, most float64, err error)
+
 // highest returns the highest load that meets the targets, 0 where none does. It halves the load until the
 // targets are met, or doubles it once where they are met at once, and then bisects. It reports
 // isAtLeast where also the doubled load meets them.
-func (s *loadSearch) highest(meets func(amount float64) (bool, error)) (highest float64, isAtLeast bool, err error) {
-	lo := 0.0 // highest load so far that meets the targets; 0: none yet
-	hi := 0.0 // lowest load so far that does not; 0: none yet
+func (s *loadSearch) highest(try trial) (highest float64, isAtLeast bool, err error) {
+	lo := 0.0           // highest load so far that meets the targets; 0: none yet
+	hi := 0.0           // lowest load so far that does not; 0: none yet
+	most := math.Inf(1) // loads above it do not
 	for amount := s.about; amount >= s.least; amount /= 2 {
-		ok, err := meets(amount)
+		if amount > most {
+			hi = amount
+			continue
+		}
+		var ok bool
+		ok, most, err = try(amount)
 		if err != nil {
 			return 0, false, err
 		}
@@ -127,7 +148,7 @@ func (s *loadSearch) highest(meets func(amount float64) (bool, error)) (highest 
 		return 0, false, nil
 	}
 	if hi == 0 {
-		ok, err := meets(2 * lo)
+		ok, _, err := try(2 * lo)
 		if err != nil || ok {
 			return 2 * lo, true, err
 		}
@@ -141,7 +162,7 @@ func (s *loadSearch) highest(meets func(amount float64) (bool, error)) (highest 
 				break
 			}
 		}
-		ok, err := meets(mid)
+		ok, _, err := try(mid)
 		if err != nil {
 			return 0, false, err
 		}

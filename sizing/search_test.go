@@ -1,6 +1,7 @@
 package sizing
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -44,35 +45,37 @@ func TestHighestLoadByHand(t *testing.T) {
 		highest   float64
 		isAtLeast bool
 		tried     string
+		most      float64 // that every trial reports; 0: none is known
 	}{
-		"met at once and doubled":            {loadSearch{about: 8, least: 1, ratio: 1.5}, 16, 16, true, "8 16"},
-		"met at once, not doubled":           {loadSearch{about: 8, least: 1, ratio: 1.5}, 15.9, 8 * math.Sqrt2, false, "8 16 11.314"},
-		"missed between":                     {loadSearch{about: 8, least: 1, ratio: 1.5}, 11, 8, false, "8 16 11.314"},
-		"halved":                             {loadSearch{about: 8, least: 1, ratio: 1.5}, 3, math.Sqrt(8), false, "8 4 2 2.8284"},
-		"the least is tried":                 {loadSearch{about: 8, least: 2, ratio: 3}, 2, 2, false, "8 4 2"},
-		"none down to the least":             {loadSearch{about: 8, least: 2, ratio: 3}, 1.9, 0, false, "8 4 2"},
-		"bounds at the ratio end it":         {loadSearch{about: 8, least: 2, ratio: 2}, 9, 8, false, "8 16"},
-		"bounds above the ratio do not":      {loadSearch{about: 8, least: 2, ratio: 1.99}, 9, 8, false, "8 16 11.314"},
-		"clients are whole":                  {loadSearch{about: 5, least: 1, ratio: 1.01, isWhole: true}, 7, 7, false, "5 10 7 8"},
-		"half a client is the mean":          {loadSearch{about: 5, least: 1, ratio: 1.01, isWhole: true}, 4, 4, false, "5 2.5 3 4"},
-		"neighbours end a search of clients": {loadSearch{about: 1, least: 1, ratio: 1.01, isWhole: true}, 1, 1, false, "1 2"},
+		"met at once and doubled":            {loadSearch{about: 8, least: 1, ratio: 1.5}, 16, 16, true, "8 16", 0},
+		"met at once, not doubled":           {loadSearch{about: 8, least: 1, ratio: 1.5}, 15.9, 8 * math.Sqrt2, false, "8 16 11.314", 0},
+		"missed between":                     {loadSearch{about: 8, least: 1, ratio: 1.5}, 11, 8, false, "8 16 11.314", 0},
+		"halved":                             {loadSearch{about: 8, least: 1, ratio: 1.5}, 3, math.Sqrt(8), false, "8 4 2 2.8284", 0},
+		"the least is tried":                 {loadSearch{about: 8, least: 2, ratio: 3}, 2, 2, false, "8 4 2", 0},
+		"none down to the least":             {loadSearch{about: 8, least: 2, ratio: 3}, 1.9, 0, false, "8 4 2", 0},
+		"bounds at the ratio end it":         {loadSearch{about: 8, least: 2, ratio: 2}, 9, 8, false, "8 16", 0},
+		"bounds above the ratio do not":      {loadSearch{about: 8, least: 2, ratio: 1.99}, 9, 8, false, "8 16 11.314", 0},
+		"clients are whole":                  {loadSearch{about: 5, least: 1, ratio: 1.01, isWhole: true}, 7, 7, false, "5 10 7 8", 0},
+		"half a client is the mean":          {loadSearch{about: 5, least: 1, ratio: 1.01, isWhole: true}, 4, 4, false, "5 2.5 3 4", 0},
+		"neighbours end a search of clients": {loadSearch{about: 1, least: 1, ratio: 1.01, isWhole: true}, 1, 1, false, "1 2", 0},
+		"far above what it does":             {loadSearch{about: 64, least: 1, ratio: 1.5}, 3, math.Sqrt(8), false, "64 4 2 2.8284", 5},
 	} {
 		var tried []string
-		meets := func(amount float64) (bool, error) {
+		try := func(amount float64) (bool, float64, error) {
 			tried = append(tried, fmt.Sprintf("%.5g", amount))
-			return amount <= c.carries, nil
+			return amount <= c.carries, cmp.Or(c.most, math.Inf(1)), nil
 		}
-		highest, isAtLeast, err := c.search.highest(meets)
+		highest, isAtLeast, err := c.search.highest(try)
 		if err != nil || !near(highest, c.highest) || isAtLeast != c.isAtLeast || strings.Join(tried, " ") != c.tried {
 			t.Errorf("%s: got %g, at least %v, tried %s, %v", name, highest, isAtLeast, strings.Join(tried, " "), err)
 		}
 		for ends := range tried { // each trial may fail
 			k := -1
-			_, _, err := c.search.highest(func(amount float64) (bool, error) {
+			_, _, err := c.search.highest(func(amount float64) (bool, float64, error) {
 				if k++; k == ends {
-					return false, errSearch
+					return false, 0, errSearch
 				}
-				return amount <= c.carries, nil
+				return amount <= c.carries, cmp.Or(c.most, math.Inf(1)), nil
 			})
 			if !errors.Is(err, errSearch) {
 				t.Errorf("%s: trial %d fails: got %v", name, ends, err)

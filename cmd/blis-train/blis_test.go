@@ -684,7 +684,7 @@ func TestBLISMetrics(t *testing.T) {
 	must(t, err)
 	cfg := sim.DefaultConfig(d, nil)
 	cfg.Apply(m.Parts())
-	cfg.EmptyStepUs, cfg.TokenGaps = 1, true
+	cfg.EmptyStepUs, cfg.TokenGaps, cfg.RequestGaps = 1, true, true
 	res, err := sim.Run(cfg, reqs, nil)
 	must(t, err)
 	c := simulate.NewCollector(nil)

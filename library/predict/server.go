@@ -35,6 +35,7 @@ func (p *Prediction) Engine(seed int64) (sim.Config, error) {
 	o := p.options
 	cfg, err := p.simulation.With(&o).Engine(seed)
 	cfg.Ranks = p.DP > 1
+	cfg.RequestGaps = false
 	return cfg, err
 }
 

@@ -47,6 +47,7 @@ type SteadyState struct {
 	idleS    float64 // the warm-up that an idle server needs, s
 	seats    float64 // requests that the servers run at once, at most
 	repeats  int     // how often the start was changed
+	riseS    float64 // by how much an answer takes longer with one request more in the system, s; 0: not known
 }
 
 // SteadyState returns what is simulated first of the load of so many servers of this kind, with the warm-up of an idle
@@ -66,6 +67,20 @@ func (p *Prediction) SteadyState(load Load, servers int, idleS float64, measured
 	return SteadyState{WarmUpS: warmUpS, Measured: measured, load: load, idleS: idleS, seats: seats}
 }
 
+// BeginLike changes what is simulated first of a load to what is known from another load of the same lengths on the same
+// servers, so that fewer simulations have to be repeated.
+func (st *SteadyState) BeginLike(other *SteadyState) {
+	if st.load.RateRPS == 0 || other.riseS == 0 {
+		return
+	}
+	inFlight := st.settled(other.riseS)
+	st.begin(inFlight)
+	if st.seats/2 < inFlight && inFlight < mostFilled*st.seats {
+		st.Measured = max(st.Measured, other.Measured)
+		st.load.Tail = other.load.Tail
+	}
+}
+
 // Stretch returns the requests of one seed that are simulated; servers is that of [Load.Stretch].
 func (st *SteadyState) Stretch(seed int64, servers int) (*Stretch, error) {
 	return st.load.Stretch(seed, st.Measured, st.WarmUpS, servers)
@@ -83,6 +98,9 @@ func (st *SteadyState) Lengthen(s *Sample) bool {
 		st.WarmUpS = st.warmUpOf(s)
 		st.repeats++
 		return true
+	}
+	if hasAnswers && s.MeanInFlight > 0 {
+		st.riseS = math.Max(0, stat.Mean(s.E2E)/1e3-st.idleS/WarmUpAnswers) / s.MeanInFlight
 	}
 	if hasAnswers && st.repeats < mostRepeats && st.restart(s) {
 		st.repeats++
@@ -114,27 +132,35 @@ func (st *SteadyState) warmUpOf(s *Sample) float64 {
 
 // restart reports whether the number of requests in the system was still far from that of the steady state when
 // measuring began. Then the simulation begins with so many in flight.
-//
-// If an answer takes e + b n with n requests in the system, where e is that of an idle server, then the steady state has
-// n = rate e / (1 - rate b) of them. While one request is answered, the share 1 - e/E2E of the difference to that number
-// stays: near the highest load an idle server fills very slowly.
 func (st *SteadyState) restart(s *Sample) bool {
-	idleAnswerS := st.idleS / WarmUpAnswers
-	e2eS := stat.Mean(s.E2E) / 1e3
-	rate := st.load.RateRPS
-	if !(e2eS > idleAnswerS) || s.MeanInFlight == 0 {
+	if st.riseS == 0 {
 		return false
 	}
-	inFlight := mostFilled * st.seats
-	if freeShare := 1 - rate*(e2eS-idleAnswerS)/s.MeanInFlight; freeShare > 0 {
-		inFlight = math.Min(inFlight, rate*idleAnswerS/freeShare)
-	}
+	// While one request is answered, the share 1 - idle/E2E of the difference to the steady state stays: near the highest
+	// load an idle server fills very slowly.
+	e2eS := stat.Mean(s.E2E) / 1e3
 	answers := st.WarmUpS / e2eS // that the warm-up lasted
-	left := math.Abs(inFlight-float64(st.load.InFlight)) / inFlight * math.Pow(1-idleAnswerS/e2eS, answers)
+	inFlight := st.settled(st.riseS)
+	left := math.Abs(inFlight-float64(st.load.InFlight)) / inFlight * math.Pow(1-st.idleS/WarmUpAnswers/e2eS, answers)
 	if left <= startLeft {
 		return false
 	}
-	st.load.InFlight = int(math.Round(inFlight))
-	st.WarmUpS = min(mostWarmUpS, leastWarmUp*inFlight/rate) // an answer takes inFlight/rate then
+	st.begin(inFlight)
 	return true
+}
+
+// settled returns the number of requests in the system in the steady state, if an answer takes riseS longer with each of
+// them: where it takes e + riseS n with n requests in the system, e being that of an idle server, n = rate e / (1 - rate riseS).
+func (st *SteadyState) settled(riseS float64) float64 {
+	inFlight := mostFilled * st.seats
+	if freeShare := 1 - st.load.RateRPS*riseS; freeShare > 0 {
+		inFlight = math.Min(inFlight, st.load.RateRPS*st.idleS/WarmUpAnswers/freeShare)
+	}
+	return inFlight
+}
+
+// begin makes the simulation begin with so many requests in flight.
+func (st *SteadyState) begin(inFlight float64) {
+	st.load.InFlight = int(math.Round(inFlight))
+	st.WarmUpS = min(mostWarmUpS, leastWarmUp*inFlight/st.load.RateRPS) // an answer takes inFlight/rate then
 }

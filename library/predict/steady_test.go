@@ -79,6 +79,32 @@ func TestRestartByHand(t *testing.T) {
 	}
 }
 
+// TestBeginLikeByHand: on a server of 100 seats whose idle answer takes 1 s, and 0.05 s more with each request, 10 requests/s
+// are 20 in the system, and 15/s 60, which need as long a simulation as the other load. The server does not do 25/s.
+func TestBeginLikeByHand(t *testing.T) {
+	known := &SteadyState{Measured: 800, riseS: 0.05, load: Load{RateRPS: 14, Tail: 200}}
+	for _, c := range []struct {
+		name                     string
+		load                     Load
+		other                    *SteadyState
+		inFlight, measured, tail int
+		warmUpS                  float64
+	}{
+		{"half free", Load{RateRPS: 10}, known, 20, 500, 0, 4},
+		{"nearly full", Load{RateRPS: 15}, known, 60, 800, 200, 8},
+		{"overload", Load{RateRPS: 25}, known, 80, 500, 0, 6.4},
+		{"nothing is known", Load{RateRPS: 10}, &SteadyState{}, 0, 500, 0, 3},
+		{"closed loop", Load{Clients: 10}, known, 0, 500, 0, 3},
+	} {
+		st := &SteadyState{WarmUpS: 3, Measured: 500, idleS: 3, seats: 100, load: c.load}
+		st.BeginLike(c.other)
+		if st.load.InFlight != c.inFlight || st.Measured != c.measured || st.load.Tail != c.tail || !near(st.WarmUpS, c.warmUpS) {
+			t.Errorf("%s: got %d in flight, %d measured, a tail of %d and %g s, want %d, %d, %d and %g s",
+				c.name, st.load.InFlight, st.Measured, st.load.Tail, st.WarmUpS, c.inFlight, c.measured, c.tail, c.warmUpS)
+		}
+	}
+}
+
 // TestStartWith: of the k-th of n requests in flight k/n of the answer is made, and all tokens but one are in the cache.
 func TestStartWith(t *testing.T) {
 	l := Load{RateRPS: 100, InputTokens: 1000, OutputTokens: 400, InFlight: 8}
