@@ -83,6 +83,7 @@ type Engine struct {
 	memo      bool  // a request that found no free blocks need not be tried before some come free
 	forced    bool  // some request has a PickUpStep, so an idle engine may have to jump to it
 	allDecode bool  // every running request decodes
+	inSteady  bool  // the step being formed is steady so far (admitInSteady)
 	decoding  int64 // of an asynchronous engine: for how many steps every running request goes on decoding; 0: not known
 
 	reuse memory

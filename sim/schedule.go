@@ -27,6 +27,9 @@ func (e *Engine) schedule() error {
 	if steady {
 		e.cur = nil
 		e.scheduleSteady()
+		if n := int64(len(e.running)); n < e.maxSeqs && e.numWaiting() > 0 {
+			steady = e.admitInSteady(e.budget - n)
+		}
 	} else {
 		e.itemizeAll()
 		e.decoding = 0
@@ -444,6 +447,9 @@ func (e *Engine) fits(s *seq, a *admission, hits []int32, isLoad bool) (need int
 
 // start moves an admitted request to the running list and adds it to the step: SCHEDULED.
 func (e *Engine) start(s *seq, a admission) {
+	if e.inSteady {
+		e.endSteady()
+	}
 	e.running = append(e.running, s)
 	e.out.PeakRunning = max(e.out.PeakRunning, int64(len(e.running)))
 	e.view.Admitted++

@@ -3,16 +3,30 @@ package sim
 // This file is a short cut for steady steps: every running request decodes one token, and no
 // request is admitted or preempted. In a busy engine most steps are steady. Two short loops over
 // the running list give the same result as the general code (TestSteadyPathIsExact).
+// A step in which requests wait begins as a steady one, and is one unless a request is admitted.
 
 import "math"
 
-// isSteady reports whether the next step is certain to be steady: every running request decodes and
-// gets its token within the budget, no request can be admitted (none waits, or max_num_seqs are
-// running), and there are enough blocks even if every request needs one.
+// isSteady reports whether the next step begins as a steady one: every running request decodes and
+// gets its token within the budget, and there are enough blocks.
 func (e *Engine) isSteady() bool {
 	n := int64(len(e.running))
-	return e.quick && e.allDecode && n > 0 && n <= e.budget && n <= e.pool.Free &&
-		(e.numWaiting() == 0 || n >= e.maxSeqs) && !e.transfers.areUnderWay() && (e.depth == 1 || e.decodeOn())
+	return e.quick && e.allDecode && n > 0 && n <= e.budget && !e.transfers.areUnderWay() && e.hasBlocks() &&
+		(e.depth == 1 || e.decodeOn())
+}
+
+// hasBlocks reports whether there is a free block for each running request that needs one for its next token.
+func (e *Engine) hasBlocks() bool {
+	if int64(len(e.running)) <= e.pool.Free {
+		return true
+	}
+	need := int64(0)
+	for _, s := range e.running {
+		if s.computed == (s.held.N-s.side)*e.blockSize {
+			need++
+		}
+	}
+	return need <= e.pool.Free
 }
 
 // decodeOn reports whether every running request of an asynchronous engine gets a token in the next
@@ -76,6 +90,36 @@ func (e *Engine) scheduleSteady() {
 			}
 		}
 		b.reached.AddDecodes(i, entries)
+	}
+}
+
+// admitInSteady tries to admit waiting requests behind the decodes of a steady step, with the tokens that are left, and
+// reports whether the step is steady still.
+func (e *Engine) admitInSteady(left int64) bool {
+	e.beginBatch()
+	e.inSteady = true
+	e.scheduleWaiting(left)
+	isSteady := e.inSteady
+	e.inSteady = false
+	if isSteady { // nothing was admitted: the step has no items
+		e.reuse.items = append(e.reuse.items, e.cur)
+		e.cur = nil
+	}
+	return isSteady
+}
+
+// endSteady gives the step being formed an item for each running request, before the first is admitted. Its tokens are
+// counted with the items from then on.
+func (e *Engine) endSteady() {
+	e.inSteady = false
+	e.itemizeAll()
+	e.decoding = 0
+	ahead := e.stepsAhead()
+	for _, s := range e.running {
+		s.computed--
+		s.inFlight -= ahead
+		s.flying -= ahead
+		e.appendItem(s, 1).yields = true
 	}
 }
 
