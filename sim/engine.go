@@ -410,16 +410,14 @@ func (e *Engine) landStep() {
 	e.now = max(e.now, f.end)
 	e.phase = ready
 	if f.tokens > 0 || e.depth > 1 { // an empty step of a synchronous engine has no result
-		running := len(e.running)
 		if f.tokens > 0 && e.hooks.Step != nil {
 			e.hooks.Step()
 		}
-		if e.depth > 1 && len(e.aborts) > 0 {
+		if len(e.aborts) > 0 {
 			e.itemize(&f)
 		}
 		e.processAborts()
 		if f.steady {
-			e.out.WastedTokens += int64(running - len(e.running)) // requests aborted during the step
 			e.drainFrees(f.step)
 			e.updateSteady(f.step)
 		} else {

@@ -131,6 +131,18 @@ func TestSteadyPathIsExact(t *testing.T) {
 		}
 	}
 	forAll(t, compare)
+	// Requests whose KV comes from another server, or goes to one. Some never end: loads that have arrived may wait for ever
+	// behind a request that preempts itself again and again.
+	forAll(t, func(t *testing.T, seed uint64, cfg Config, reqs []Request) {
+		cfg.StopUs = 3_000_000
+		rng := rand.New(rand.NewPCG(seed, 8))
+		for i := range reqs {
+			reqs[i].RemotePrefill = rng.IntN(3) == 0
+			reqs[i].RemoteDecode = !reqs[i].RemotePrefill && rng.IntN(6) == 0
+			reqs[i].LoadUs, reqs[i].SendUs = rng.Int64N(3000), rng.Int64N(3000)
+		}
+		compare(t, seed, cfg, reqs)
+	})
 	// Without chunked prefill, a request fails by its blocks and then, once those that it has cached are evicted, by
 	// the budget.
 	cfg, reqs := randomCase(5682)

@@ -94,22 +94,25 @@ func (e *Engine) scheduleSteady() {
 }
 
 // admitInSteady tries to admit waiting requests behind the decodes of a steady step, with the tokens that are left, and
-// reports whether the step is steady still.
+// reports whether the step is steady still: nothing was admitted, nor a transfer begun.
 func (e *Engine) admitInSteady(left int64) bool {
 	e.beginBatch()
 	e.inSteady = true
 	e.scheduleWaiting(left)
+	if e.inSteady && e.transfers.areUnderWay() { // the KV of a request is on its way, which the general code looks after
+		e.endSteady()
+	}
 	isSteady := e.inSteady
 	e.inSteady = false
-	if isSteady { // nothing was admitted: the step has no items
+	if isSteady { // the step has no items
 		e.reuse.items = append(e.reuse.items, e.cur)
 		e.cur = nil
 	}
 	return isSteady
 }
 
-// endSteady gives the step being formed an item for each running request, before the first is admitted. Its tokens are
-// counted with the items from then on.
+// endSteady gives the step being formed an item for each running request, before one is admitted. Its tokens are counted
+// with the items from then on.
 func (e *Engine) endSteady() {
 	e.inSteady = false
 	e.itemizeAll()
