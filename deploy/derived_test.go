@@ -176,6 +176,16 @@ func TestExchangeOfHiddenStates(t *testing.T) {
 	if got, want := many.ExchangeUs(16), 2*48*(3+8*15.0/16*2048*2/450e3); math.Abs(got-want) > 1e-9 {
 		t.Errorf("all-to-all to 8 of 16 ranks: got %g us, want %g", got, want)
 	}
+	// DeepSeek-V3 has three dense layers before its 58 with experts, so that its fields for equal layers are incomplete.
+	unlike := moe("model.id=deepseek-ai/DeepSeek-V3")
+	if got, want := unlike.ExchangeUs(8), 2*58*(3+8*0.75*7168*2/450e3); math.Abs(got-want) > 1e-9 || unlike.Model.NumMoELayers == 58 {
+		t.Errorf("unlike layers: got %g us, want %g", got, want)
+	}
+	unlike.DP = 16
+	unlike.Engine.Keep("all2all_backend", "deepep_low_latency")
+	if got, want := unlike.ExchangeUs(32), 2*58*(3+2*8*15.0/16*7168*2/450e3); math.Abs(got-want) > 1e-9 {
+		t.Errorf("unlike layers, all-to-all to 8 of 16 ranks: got %g us, want %g", got, want)
+	}
 	if settings(t, "data_parallel_size=4").ExchangeUs(8) != 0 || settings(t, "model.id=Qwen/Qwen3-30B-A3B").ExchangeUs(8) != 0 {
 		t.Error("without experts or ranks nothing is exchanged")
 	}

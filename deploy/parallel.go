@@ -138,14 +138,27 @@ func (d *Deployment) ExchangeUs(tokens float64) float64 {
 		return 0
 	}
 	ranks := float64(d.DP)
-	received := tokens
-	switch backend, _ := d.Engine.Extra["all2all_backend"].(string); backend {
-	case "", "allgather_reducescatter", "naive":
-	default:
-		received = tokens / ranks * math.Min(ranks, float64(m.TopK))
+	backend, _ := d.Engine.Extra["all2all_backend"].(string)
+	isGathered := backend == "" || backend == "allgather_reducescatter" || backend == "naive"
+	// layerUs returns the time of a layer whose tokens go to topK experts. Of what a rank receives, its own share does
+	// not cross the link. There and back; the datasheet's rate is of both directions together.
+	layerUs := func(topK int64) float64 {
+		received := tokens
+		if !isGathered {
+			received = tokens / ranks * math.Min(ranks, float64(topK))
+		}
+		bytes := received * (ranks - 1) / ranks * float64(m.HiddenSize) * m.BytesPerActivation
+		return 2 * (h.InterconnectLatencyUs + bytes/(h.InterconnectBandwidthGBs/2*1e3))
 	}
-	// Of what a rank receives, its own share does not cross the link. There and back, in each layer with experts;
-	// the datasheet's rate is of both directions together.
-	bytes := received * (ranks - 1) / ranks * float64(m.HiddenSize) * m.BytesPerActivation
-	return 2 * float64(m.NumMoELayers) * (h.InterconnectLatencyUs + bytes/(h.InterconnectBandwidthGBs/2*1e3))
+	if m.Layered == nil {
+		return float64(m.NumMoELayers) * layerUs(m.TopK)
+	}
+	// The fields for equal layers do not count those of a model with unlike ones.
+	us := 0.0
+	for i := range m.Layered.Layers {
+		if f := m.Layered.Layers[i].FFN; f != nil && f.Kind == model.Experts {
+			us += layerUs(f.TopK)
+		}
+	}
+	return us
 }

@@ -10,6 +10,7 @@ import (
 	"math"
 
 	"github.com/blis-train/blis-train/cluster"
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/trace"
@@ -71,6 +72,9 @@ type candidate struct {
 // row returns the fewest replicas that meet the targets, with their measured latencies.
 func (c *candidate) row(ctx context.Context) (Row, error) {
 	row := Row{Hardware: c.hardware, TP: c.tp, EP: c.ep, DP: 1, Drafts: c.kind.isDrafting, Pools: c.kind.isPools}
+	if sheet, isKnown := deploy.Datasheet(c.hardware); isKnown { // also where the server cannot be built
+		row.Hardware = sheet.Name
+	}
 	server, deployment, err := c.asked.Server(ctx)
 	if err != nil {
 		return row, err
@@ -84,7 +88,7 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	}
 	if c.q.Load.CachedShare > 0 && !deployment.Engine.PrefixCaching {
 		return row, trace.Errorf(vllm.BadKnobs, "cached share of prompts: got %g with enable_prefix_caching false, want 0", c.q.Load.CachedShare).
-			WithHint("leave --cached out, or --no-enable-prefix-caching")
+			WithHint("leave --cached out, or state --enable-prefix-caching in --vllm")
 	}
 	own := *c.q // the requests of this server stay within its longest sequence
 	own.Load.Longest = deployment.LongestSequence().V
@@ -269,7 +273,7 @@ func (c *candidate) probeSample(amount float64, n int) (*predict.Sample, error) 
 // number below the limit meets the targets.
 func (c *candidate) confirm(ctx context.Context, n int, measure measurement) ([]*predict.Sample, int, error) {
 	tried := map[int][]*predict.Sample{}
-	farTargets := c.q.Targets.Tightened(-farOff, -farOff) // two simulations that miss by so much decide
+	farTargets := c.q.Targets.Tightened(predict.EqualErrors(-farOff)) // two simulations that miss by so much decide
 	meets := func(n int) (bool, error) {
 		if tried[n] == nil {
 			samples, err := c.replicate(ctx, n, nil, measure, func(s []*predict.Sample) bool {
@@ -391,7 +395,7 @@ func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	server := c.server.In(&c.q.Load, row.Replicas, samples)
 	row.setTrust(server)
-	ttftError, tpotError := server.StatedError()
+	errors := server.StatedErrors(samples)
 	for _, t := range c.shownFigures() {
 		figure := func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) }
 		v := predict.Widened(samples, figure, repetitionRequests, widestOf(t.Quantile))
@@ -401,15 +405,13 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 		if math.IsNaN(v.Value) || math.IsInf(v.Value, 0) {
 			continue
 		}
-		e := predict.ErrorOf(t.Metric, ttftError, tpotError) // stated error, relative
-		row.Figures = append(row.Figures, Figure{
-			Metric:    t.Metric,
-			Statistic: t.Figure(),
-			Ms:        v,
-			ErrorLow:  v.Value / (1 + e),
-			ErrorHigh: v.Value * (1 + e),
-			LimitMs:   t.LimitMs,
-		})
+		f := Figure{Metric: t.Metric, Statistic: t.Figure(), Ms: v, LimitMs: t.LimitMs}
+		if !row.Bound {
+			e := errors.Of(t.Metric)
+			f.ErrorLow = v.Value / (1 + e)
+			f.ErrorHigh = v.Value * (1 + e)
+		}
+		row.Figures = append(row.Figures, f)
 	}
 	if c.q.Targets.Goodput > 0 {
 		v := predict.ValueOf(samples, func(s *predict.Sample) float64 { return s.Goodput(c.q.Targets.Limits) })
@@ -429,7 +431,7 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	for _, s := range samples {
 		row.Measured += len(s.TTFT)
 	}
-	tight := c.q.Targets.Tightened(ttftError, tpotError)
+	tight := c.q.Targets.Tightened(errors)
 	switch {
 	case row.Bound:
 		row.Met = MetBound

@@ -59,7 +59,7 @@ const mostOfCertain = 4
 // meets the targets also at the upper end of the stated error; nil if there is none.
 func (c *candidate) certainRow(ctx context.Context, row Row, most int) (*Row, error) {
 	meets := func(n int, samples ...*predict.Sample) bool {
-		targets := c.q.Targets.Tightened(c.server.In(&c.q.Load, n, samples).StatedError())
+		targets := c.q.Targets.Tightened(c.server.In(&c.q.Load, n, samples).StatedErrors(samples))
 		return predict.Broken(samples, &targets) == ""
 	}
 	probed := func(n int) (bool, error) {

@@ -1,7 +1,6 @@
 package sizing
 
 import (
-	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -57,16 +56,22 @@ func TestAnswersOnTheRoofline(t *testing.T) {
 // checkStatedErrors compares the figures of a row with the error that its server states.
 func checkStatedErrors(t *testing.T, q *Question, r *Row) {
 	t.Helper()
-	ttft, tpot := oneServer(t, q).server.StatedError()
+	stated := oneServer(t, q).server.StatedErrors(nil)
 	for _, f := range r.Figures {
-		e := tpot
-		switch f.Metric {
-		case predict.TTFT:
-			e = ttft
-		case predict.E2E:
-			e = math.Max(ttft, tpot)
+		if r.Bound {
+			if f.ErrorLow != 0 || f.ErrorHigh != 0 {
+				t.Errorf("bound, %s %s: got a stated error from %g to %g, want none", f.Metric, f.Statistic, f.ErrorLow, f.ErrorHigh)
+			}
+			continue
 		}
-		if f.ErrorLow != f.Ms.Value/(1+e) || f.ErrorHigh != f.Ms.Value*(1+e) {
+		e := stated.Of(f.Metric)
+		if f.Metric == predict.E2E { // has those of TTFT and TPOT by their shares (predict.Prediction.StatedErrors)
+			e = f.ErrorHigh/f.Ms.Value - 1
+			if e < min(stated.TTFT, stated.TPOT) || e > max(stated.TTFT, stated.TPOT) {
+				t.Errorf("%s: got a stated error of %g, want one between those of TTFT and TPOT, %g and %g", f.Statistic, e, stated.TTFT, stated.TPOT)
+			}
+		}
+		if !near(f.ErrorLow, f.Ms.Value/(1+e)) || !near(f.ErrorHigh, f.Ms.Value*(1+e)) {
 			t.Errorf("%s %s of %g ms: got a stated error from %g to %g, want a factor of %g", f.Metric, f.Statistic, f.Ms.Value, f.ErrorLow, f.ErrorHigh, 1+e)
 		}
 	}
@@ -114,7 +119,7 @@ func TestOrderOfRows(t *testing.T) {
 	}
 }
 
-// TestNoCandidates: a question without GPUs, and one of which no server can be built, are errors.
+// TestCandidatesOnce: two names of one GPU are one candidate.
 func TestCandidatesOnce(t *testing.T) {
 	q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 10}, "tpot.mean=80ms", 1, 2)
 	q.Hardware = []string{q.Hardware[0], strings.ToLower(q.Hardware[0]), "H100", "H100-SXM-80GB"}
@@ -124,6 +129,7 @@ func TestCandidatesOnce(t *testing.T) {
 	}
 }
 
+// TestNoCandidates: a question without GPUs, and one of which no server can be built, are errors.
 func TestNoCandidates(t *testing.T) {
 	load := predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 10}
 	none := onL4(load, "tpot.mean=80ms")

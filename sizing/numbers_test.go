@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/library/predict"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -123,7 +124,7 @@ func TestLongPromptsOfAWorkload(t *testing.T) {
 	}
 	row, err := all[0].row(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "of 60 prompts of the workload are longer than 258 tokens, the longest sequence of ") ||
-		trace.HintOf(err) != "take a model with longer sequences, or leave these requests out of the workload" || row.Replicas != 0 || row.Hardware != "L4" || row.TP != 1 || row.DP != 1 {
+		trace.HintOf(err) != "take a model with longer sequences, or leave these requests out of the workload" || row.Replicas != 0 || row.Hardware != "L4-24GB" || row.TP != 1 || row.DP != 1 {
 		t.Errorf("got %+v, %v", row, err)
 	}
 	// A search that is cancelled keeps what is known of the server.
@@ -163,6 +164,48 @@ func TestExpertParallelismInArguments(t *testing.T) {
 		if err != nil || len(all) != want {
 			t.Errorf("%q: got %d candidates, want %d; %v", serve, len(all), want, err)
 		}
+	}
+}
+
+// TestExpertParallelismOverRanks: data-parallel ranks of one GPU each may spread the experts, too; one GPU alone may not.
+func TestExpertParallelismOverRanks(t *testing.T) {
+	q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 3}, "ttft.p90=10s", 1)
+	q.Server.Model = "Qwen/Qwen3-30B-A3B"
+	q.Hardware = []string{"H100"}
+	for ranks, want := range map[string][]bool{"1": {false}, "4": {false, true}} {
+		q.Server.Set = []string{"data_parallel_size=" + ranks}
+		all, err := q.candidates()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []bool
+		for i := range all {
+			got = append(got, all[i].ep)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s ranks: got expert parallelism %v, want %v", ranks, got, want)
+		}
+	}
+}
+
+// TestRefusalsNameTheGPU: a row that is refused has the GPU's full name as the others have, and the one error of a
+// question that no server answers keeps its code and hint.
+func TestRefusalsNameTheGPU(t *testing.T) {
+	q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 3}, "ttft.p90=10s", 1, 4)
+	q.Server.Model = "meta-llama/Llama-3.3-70B-Instruct" // 141 GB of weights
+	q.Hardware = []string{"H100"}
+	a, err := q.Answer(t.Context())
+	if err != nil || len(a.Rows) != 2 || a.Rows[0].Refused != "" || a.Rows[1].Refused == "" {
+		t.Fatalf("got %+v, %v, want 4 GPUs and a refusal of one", a, err)
+	}
+	for i := range a.Rows {
+		if got := a.Rows[i].Hardware; got != "H100-SXM-80GB" {
+			t.Errorf("row %d: got %s", i, got)
+		}
+	}
+	q.TP = []int64{1}
+	if _, err := q.Answer(t.Context()); trace.CodeOf(err) != deploy.BadHardware || trace.HintOf(err) == "" {
+		t.Errorf("no server: got %v with code %q and hint %q", err, trace.CodeOf(err), trace.HintOf(err))
 	}
 }
 

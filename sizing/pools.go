@@ -147,7 +147,7 @@ func fewestOfPools(at division, most int, broken func(division) (string, error))
 // measurePools measures a division with several seeds, with one server more in the pool that misses a target as long as one
 // does. Two simulations that miss it by far decide.
 func (c *candidate) measurePools(ctx context.Context, at *division, most int) ([]*predict.Sample, error) {
-	farTargets := c.q.Targets.Tightened(-farOff, -farOff)
+	farTargets := c.q.Targets.Tightened(predict.EqualErrors(-farOff))
 	for at.prefill+at.decode <= most {
 		var samples []*predict.Sample
 		for len(samples) < poolReplications && !(len(samples) == 2 && predict.Broken(samples, &farTargets) != "") {

@@ -124,8 +124,8 @@ func TestTrustOfARow(t *testing.T) {
 		}
 	}
 	// What is stated decides whether the targets are surely met.
-	_, calm := c.server.In(&q.Load, 5, sample(false, false)).StatedError()
-	_, loaded := c.server.In(&q.Load, 5, sample(false, true)).StatedError()
+	calm := c.server.In(&q.Load, 5, sample(false, false)).StatedErrors(nil).TPOT
+	loaded := c.server.In(&q.Load, 5, sample(false, true)).StatedErrors(nil).TPOT
 	q.Targets.Limits[0] = predict.Target{Metric: predict.TPOT, LimitMs: 10 * (1 + (calm+loaded)/2)}
 	for isPreempted, want := range map[bool]string{false: MetYes, true: MetEstimate} {
 		row := Row{Replicas: 5}

@@ -114,8 +114,8 @@ type Figure struct {
 	Metric    string        `json:"metric"`
 	Statistic string        `json:"statistic"`
 	Ms        predict.Value `json:"ms"`
-	ErrorLow  float64       `json:"stated_error_low_ms"`
-	ErrorHigh float64       `json:"stated_error_high_ms"`
+	ErrorLow  float64       `json:"stated_error_low_ms,omitempty"` // of an upper bound no error is stated
+	ErrorHigh float64       `json:"stated_error_high_ms,omitempty"`
 	LimitMs   float64       `json:"limit_ms,omitempty"` // of the target for it; 0: none
 }
 
@@ -148,12 +148,14 @@ func (q *Question) Answer(ctx context.Context) (*Answer, error) {
 	}
 	rows := make([]Row, len(candidates))
 	notes := make([][]trace.Finding, len(candidates))
+	failures := make([]error, len(candidates))
 	err = par.Try(ctx, q.Workers, len(candidates), func(i int) error {
 		c := &candidates[i]
 		row, err := c.row(ctx)
 		notes[i] = c.notes
 		rows[i] = row
 		if err != nil && ctx.Err() == nil {
+			failures[i] = err
 			rows[i].Refused = err.Error()
 			rows[i].Hint = trace.HintOf(err)
 			return nil
@@ -187,7 +189,7 @@ func (q *Question) Answer(ctx context.Context) (*Answer, error) {
 		}
 	}
 	if a.Model == "" { // no candidate could be built
-		return nil, trace.Hinted(trace.Errorf("", "%s", rows[0].Refused), rows[0].Hint)
+		return nil, failures[0]
 	}
 	stat.SortStable(rows, func(a, b Row) int { return compareRows(&a, &b, q.Prices != nil) })
 	a.Rows = rows
@@ -249,7 +251,7 @@ func (q *Question) candidates() ([]candidate, error) {
 						}
 						isKnown[key] = true
 					} // one that cannot be built becomes a row with the reason
-					if isEP && q.EP == nil && (err != nil || !d.Model.IsMoE() || tp == 1) {
+					if isEP && q.EP == nil && (err != nil || !d.Model.IsMoE() || d.TP*d.DP == 1) {
 						continue // expert parallelism is a choice of expert models on several GPUs
 					}
 					out = append(out, candidate{q: q, hardware: hardware, tp: tp, ep: isEP, kind: kind, asked: own})

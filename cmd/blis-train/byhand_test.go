@@ -503,8 +503,10 @@ func TestWordsOfLoads(t *testing.T) {
 	for _, c := range []struct{ got, want string }{
 		{loadText(p), "17 clients"}, {loadText(&predict.Prediction{Concurrency: 1}), "1 client"}, {loadText(&predict.Prediction{RateRPS: 2.5}), "2.5 requests/s"},
 		{questionText(p), "org/m-8b on 6 x H100, dp 3, EP, 17 clients, 1,500 + 1,250 tokens"}, {questionText(&predict.Prediction{Model: "m", GPUs: 1, Hardware: "L4", DP: 1}), "m on 1 x L4, 0 clients, 0 + 0 tokens"},
-		{highestText(&predict.MaxLoad{Concurrency: 1, TokensPerS: 9.6}, one), "1 client, 10 output tokens/s per GPU, with tpot mean <= 40 ms"}, {highestText(&predict.MaxLoad{}, one), "none meets tpot mean <= 40 ms"},
-		{highestText(&predict.MaxLoad{RateRPS: 1.2345, TokensPerS: 20, Breaks: "x"}, one), "1.23 requests/s, 20 output tokens/s per GPU, with tpot mean <= 40 ms; above it x"},
+		{highestText(&predict.MaxLoad{Concurrency: 1, TokensPerS: 9.6}, one, ""), "1 client, 10 output tokens/s per GPU, with tpot mean <= 40 ms"}, {highestText(&predict.MaxLoad{}, one, ""), "none meets tpot mean <= 40 ms"},
+		{highestText(&predict.MaxLoad{Breaks: "x"}, one, "< "), "none meets tpot mean <= 40 ms; the lowest that was tried: x"},
+		{highestText(&predict.MaxLoad{RateRPS: 14, TokensPerS: 20}, one, "< "), "< 14 requests/s, < 20 output tokens/s per GPU, with tpot mean <= 40 ms"},
+		{highestText(&predict.MaxLoad{RateRPS: 1.2345, TokensPerS: 20, Breaks: "x"}, one, ""), "1.23 requests/s, 20 output tokens/s per GPU, with tpot mean <= 40 ms; above it x"},
 		{highestLoad(nil, "<"), ""}, {highestLoad(&predict.MaxLoad{RateRPS: 1.2345}, "< "), "< 1.23/s"}, {highestLoad(&predict.MaxLoad{Concurrency: 1234}, ""), "1,234"},
 		{metMark(&predict.Prediction{Met: &no, Bound: true}), "no"}, {metMark(&predict.Prediction{Met: &yes, Bound: true}), "bound"}, {metMark(&predict.Prediction{Met: &yes}), "yes"},
 		{markOf(&sizing.Row{Met: "yes"}), "yes"}, {markOf(&sizing.Row{Met: "estimate"}), "?"}, {markOf(&sizing.Row{Met: "bound"}), "bound"},

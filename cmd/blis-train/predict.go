@@ -414,7 +414,7 @@ func showPrediction(con *console, q *predict.Question, p *predict.Prediction) {
 		printf("targets met  %s", mark)
 	}
 	if m := p.MaxLoad; m != nil {
-		printf("highest load %s", highestText(m, &q.SLO))
+		printf("highest load %s", highestText(m, &q.SLO, below))
 	}
 	version := p.Version
 	isNamed := func(setting string) bool { return strings.HasPrefix(setting, predict.VersionSetting+"=") }
@@ -483,8 +483,8 @@ func shortMs(v *float64) string {
 	return number(v)
 }
 
-// highestText returns the highest load that meets the targets, in words.
-func highestText(m *predict.MaxLoad, t *predict.Targets) string {
+// highestText returns the highest load that meets the targets, in words, with the prefix below before its amounts.
+func highestText(m *predict.MaxLoad, t *predict.Targets, below string) string {
 	load := ""
 	switch {
 	case m.Concurrency > 0:
@@ -492,10 +492,14 @@ func highestText(m *predict.MaxLoad, t *predict.Targets) string {
 	case m.RateRPS > 0:
 		load = report.Short(m.RateRPS) + " requests/s"
 	}
-	text := "none meets " + targetsText(t)
-	if load != "" {
-		text = fmt.Sprintf("%s, %s output tokens/s per GPU, with %s", load, tokensText(m.TokensPerS), targetsText(t))
+	if load == "" {
+		text := "none meets " + targetsText(t)
+		if m.Breaks != "" {
+			text += "; the lowest that was tried: " + m.Breaks
+		}
+		return text
 	}
+	text := fmt.Sprintf("%s%s, %s%s output tokens/s per GPU, with %s", below, load, below, tokensText(m.TokensPerS), targetsText(t))
 	if m.Breaks != "" {
 		text += "; above it " + m.Breaks
 	}

@@ -625,8 +625,12 @@ func showIntervals(con *console, r *sizing.Row) {
 	var rows []cells
 	for i := range r.Figures {
 		f := &r.Figures[i]
+		stated := "none"
+		if !r.Bound {
+			stated = shortMs(&f.ErrorLow) + " to " + shortMs(&f.ErrorHigh)
+		}
 		rows = append(rows, cells{strings.ToUpper(f.Metric) + " " + f.Statistic, shortMs(&f.Ms.Value),
-			shortMs(&f.Ms.Low) + " to " + shortMs(&f.Ms.High), shortMs(&f.ErrorLow) + " to " + shortMs(&f.ErrorHigh)})
+			shortMs(&f.Ms.Low) + " to " + shortMs(&f.Ms.High), stated})
 	}
 	con.table(deploymentText(r), cells{"ms", "estimate", "other seeds (95 %)", "stated error (90 %)"}, rows)
 }

@@ -89,13 +89,13 @@ func TestTargetsByHand(t *testing.T) {
 			t.Errorf("%q: got %g, %v", text, got, err)
 		}
 	}
-	for metric, want := range map[string]float64{TTFT: 0.5, TPOT: 0.2, ITL: 0.2, E2E: 0.5} {
-		if got := ErrorOf(metric, 0.5, 0.2); got != want {
+	for metric, want := range map[string]float64{TTFT: 0.5, TPOT: 0.2, ITL: 0.2, E2E: 0.3} {
+		if got := (Errors{TTFT: 0.5, TPOT: 0.2, E2E: 0.3}).Of(metric); got != want {
 			t.Errorf("%s: got %g", metric, got)
 		}
-	}
-	if ErrorOf(E2E, 0.1, 0.2) != 0.2 {
-		t.Error("the larger error bounds E2E")
+		if got := EqualErrors(-0.1).Of(metric); got != -0.1 {
+			t.Errorf("equal errors of %s: got %g", metric, got)
+		}
 	}
 	for tokens, want := range map[int64][2]int64{1000: {980, 1020}, 1024: {1003, 1045}, 350: {343, 357}, 50: {49, 51}, 8: {7, 9}, 3: {2, 4}, 2: {2, 2}, 1: {1, 1}} {
 		if got := spread(tokens); got.Min != want[0] || got.Max != want[1] || got.Kind != "uniform" {
@@ -443,8 +443,29 @@ func TestRangesOfParts(t *testing.T) {
 		t.Errorf("no request: got %+v", got)
 	}
 	p.Trust.Intervals90 = nil
-	if ttft, itl := p.StatedError(); ttft != learned.Unseen.TTFT || itl != learned.Unseen.ITL {
-		t.Errorf("without intervals: got %g and %g", ttft, itl)
+	if e := p.StatedErrors(nil); e.TTFT != learned.Unseen.TTFT || e.TPOT != learned.Unseen.ITL {
+		t.Errorf("without intervals: got %+v", e)
+	}
+}
+
+// TestErrorOfE2E: E2E is off by as much as TTFT and the gaps after it are, each by its share of the answers' time; with no
+// answer the larger of both bounds it.
+func TestErrorOfE2E(t *testing.T) {
+	p := &Prediction{Trust: &simulate.Trust{Intervals90: &library.Intervals{TTFT: 0.6, ITL: 0.1, E2E: 0.09}}}
+	long := &Sample{TTFT: []float64{100, 300}, E2E: []float64{1000, 3000}} // a tenth of it is TTFT
+	short := &Sample{TTFT: []float64{600}, E2E: []float64{1000}}           // with the long ones a fifth
+	for _, c := range []struct {
+		samples []*Sample
+		want    float64
+	}{
+		{[]*Sample{long}, 0.1*0.6 + 0.9*0.1},
+		{[]*Sample{long, short}, 0.2*0.6 + 0.8*0.1},
+		{nil, 0.6},
+		{[]*Sample{{}}, 0.6},
+	} {
+		if got := p.StatedErrors(c.samples); got.TTFT != 0.6 || got.TPOT != 0.1 || !near(got.E2E, c.want) {
+			t.Errorf("got %+v, want %g for E2E", got, c.want)
+		}
 	}
 }
 

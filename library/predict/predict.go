@@ -264,7 +264,9 @@ func (q *Question) prepare(ctx context.Context, d *deploy.Deployment, findings [
 	p.Bound = s.Step == nil
 	p.simulation = s
 	simulated := rankFindings(d)
-	for _, f := range slices.Concat(findings, d.NotModelled(), d.Estimates()) {
+	timed := *d
+	timed.Sums = s.LatencyModel == simulate.ModelTables
+	for _, f := range slices.Concat(findings, d.NotModelled(), timed.Estimates()) {
 		if f.Code == vllm.UnsupportedEngine || slices.Contains(simulated, f) || slices.Contains(p.Warnings, f) {
 			continue
 		}
@@ -467,15 +469,15 @@ func (p *Prediction) simulateLoad(load *Load, warmUpS float64, targets *Targets)
 	if p.Step != nil {
 		p.TTFTParts = parts.ranged(p)
 	}
-	// A saturated server widens the stated error, so this comes before StatedError.
+	// A saturated server widens the stated error, so this comes before StatedErrors.
 	total := sim.Totals(engines)
 	if p.Saturated || total.Preemptions > 0 {
 		p.simulation.MarkSaturated()
 		p.Trust = p.simulation.Trust
 	}
 	if len(targets.Limits) > 0 {
-		tight := targets.Tightened(p.StatedError())
-		p.MetSurely = new(Broken(samples, &tight) == "")
+		tight := targets.Tightened(p.StatedErrors(samples))
+		p.MetSurely = new(!p.Bound && Broken(samples, &tight) == "")
 	}
 	p.KVPeakShare = float64(total.PeakBlocks*p.simulation.Deployment.KVUnits().Blocks) / float64(p.options.KVBlocks)
 	p.Shares = breakdown.shares()

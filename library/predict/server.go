@@ -83,15 +83,30 @@ func (p *Prediction) serve(s *Stretch, seed int64, breakdown *stepBreakdown) (*S
 	return NewSample(res.Requests, []*sim.Result{res}, s), res, nil
 }
 
-// StatedError returns the half width, as a ratio, of the interval that nine in ten measured servers
-// of this kind fall into, for TTFT and for TPOT (simulate.Trust). Where steps take the roofline
-// nothing is stated, and the widest of all families counts.
-func (p *Prediction) StatedError() (ttft, tpot float64) {
+// StatedErrors returns the half widths, as ratios, of the intervals that nine in ten measured servers
+// of this kind fall into (simulate.Trust). Where steps take the roofline nothing is stated, and the
+// widest of all families counts.
+//
+// E2E is TTFT and the gaps after it, so its error has those of both by their shares of the samples' mean. The interval
+// of E2E that was measured is of answers of 128 tokens and more, hardly any of whose time is TTFT.
+func (p *Prediction) StatedErrors(samples []*Sample) Errors {
 	i := p.Trust.Intervals90
 	if i == nil {
 		i = &library.Learned().Unseen
 	}
-	return i.TTFT, i.ITL
+	e := Errors{TTFT: i.TTFT, TPOT: i.ITL, E2E: math.Max(i.TTFT, i.ITL)}
+	var ttftMs, e2eMs float64 // of all answers together
+	for _, s := range samples {
+		for i := range s.E2E {
+			ttftMs += s.TTFT[i]
+			e2eMs += s.E2E[i]
+		}
+	}
+	if e2eMs > 0 {
+		ttftShare := ttftMs / e2eMs
+		e.E2E = ttftShare*i.TTFT + (1-ttftShare)*i.ITL
+	}
+	return e
 }
 
 // In returns the server as one of so many that share a load, with the trust in what its samples measured: servers

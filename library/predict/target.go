@@ -134,26 +134,32 @@ func parseShare(text string) (float64, error) {
 	return v, err
 }
 
-// Tightened returns the targets with limits that are lower by the stated errors, which are relative (0.1 is 10 %): a
-// server whose predicted times meet them meets t itself even where its true times are larger by these errors.
-func (t Targets) Tightened(ttftError, tpotError float64) Targets {
+// Tightened returns the targets with limits that are lower by the errors: a server whose predicted times meet them meets
+// t itself even where its true times are larger by these errors.
+func (t Targets) Tightened(e Errors) Targets {
 	out := Targets{Goodput: t.Goodput, Limits: slices.Clone(t.Limits)}
 	for i := range out.Limits {
 		l := &out.Limits[i]
-		l.LimitMs /= 1 + ErrorOf(l.Metric, ttftError, tpotError)
+		l.LimitMs /= 1 + e.Of(l.Metric)
 	}
 	return out
 }
 
-// ErrorOf returns the stated error of a metric, relative to its value. TPOT and ITL have the same: both are times of
-// decode steps. E2E is TTFT and many gaps: the larger of both errors bounds it.
-func ErrorOf(metric string, ttftError, tpotError float64) float64 {
+// Errors are stated errors of latencies, relative to their values (0.1 is 10 %). TPOT is also that of ITL: both are
+// times of decode steps.
+type Errors struct{ TTFT, TPOT, E2E float64 }
+
+// EqualErrors returns one error of all latencies.
+func EqualErrors(e float64) Errors { return Errors{TTFT: e, TPOT: e, E2E: e} }
+
+// Of returns the error of a metric.
+func (e Errors) Of(metric string) float64 {
 	switch metric {
 	case TTFT:
-		return ttftError
+		return e.TTFT
 	case E2E:
-		return max(ttftError, tpotError)
+		return e.E2E
 	default: // TPOT and ITL
-		return tpotError
+		return e.TPOT
 	}
 }

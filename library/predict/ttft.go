@@ -113,7 +113,7 @@ func (r *requestParts) ranged(p *Prediction) (out []TTFTPart) {
 	learned := library.Learned()
 	_, overheadSE := learned.Value(library.NumStep, p.Hardware) // the parameter behind those of a step is the overhead, us
 	_, launchSE := p.Step.LaunchUs(learned)
-	_, stepError := p.StatedError()
+	stepError := p.StatedErrors(nil).TPOT
 	// add adds a part with its sum over requests and half the width of its range, which is around the mean; both in us.
 	add := func(name string, sumUs, halfUs float64) {
 		if us := sumUs / r.requests; us >= 0.5 {
