@@ -189,7 +189,7 @@ func wvaResources(servers []exported, o *queueOptions) ([]byte, []trace.Finding,
 				Prefill: map[string]string{"gamma": exactDigits(s.x[2]), "delta": exactDigits(s.x[3])},
 			},
 		}, fmt.Sprintf("%s: %s; %s", s.ID, loadText(&s), strings.Join(how, ", ")), o.Settings,
-			"ITL = alpha + beta*B; TTFT = gamma + delta*(input tokens)*B; ms. Fitted to latencies with the "+
+			"ITL = alpha + beta*B; TTFT = wait + gamma + delta*(input tokens)*B; ms. Fitted to latencies with the "+
 				"autoscaler's own queueing model:")
 		if cost > 0 && r.Spec.VariantCost == "" { // of a model's first accelerator
 			r.Spec.VariantCost = exactDigits(cost * float64(s.AccCount))

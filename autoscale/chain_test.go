@@ -306,3 +306,48 @@ func TestSolveAllocatesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestSeatWaitOfOneSeat: a server of one request at a time, whose service is its constant steps, is the queue M/G/1: the
+// formula of Pollaczek and Khinchine, with lambda S^2 (1 + cv2) / 2 (1 - lambda S).
+func TestSeatWaitOfOneSeat(t *testing.T) {
+	for _, cv2 := range []float64{0, 0.25, 1, 3} {
+		for _, load := range []float64{0.01, 0.1, 0.5, 0.9, 0.99} {
+			m, err := newModel(corrected, params{AlphaMs: 5}, shape{Prompt: 1, Output: 100, OutputCV2: cv2}, Limits{MaxBatch: 1, Queue: 1_000_000})
+			if err != nil {
+				t.Fatal(err)
+			}
+			const serviceMs = 500
+			got := m.Solve(1000 * load / serviceMs)
+			want := load * serviceMs * (1 + cv2) / 2 / (1 - load)
+			if !closeTo(got.WaitMs, want, 1e-6) {
+				t.Errorf("cv2 %g, load %g: got a wait of %g ms, want %g", cv2, load, got.WaitMs, want)
+			}
+		}
+	}
+}
+
+// TestTailRatio: below a load of 1 the mean of the tail is (1+cv2)/2 times that of the chain; at 1 the ratio is continuous.
+func TestTailRatio(t *testing.T) {
+	for _, c := range []struct{ load, cv2, want float64 }{
+		{0.5, 1, 0.5}, {0.5, 0, 1.0 / 3}, {0.8, 3, 8.0 / 9}, {1, 0, 1}, {2, 1, 2}, {2, 0, 4},
+	} {
+		if got := tailRatio(c.load, c.cv2); !closeTo(got, c.want, 1e-12) {
+			t.Errorf("load %g, cv2 %g: got %g, want %g", c.load, c.cv2, got, c.want)
+		}
+	}
+	if got := tailRatio(1-1e-9, 0.3); !closeTo(got, 1, 1e-8) {
+		t.Errorf("just below a load of 1: got %g", got)
+	}
+}
+
+// TestConstantService4P: with no time that grows with the batch, wva-4p is M/M/c: its times are gamma and alpha.
+func TestConstantService4P(t *testing.T) {
+	m, err := newModel(wvA4P, params{AlphaMs: 5, GammaMs: 20}, shape{Prompt: 100, Output: 11}, Limits{MaxBatch: 1, Queue: 1_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := m.Solve(1000 * 0.5 / 70) // half of the capacity: a wait as long as the service of 20 + 10 x 5 ms
+	if !closeTo(got.WaitMs, 70, 1e-9) || got.PrefillMs != 20 || got.ITLMs != 5 || !closeTo(got.TTFTMs, 90, 1e-9) {
+		t.Errorf("got %+v", got)
+	}
+}

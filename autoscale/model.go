@@ -338,6 +338,10 @@ func (q *model) prefillMs(x float64) float64 {
 // serviceLine has no gamma, and one decode for m = 1, so there n does not invert it.
 func (q *model) effectiveBatch(serviceMs float64) float64 {
 	decodes := q.shape.Output - 1
-	n := (serviceMs - q.params.GammaMs - q.params.AlphaMs*decodes) / (q.params.DeltaMs*q.shape.Prompt + q.params.BetaMs*decodes)
+	perRequest := q.params.DeltaMs*q.shape.Prompt + q.params.BetaMs*decodes
+	if perRequest == 0 { // every number of requests takes as long
+		return 0
+	}
+	n := (serviceMs - q.params.GammaMs - q.params.AlphaMs*decodes) / perRequest
 	return math.Min(math.Max(n, 0), float64(q.seats))
 }

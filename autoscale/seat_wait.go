@@ -21,7 +21,13 @@ import (
 //  - The density of work is continuous at the point where all seats are taken, and a request more is less work
 //    below it than above, so the density of the number of requests is higher by 1/(psi (1-r)) above that point.
 //
-// For exponential outputs, no prompts and steps of constant cost this is the chain itself. With the
+// All this is about many requests. With few of them two facts hold instead, and a diffusion that is cut into whole requests
+// violates both: the mean number of waiting requests, not the logarithm of their ratio, is (1+c)/2 times that of the chain,
+// and at a low load the engine is as often full as in the chain. So the tail has that mean (tailRatio), and the factor at
+// the point where all seats are taken grows from 1 at no load to 1/(psi (1-r)) at load 1.
+//
+// For exponential outputs, no prompts and steps of constant cost this is the chain itself. With one seat and without
+// prompts it is the formula of Pollaczek and Khinchine for M/G/1. With the
 // engine always full it is the G/G/1 formula of Kingman (1961), doi:10.1017/S0305004100036094; with
 // seats always free it is the state-space collapse of processor sharing, Gromoll (2004),
 // doi:10.1214/105051604000000035.
@@ -45,9 +51,22 @@ func (q *model) seatWait(pt *point) {
 	h := q.seatHead(lambda, more, lambda*fullMs*float64(q.seats))
 	// From N on.
 	cv2, psi = q.variability(float64(q.seats), fullShare)
-	h.p /= psi * (1 - fullShare)
-	queue := q.finish(&h, math.Pow(lambda*fullMs, 2/(1+cv2)))
+	load := lambda * fullMs
+	h.p /= 1 + math.Min(1, load)*(psi*(1-fullShare)-1)
+	queue := q.finish(&h, tailRatio(load, cv2))
 	pt.WaitMs = queue.queued / (pt.ThroughputRPS / 1000)
+}
+
+// tailRatio returns how much likelier each further waiting request is, with all seats taken at a load of the full engine
+// and work of this squared coefficient of variation. Below a load of 1 the mean number of a geometric tail is (1+cv2)/2
+// times that of the chain, above it its logarithm is.
+func tailRatio(load, cv2 float64) float64 {
+	varies := (1 + cv2) / 2
+	if load >= 1 {
+		return math.Pow(load, 1/varies)
+	}
+	waiting := varies * load / (1 - load)
+	return waiting / (1 + waiting)
 }
 
 // variability returns two properties of the work of a request with n in service, if prompts take

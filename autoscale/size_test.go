@@ -135,7 +135,7 @@ func Example() {
 	// Output:
 	// wva-3p     2.874 requests/s, bound by itl: TTFT 56.1 ms, ITL 20.00 ms
 	// inferno-3p 2.949 requests/s, bound by ttft: TTFT 60.0 ms, ITL 19.91 ms
-	// corrected  2.978 requests/s, bound by itl: TTFT 43.4 ms, ITL 20.00 ms
+	// corrected  2.978 requests/s, bound by itl: TTFT 43.7 ms, ITL 20.00 ms
 }
 
 // drawn is a server with parameters near those of published GPUs.
