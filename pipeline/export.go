@@ -201,7 +201,11 @@ func (o *ExportOptions) Judge(purpose, scope, verdict string, why []string) erro
 	if len(why) > 0 {
 		text += " (" + strings.Join(why, "; ") + ")"
 	}
-	return trace.Hinted(&VerdictError{text}, "the report has the reasons; --ignore-verdict exports all the same")
+	flag := "--ignore-verdict"
+	if verdict == coeff.VerdictInsufficient {
+		flag = "--allow-insufficient" // no gate is accepted that failed
+	}
+	return trace.Hinted(&VerdictError{text}, "the report has the reasons; "+flag+" exports all the same")
 }
 
 // WriteExport writes the files of a format, name itself and files whose names begin with it, and

@@ -172,6 +172,12 @@ func TestVerdictsThatForbid(t *testing.T) {
 			t.Errorf("%d reasons: got %v, want %s", n, err, want)
 		}
 	}
+	for verdict, flag := range map[string]string{coeff.VerdictFail: "--ignore-verdict", coeff.VerdictInsufficient: "--allow-insufficient"} {
+		want := "the report has the reasons; " + flag + " exports all the same"
+		if got := trace.HintOf(o.Judge("replay", "all", verdict, nil)); got != want {
+			t.Errorf("%s: got the hint %q, want %q", verdict, got, want)
+		}
+	}
 	if err := o.Judge("replay", "all", coeff.VerdictNotApplicable, nil); err != nil {
 		t.Errorf("not asked: got %v", err)
 	}

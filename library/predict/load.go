@@ -33,6 +33,8 @@ type Load struct {
 	// InFlight is the number of requests that are in the system when the load begins, where arrivals are drawn at a rate.
 	// Of their answers all parts from none to nearly all are made by then.
 	InFlight int `json:"-"`
+	// Before is how many requests of a closed loop come before the measured ones beyond two of each client.
+	Before int `json:"-"`
 	// Longest is max_model_len, which no drawn request exceeds; 0: no limit.
 	Longest int64 `json:"-"`
 }
@@ -68,7 +70,7 @@ func (s *Stretch) AtMeanRate() {
 // are gamma-distributed with a coefficient of variation of 1/sqrt(servers). A closed loop and a workload
 // do not use servers.
 //
-// A closed loop has two requests of each client before the measured ones, and one and a half after them,
+// A closed loop has two requests of each client (and Before) before the measured ones, and one and a half after them,
 // so that all clients still send while the last measured request is answered. It starts its clients
 // evenly over warmUpS seconds. Started together, the first requests of all clients would wait for each
 // other, and they would be the tenth with the largest TTFT. Benchmarks warm up for the same reason.
@@ -76,7 +78,7 @@ func (l *Load) Stretch(seed int64, measured int, warmUpS float64, servers int) (
 	if l.IsWorkload() {
 		return l.drawWorkload(seed, measured, warmUpS)
 	}
-	before := 2 * l.Clients
+	before := 2*l.Clients + l.Before
 	after := l.Clients + l.Clients/2
 	if l.Clients == 0 { // arrivals of warmUpS seconds on both sides
 		before = int(math.Ceil(l.RateRPS * warmUpS))

@@ -30,6 +30,8 @@ type Sample struct {
 	// load that goes on brings.
 	Drained bool
 
+	startS float64 // when the first measured request arrived, s
+
 	// excess is by how much more than the asked rate arrived while requests were measured, as a share. Its mean
 	// over seeds is 0. Of loads that are not drawn at a rate it is 0.
 	excess float64
@@ -107,6 +109,7 @@ func (m *Sample) addRequests(requests []sim.RequestResult, s *Stretch) {
 			lastLeft = math.Min(lastLeft, lastAdmitted)
 		}
 	}
+	m.startS = first / 1e6
 	m.ServedS = math.Max(0, lastLeft-firstLeft) / 1e6
 	m.excess = s.drawnExcess
 	if s.meanSpanS > 0 {

@@ -23,6 +23,11 @@ const (
 // an overload.
 const clearlyMore = 1.2
 
+// leastOfStart is the share of the time in which the clients of a closed loop start that has to be over when measuring
+// begins. Servers whose seats are full before all clients have started answer more than two requests of each by then;
+// three are enough, since the clients start within two answers.
+const leastOfStart = 0.8
+
 // startLeft is the share of the number of requests in the system that the start of a simulation may still change in the
 // measured part.
 const startLeft = 0.05
@@ -92,10 +97,20 @@ func (st *SteadyState) Stretch(seed int64, servers int) (*Stretch, error) {
 func (st *SteadyState) Lengthen(s *Sample) bool {
 	hasAnswers := len(s.E2E) > 0
 	if st.load.Clients > 0 || st.load.IsWorkload() {
-		if s.Saturated || !hasAnswers || st.repeats == mostRepeats || st.warmUpOf(s) <= st.WarmUpS {
+		if s.Saturated || !hasAnswers || st.repeats == mostRepeats {
 			return false
 		}
-		st.WarmUpS = st.warmUpOf(s)
+		isShort := st.warmUpOf(s) > st.WarmUpS
+		isEarly := !st.load.IsWorkload() && st.load.Before == 0 && s.startS < leastOfStart*st.WarmUpS
+		if !isShort && !isEarly {
+			return false
+		}
+		if isShort {
+			st.WarmUpS = st.warmUpOf(s)
+		}
+		if isEarly {
+			st.load.Before = st.load.Clients
+		}
 		st.repeats++
 		return true
 	}

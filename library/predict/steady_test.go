@@ -26,10 +26,51 @@ func TestLongerWarmUp(t *testing.T) {
 		{name: "no answers", hadS: 3, idleS: 3, needsS: 3},
 	} {
 		st := &SteadyState{WarmUpS: c.hadS, idleS: c.idleS, load: Load{Clients: 1}}
-		isLonger := st.Lengthen(&Sample{E2E: c.e2eMs, Saturated: c.saturated})
+		isLonger := st.Lengthen(&Sample{E2E: c.e2eMs, Saturated: c.saturated, startS: c.hadS}) // all clients have started
 		if math.Abs(st.WarmUpS-c.needsS) > 1e-9 || isLonger != c.isLonger {
 			t.Errorf("%s: got %g s, %t, want %g s, %t", c.name, st.WarmUpS, isLonger, c.needsS, c.isLonger)
 		}
+	}
+}
+
+// TestLoopThatIsMeasuredTooEarly: measuring begins when four fifths of the clients have started, or one request of each
+// later.
+func TestLoopThatIsMeasuredTooEarly(t *testing.T) {
+	for _, c := range []struct {
+		startS float64
+		want   int
+	}{{7.9, 16}, {8, 0}, {12, 0}} {
+		st := &SteadyState{WarmUpS: 10, Measured: 5, idleS: 9, load: Load{Clients: 16, InputTokens: 100, OutputTokens: 10}}
+		sample := &Sample{E2E: []float64{5000}, startS: c.startS}
+		if changed := st.Lengthen(sample); changed != (c.want > 0) || st.load.Before != c.want || st.WarmUpS != 10 {
+			t.Errorf("from %g s on: got %t, %d requests more and a warm-up of %g s, want %d", c.startS, changed, st.load.Before, st.WarmUpS, c.want)
+		}
+		if c.want > 0 && st.Lengthen(sample) {
+			t.Errorf("from %g s on: repeated again", c.startS)
+		}
+		s, err := st.Stretch(1, 1)
+		if err != nil || s.from != 2*16+c.want {
+			t.Errorf("from %g s on: the first measured request is %d, %v", c.startS, s.from, err)
+		}
+	}
+}
+
+// TestLittlesLawOfAFullLoop: where the KV cache runs a third of the clients' requests at once, the answers of the steady
+// state take as long as all clients wait for them: clients / throughput.
+func TestLittlesLawOfAFullLoop(t *testing.T) {
+	q := onL4(120, 0)
+	q.InputTokens = 1000
+	q.OutputTokens = 60
+	p, err := q.Predict(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.KVPeakShare < 0.9 {
+		t.Fatalf("got %g of the KV cache in use, want a full one", p.KVPeakShare)
+	}
+	inFlight := p.RequestsPerS * *p.E2E.Mean / 1e3
+	if math.Abs(inFlight/120-1) > 0.03 {
+		t.Errorf("got %g requests in the system at %g requests/s and %g ms, want 120", inFlight, p.RequestsPerS, *p.E2E.Mean)
 	}
 }
 
