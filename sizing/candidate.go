@@ -97,6 +97,9 @@ func (c *candidate) row(ctx context.Context) (Row, error) {
 	c.notes = server.Warnings
 	row.Hardware = server.Hardware
 	row.DP = server.DP
+	if deployment.PP > 1 {
+		row.PP = deployment.PP
+	}
 	row.EP = server.EP
 	row.setTrust(server)
 	row.Bound = server.Step == nil

@@ -188,6 +188,18 @@ func TestExpertParallelismOverRanks(t *testing.T) {
 	}
 }
 
+// TestPipelineStages: a row states the stages that the arguments of vllm serve have, which its GPUs count.
+func TestPipelineStages(t *testing.T) {
+	for serve, want := range map[string]int64{"": 0, "--pipeline-parallel-size 2": 2} {
+		q := onL4(predict.Load{RateRPS: 1, InputTokens: 100, OutputTokens: 3}, "ttft.p90=10s", 1)
+		q.Server.Serve = serve
+		r := answered(t, q).Rows[0]
+		if r.PP != want || r.GPUs != int64(r.Replicas)*r.TP*r.DP*max(1, want) {
+			t.Errorf("%q: got %d stages and %d GPUs of %d replicas, want %d", serve, r.PP, r.GPUs, r.Replicas, want)
+		}
+	}
+}
+
 // TestRefusalsNameTheGPU: a row that is refused has the GPU's full name as the others have, and the one error of a
 // question that no server answers keeps its code and hint.
 func TestRefusalsNameTheGPU(t *testing.T) {

@@ -68,6 +68,7 @@ type Row struct {
 	TP       int64  `json:"tensor_parallel_size"`
 	EP       bool   `json:"enable_expert_parallel,omitempty"`
 	DP       int64  `json:"data_parallel_size"`
+	PP       int64  `json:"pipeline_parallel_size,omitempty"` // of --vllm; 0: one stage
 	Drafts   bool   `json:"speculative_decoding,omitempty"`
 	Pools    bool   `json:"prefill_apart_from_decode,omitempty"`
 	Replicas int    `json:"replicas,omitempty"`

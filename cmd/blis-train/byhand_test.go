@@ -508,6 +508,7 @@ func TestWordsOfLoads(t *testing.T) {
 		{highestText(&predict.MaxLoad{RateRPS: 14, TokensPerS: 20}, one, "< "), "< 14 requests/s, < 20 output tokens/s per GPU, with tpot mean <= 40 ms"},
 		{highestText(&predict.MaxLoad{RateRPS: 1.2345, TokensPerS: 20, Breaks: "x"}, one, ""), "1.23 requests/s, 20 output tokens/s per GPU, with tpot mean <= 40 ms; above it x"},
 		{highestLoad(nil, "<"), ""}, {highestLoad(&predict.MaxLoad{RateRPS: 1.2345}, "< "), "< 1.23/s"}, {highestLoad(&predict.MaxLoad{Concurrency: 1234}, ""), "1,234"},
+		{serverText(&sizing.Row{Hardware: "H100-SXM-80GB", TP: 4, DP: 2, PP: 3, EP: true}), "H100 tp 4 ep dp 2 pp 3"}, {serverText(&sizing.Row{Hardware: "L4-24GB", TP: 1, DP: 1}), "L4 tp 1"},
 		{metMark(&predict.Prediction{Met: &no, Bound: true}), "no"}, {metMark(&predict.Prediction{Met: &yes, Bound: true}), "bound"}, {metMark(&predict.Prediction{Met: &yes}), "yes"},
 		{markOf(&sizing.Row{Met: "yes"}), "yes"}, {markOf(&sizing.Row{Met: "estimate"}), "?"}, {markOf(&sizing.Row{Met: "bound"}), "bound"},
 		{targetsText(none), ""}, {targetsText(&predict.Targets{Goodput: 0.955, Limits: []predict.Target{{Metric: "ttft", Quantile: 0.9, LimitMs: 1500}, {Metric: "tpot", LimitMs: 40.5}}}),

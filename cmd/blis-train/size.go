@@ -545,6 +545,9 @@ func serverText(r *sizing.Row) string {
 	if r.DP > 1 {
 		text += fmt.Sprintf(" dp %d", r.DP)
 	}
+	if r.PP > 1 {
+		text += fmt.Sprintf(" pp %d", r.PP)
+	}
 	if r.Drafts {
 		text += " drafts"
 	}
