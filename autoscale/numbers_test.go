@@ -815,3 +815,16 @@ func TestLargestFleet(t *testing.T) {
 		}
 	}
 }
+
+// TestUncertainSimulation: a simulated mean with a standard error above 5 % is named, with ten times the requests.
+func TestUncertainSimulation(t *testing.T) {
+	got := uncertain(&queueSimPoint{Requests: 1800, TTFTMs: 2923.6, TTFTSeMs: 520})
+	const want = "simulated TTFT of 2,924 ms: its standard error is 18 %, and more near the highest rate: 1,800 requests are too few to judge the rate; " +
+		"--simulate some 18,000"
+	if len(got) != 1 || got[0].Code != sizingRemark || got[0].Message != want {
+		t.Errorf("got %v, want %s", got, want)
+	}
+	if got := uncertain(&queueSimPoint{Requests: 1800, TTFTMs: 100, TTFTSeMs: 5}); got != nil {
+		t.Errorf("5 %%: got %v", got)
+	}
+}

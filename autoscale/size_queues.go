@@ -6,6 +6,7 @@ package autoscale
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"github.com/blis-train/blis-train/internal/option"
@@ -91,8 +92,12 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 		}
 		findings[i] = slices.Concat(size.Findings, outsideFitted(s.Fitted, &z, &size), outsideJudged(&z, &size))
 		s.Sizing = &size.QueueSizing
-		if o.Requests > 0 {
-			size.Simulated, err = simulate(z.params, z.limits, trafficOf(z.shape, size.RateRPS, o.Requests, o.Seed), ctx.Done())
+		if o.Requests == 0 {
+			return nil
+		}
+		size.Simulated, err = simulate(z.params, z.limits, trafficOf(z.shape, size.RateRPS, o.Requests, o.Seed), ctx.Done())
+		if err == nil {
+			findings[i] = append(findings[i], uncertain(size.Simulated)...)
 		}
 		return err
 	}, nil)
@@ -115,6 +120,21 @@ func SizeQueues(ctx context.Context, doc *Queue, o SizeOptions) error {
 		return errors.Join(failed...)
 	}
 	return nil
+}
+
+// mostSimulatedError is the standard error of a simulated mean, as a share of it, above which it is no check of a sizing.
+const mostSimulatedError = 0.05
+
+// uncertain returns a finding where too few requests were simulated. Near the highest rate the number in the system
+// changes so slowly that even the standard error, which is from blocks of requests, is too small.
+func uncertain(s *queueSimPoint) []trace.Finding {
+	share := s.TTFTSeMs / s.TTFTMs
+	if !(share > mostSimulatedError) {
+		return nil
+	}
+	return []trace.Finding{trace.Findingf(sizingRemark, "simulated TTFT of %s ms: its standard error is %.0f %%, and more near the highest rate: "+
+		"%s requests are too few to judge the rate; --simulate some %s", trace.Thousands(int64(math.Round(s.TTFTMs))), 100*share,
+		trace.Thousands(int64(s.Requests)), trace.Thousands(int64(10*s.Requests)))}
 }
 
 // AllocateQueues allocates a fleet to the demands of a problem with the servers of a document:
