@@ -75,6 +75,9 @@ func (d *Deployment) CheckLayers() error {
 	if err := d.refuseLimits(true); err != nil {
 		return err
 	}
+	if d.Engine.ExpertParallel && !d.Model.IsMoE() {
+		return trace.Errorf(vllm.BadKnobs, "%s", model.NoExperts).WithHint("vLLM refuses it too")
+	}
 	layers := d.Model.Shipped()
 	if err := layers.Loads(d.Parallel()); err != nil {
 		return err

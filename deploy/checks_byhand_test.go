@@ -8,6 +8,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/testkit"
+	"github.com/blis-train/blis-train/model"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -88,6 +89,18 @@ func TestSupportedStepTimes(t *testing.T) {
 		if (own == nil) != (c.want == "") || own != nil && !strings.Contains(own.Error(), c.want) || own == nil && (layered || err != nil) {
 			t.Errorf("%s: got %v, %v, %v, want %q", name, own, layered, err, c.want)
 		}
+	}
+}
+
+// TestExpertsOfADenseModel: step times of a dense model with expert parallelism, which vLLM refuses, are covered by no spec.
+func TestExpertsOfADenseModel(t *testing.T) {
+	d := testkit.Llama8B()
+	d.Engine.ExpertParallel = true
+	if layered, err := d.CheckStepTimes(); err == nil || layered {
+		t.Errorf("got %v, %v, want an error", layered, err)
+	}
+	if err := d.CheckLayers(); trace.CodeOf(err) != vllm.BadKnobs || !strings.Contains(err.Error(), model.NoExperts) {
+		t.Errorf("got %v, want %q", err, model.NoExperts)
 	}
 }
 
