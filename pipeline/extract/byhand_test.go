@@ -564,7 +564,7 @@ func TestDividedAmongEngines(t *testing.T) {
 	if len(x.served) != 2 || len(x.served[0]) != 10 || len(x.served[1]) != 9 || x.served[0][0].ID != "g18" || x.served[1][8].ID != "g01" {
 		t.Errorf("got %d and %d requests, want 10 and 9 sorted by their sends", len(x.served[0]), len(x.served[1]))
 	}
-	if d := cmp.Diff(x.served[0], x.observed); d != "" || len(x.spans.apis) != 0 || x.acc.Kept != -7 || x.acc.Dropped[codeSeveralEngines] != 7 {
+	if d := cmp.Diff(x.served[0], x.observed); d != "" || len(x.spans.apis) != 0 || x.acc.Kept != -7 || x.acc.Dropped[source.CodeSeveralEngines] != 7 {
 		t.Errorf("got %d kept, %v dropped, %d API spans %s", x.acc.Kept, x.acc.Dropped, len(x.spans.apis), d)
 	}
 	for _, ns := range []struct {

@@ -57,5 +57,4 @@ const (
 	codeChunkSteps     trace.Code = "chunk_steps"
 	codeInputsChanged  trace.Code = "inputs_changed"
 	codeIncomplete     trace.Code = "incomplete_trace" // which records of a run are missing
-	codeSeveralEngines trace.Code = "several_engines"
 )

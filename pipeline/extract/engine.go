@@ -90,7 +90,7 @@ func (c *collector) partition(split bool) error {
 		disjoint = disjoint && byTime[i-1].maxNs < byTime[i].minNs
 	}
 	if !disjoint && !split {
-		return trace.Errorf(codeSeveralEngines,
+		return trace.Errorf(source.CodeSeveralEngines,
 			"got %d engine runs whose stamps overlap in one dump (step ids return to 1, from span sequences of %d "+
 				"and %d spans)", len(c.engines), c.engines[0].spans, c.engines[1].spans).
 			WithHint("rerun extract, inspect or run with --split-engines, or give each engine its own run folder")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/repo"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/google/go-cmp/cmp"
@@ -294,8 +295,8 @@ func testVariant(t *testing.T, dir string) {
 	several := second == nil || perService != nil
 	if several {
 		_, _, err := dumpRun(t, files, nil)
-		if trace.CodeOf(err) != codeSeveralEngines {
-			t.Errorf("overlapping engines: got %v, want %s", err, codeSeveralEngines)
+		if trace.CodeOf(err) != source.CodeSeveralEngines {
+			t.Errorf("overlapping engines: got %v, want %s", err, source.CodeSeveralEngines)
 		}
 	}
 	doc, runs, err := dumpRun(t, files, func(o *Options) { o.SplitEngines = true })

@@ -242,7 +242,7 @@ func (c *collector) requestKeys(engine int32) (keys []requestKey, isWhole bool, 
 	str := files.NewInterner()
 	for i := range keys {
 		key := &keys[i]
-		r, err := c.requestRow(key.core, key.api, str)
+		r, _, err := c.requestRow(key.core, key.api, str)
 		if err != nil {
 			return nil, false, err
 		}
@@ -292,20 +292,21 @@ func hexID(b []byte) trace.Opt[string] { return trace.Some(hex.EncodeToString(b)
 // requestRow returns a row of the requests table, made from the packed spans on disk: a core span
 // with or without its API span, or an API or stock span alone. core and api are indexes in c.cores and
 // c.apis, -1 for none. The row's overhead bounds and phase are added by the writer.
-func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Request, err error) {
+func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Request, apiPrompt trace.Opt[int64], err error) {
 	var p apiRow
 	if api >= 0 {
 		if p, err = c.pack.getAPI(c.apis[api].row, str); err != nil {
-			return r, err
+			return r, apiPrompt, err
 		}
+		apiPrompt = p.request.PromptTokens
 	}
 	if core < 0 {
-		return c.requestOfAPI(&p, c.apis[api].isStock), nil
+		return c.requestOfAPI(&p, c.apis[api].isStock), apiPrompt, nil
 	}
 	span := &c.cores[core]
 	row := &c.pack.row // reused for every request, to save memory
 	if err := c.pack.getCore(span.row, row, str); err != nil {
-		return r, err
+		return r, apiPrompt, err
 	}
 	r = row.request
 	r.CoreID = trace.Some(string(c.ids.get(span.id)))
@@ -318,7 +319,7 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 	if span.snap >= 0 {
 		o, err := headOf(c.engines[span.snapBy].tables.seen, sightCode, span.snap)
 		if err != nil {
-			return r, err
+			return r, apiPrompt, err
 		}
 		r.HitTokens = o.Hit
 		r.CachedTokens = o.Hit
@@ -332,7 +333,7 @@ func (c *collector) requestRow(core, api int32, str *files.Interner) (r trace.Re
 		fillAPI(&r, &p)
 	}
 	r.Success = success(&r)
-	return r, nil
+	return r, apiPrompt, nil
 }
 
 // fillAPI copies the fields of an API span into the row of its request.

@@ -34,17 +34,17 @@ func (x *extraction) lockstep() error {
 	release, known := x.dep.Engine.Release()
 	switch {
 	case len(lives) == 0:
-		return trace.Errorf(codeSeveralEngines,
+		return trace.Errorf(source.CodeSeveralEngines,
 			"got step traces of %d data-parallel ranks in lockstep, which have no number by which steps of "+
 				"different ranks can be matched, want the logs of all ranks", n).WithHint("start vLLM with " +
 			"--enable-logging-iteration-details and --api-server-count 1")
 	case ranksLogged != n || len(lives)%n != 0:
-		return trace.Errorf(codeSeveralEngines,
+		return trace.Errorf(source.CodeSeveralEngines,
 			"got logs of %d ranks and %d starts, want all %d of data_parallel_size: a pass lasts as long as on "+
 				"the slowest rank", ranksLogged, len(lives), n).WithHint("start vLLM with --api-server-count 1, which " +
 			"logs every rank, and keep all logs")
 	case known && release[0] == 0 && release[1] < 23:
-		return trace.Errorf(codeSeveralEngines,
+		return trace.Errorf(source.CodeSeveralEngines,
 			"got vLLM %s, want 0.23 or newer: before, ranks do not log the passes in which they have no load",
 			x.dep.Engine.VLLMVersion)
 	}

@@ -288,7 +288,7 @@ func (x *extraction) warnings(r *result.ExtractRun, i, n int, w *output) []trace
 			"%d of %d iterations between the first and the last are missing, first before %s", l.Missing,
 			l.Rows+l.Missing, l.FirstGap)
 	}
-	add(n > 1, codeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
+	add(n > 1, source.CodeSeveralEngines, "engine run %d of %d in this dump", i+1, n)
 	add(l.DroppedSpanEvents > 0, codeIncomplete,
 		"the SDK dropped %d span events; set OTEL_SPAN_EVENT_COUNT_LIMIT=100000 when recording", l.DroppedSpanEvents)
 	add(l.OrphanSnapshots > 0, codeIncomplete, "%d snapshots have no BATCH_SUMMARY", l.OrphanSnapshots)

@@ -26,8 +26,8 @@ func (x *extraction) assignServed() {
 	drop := func(n int64, what string) {
 		if n > 0 {
 			x.acc.Keep(-n)
-			x.acc.Drop(codeSeveralEngines, n, source.Place{File: x.lives[0].Engine}, "%s", what)
-			x.clients = append(x.clients, trace.Findingf(codeSeveralEngines,
+			x.acc.Drop(source.CodeSeveralEngines, n, source.Place{File: x.lives[0].Engine}, "%s", what)
+			x.clients = append(x.clients, trace.Findingf(source.CodeSeveralEngines,
 				"%d %s: they are in no table and in no replay", n, what))
 		}
 	}

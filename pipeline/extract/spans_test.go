@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/blis-train/blis-train/pipeline/extract/otlp/otlptest"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -203,7 +204,7 @@ func TestRestartsAndSiblings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			path := writeDump(t, "traces.json", []byte(strings.Join(c.lines, "\n")))
 			_, _, err := dumpRun(t, []string{path}, nil)
-			if refused := err != nil && strings.Contains(err.Error(), string(codeSeveralEngines)); refused != c.refused {
+			if refused := err != nil && strings.Contains(err.Error(), string(source.CodeSeveralEngines)); refused != c.refused {
 				t.Errorf("got %v, want refused: %v", err, c.refused)
 			}
 			doc, runs, err := dumpRun(t, []string{path}, func(o *Options) { o.SplitEngines = true })

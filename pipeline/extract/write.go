@@ -41,6 +41,9 @@ type writer struct {
 	firstBackwards source.Place // place of the first such request
 	tooLong        int64        // requests with a prompt above max_model_len
 	longestPrompt  int64        // tokens of the longest such prompt
+	prompts        int64        // requests whose prompt the journey and the API span count
+	otherPrompts   int64        // of these, the ones with different counts
+	promptsApart   int64        // by how many tokens these differ at most
 }
 
 // setRows stores the number of rows of a table, if it has any.
@@ -88,7 +91,7 @@ func (w *writer) requests() (int64, error) {
 	}
 	str := files.NewInterner()
 	for i := range keys {
-		r, err := w.c.requestRow(keys[i].core, keys[i].api, str)
+		r, apiPrompt, err := w.c.requestRow(keys[i].core, keys[i].api, str)
 		if err != nil {
 			return 0, err
 		}
@@ -99,6 +102,7 @@ func (w *writer) requests() (int64, error) {
 		}
 		w.setPhase(&r)
 		w.countRequest(&r)
+		w.comparePrompt(&r, apiPrompt)
 		if err := t.Append(r); err != nil {
 			return 0, err
 		}
@@ -302,6 +306,22 @@ func (w *writer) countRequest(r *trace.Request) {
 	}
 }
 
+// mostOtherPrompts is the share of the requests whose prompt the API span may count in another way.
+const mostOtherPrompts = 0.01
+
+// comparePrompt compares the prompt tokens of a journey with those that its API span states. A preempted request computes
+// its output tokens as a part of its prompt again, and is not compared.
+func (w *writer) comparePrompt(r *trace.Request, apiPrompt trace.Opt[int64]) {
+	if !r.CoreID.OK || !r.PromptTokens.OK || !apiPrompt.OK || r.Preemptions.Or(0) > 0 {
+		return
+	}
+	w.prompts++
+	if apart := apiPrompt.V - r.PromptTokens.V; apart != 0 {
+		w.otherPrompts++
+		w.promptsApart = max(w.promptsApart, apart, -apart)
+	}
+}
+
 // Write writes every table of an engine run and returns what it wrote. kv is nil without KV events.
 // Journeys and KV events are written at the same time as requests, which need none of them.
 func (c *collector) Write(run int, dep *deploy.Deployment, kv *enginelog.KVCollector) (*output, error) {
@@ -333,6 +353,11 @@ func (c *collector) Write(run int, dep *deploy.Deployment, kv *enginelog.KVColle
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeRunContradicted,
 			"vllm.max_model_len: run.yaml says %d tokens, %d prompts are longer, up to %d",
 			dep.Engine.MaxModelLen.V, w.tooLong, w.longestPrompt).About("vllm.max_model_len"))
+	}
+	if float64(w.otherPrompts) > mostOtherPrompts*float64(w.prompts) {
+		w.out.Warnings = append(w.out.Warnings, trace.Findingf(source.CodeAPITokens,
+			"%d of %d API spans state other prompt tokens than the journeys of their requests, by up to %d: one of the two was changed, "+
+				"is not in tokens, or is of another request", w.otherPrompts, w.prompts, w.promptsApart))
 	}
 	if w.backwards > 0 {
 		w.out.Warnings = append(w.out.Warnings, trace.Findingf(codeClockOffset,

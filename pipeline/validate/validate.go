@@ -81,6 +81,7 @@ func Run(ctx context.Context, set *coeff.Set, fit *result.Fit, sources []Source,
 	if err := j.each(ctx, "steps", func(i int) error { return j.loadSteps(ctx, i) }); err != nil {
 		return nil, err
 	}
+	j.compareRuns()
 	if err := j.clean(j.limits()); err != nil {
 		return nil, err
 	}

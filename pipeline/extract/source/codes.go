@@ -10,6 +10,12 @@ const (
 	// CodeRunContradicted is the warning that a recording or a client's file contradicts run.yaml.
 	CodeRunContradicted trace.Code = "run_contradicted"
 
+	// CodeSeveralEngines is the error of a dump of several engines at once, and the warning that each became a run of its own.
+	CodeSeveralEngines trace.Code = "several_engines"
+
+	// CodeAPITokens is the warning that API spans state other tokens than the journeys of their requests.
+	CodeAPITokens trace.Code = "api_tokens"
+
 	// CodeFirstToken is the warning that times of first tokens are not used.
 	CodeFirstToken trace.Code = "first_token_unknown"
 	// CodeClientTotals is the warning that the totals or means that a client's file states are not those of its requests.

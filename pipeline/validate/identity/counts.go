@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/blis-train/blis-train/reconstruct"
+	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
 
@@ -459,7 +460,8 @@ func waitingDepth(f *facts) reading {
 }
 
 // finishedCounts compares the requests that steps count as finished and as preempted with the journeys that finished
-// and with their preemptions. violated and largest are by how many the two differ.
+// and with their preemptions. violated and largest are by how many the two differ. Where more requests finished than journeys,
+// journeys were lost, which leaves verdicts open.
 func finishedCounts(f *facts) reading {
 	if len(f.lives) == 0 || len(f.run.Steps) == 0 || f.run.Aggregate != nil {
 		return notChecked("no journeys beside step summaries")
@@ -486,6 +488,9 @@ func finishedCounts(f *facts) reading {
 	}
 	r := reading{checked: int(finished)}
 	r.compareCounts("finished requests where %d journeys finished", counted, finished)
+	if r.broken && counted > finished { // of requests with short answers most may be lost without a mark in running_depth
+		r.effect = result.IdentityUndecided
+	}
 	if !r.broken {
 		r.compareCounts("preemptions where journeys have %d", preempted, interrupted)
 	}

@@ -58,6 +58,26 @@ func statedScheduler(f *facts) reading {
 	return f.contradicted(func(setting string) bool { return schedulerSettings[setting] })
 }
 
+// apiTokens repeats what the extraction found API spans to contradict of the prompts of journeys. The tables have the
+// engine's count alone.
+func apiTokens(f *facts) reading {
+	var r reading
+	for i := range f.run.Requests {
+		if q := &f.run.Requests[i]; q.CoreID.OK && q.APIID.OK {
+			r.checked++
+		}
+	}
+	for _, w := range f.Findings {
+		if w.Code == source.CodeAPITokens {
+			r.violated++
+			r.largest++
+			r.broken = true
+			r.sentence = w.Message
+		}
+	}
+	return r
+}
+
 // describedAlike repeats the other contradictions of run.yaml: those of settings that neither step times nor
 // batches depend on, and those that have another explanation too.
 func describedAlike(f *facts) reading {

@@ -37,6 +37,8 @@ func TestReasonsOfAnEmptyRun(t *testing.T) {
 		"finished_requests":  "no journeys beside step summaries",
 		"waiting_reason":     "no step summaries",
 		"chunk_reason":       "no step summaries",
+		"engine_ranks":       "run.yaml states one rank behind an API server",
+		"runs_differ":        "no other run with step times",
 		"client_limits":      "no requests with times of clients or stock spans",
 		"clients_differ":     "no times finer than 1 ms",
 		"times_differ":       "no times finer than 1 ms",

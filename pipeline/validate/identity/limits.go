@@ -7,8 +7,10 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/blis-train/blis-train/internal/stat"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/trace"
 	"github.com/blis-train/blis-train/vllm"
 )
@@ -66,6 +68,52 @@ func (f *facts) mostTokens() schedulerLimit {
 
 // scheduledTokens is a key of vllm: the tokens of a step, where max_num_batched_tokens is the size of buffers.
 const scheduledTokens = "max_num_scheduled_tokens"
+
+// Tolerances of ranks.
+const (
+	fewestJoined  = 20  // requests of an engine with their API span
+	mostElsewhere = 0.1 // API spans without a journey, which another engine may have, for each with one
+	atOnceOfRank  = 2   // requests for each rank that run or wait in one engine at once
+)
+
+// engineRanks looks for other data-parallel ranks beside the recorded engine. The balancer gives a request to the rank
+// with the fewest (vllm/v1/engine/core_client.py: DPLBAsyncMPClient), so that no rank has several while another has none.
+// Where one engine has all requests of its API server, there are no other ranks. largest is how many requests it has at
+// once.
+func engineRanks(f *facts) reading {
+	ranks, _ := f.dep.Balanced()
+	if ranks < 2 {
+		return notChecked("run.yaml states one rank behind an API server")
+	}
+	if slices.ContainsFunc(f.Findings, func(w trace.Finding) bool { return w.Code == source.CodeSeveralEngines }) {
+		return notChecked("the recording has several engine runs")
+	}
+	var r reading
+	elsewhere := 0
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		switch {
+		case q.Source == trace.SourceStock || !q.APIID.OK:
+		case q.CoreID.OK:
+			r.checked++
+		default:
+			elsewhere++
+		}
+	}
+	for i := range f.run.Steps {
+		r.largest = math.Max(r.largest, float64(f.run.Steps[i].RunningDepth+f.run.Steps[i].WaitingDepth))
+	}
+	if f.run.Aggregate != nil || r.checked < fewestJoined || r.largest < float64(atOnceOfRank*ranks) {
+		return notChecked("fewer than %d requests with API span and journey, or than %d in a step", fewestJoined, atOnceOfRank*ranks)
+	}
+	r.broken = float64(elsewhere) <= mostElsewhere*float64(r.checked)
+	if r.broken {
+		r.violated = r.checked
+	}
+	r.sentence = fmt.Sprintf("run.yaml states data_parallel_size %d, and one engine has %d of the %d requests of its API server, up to %.0f at once: the server had one "+
+		"rank, or the recording is that of one rank, which is described with data_parallel_size 1", f.dep.DP, r.checked, r.checked+elsewhere, r.largest)
+	return r
+}
 
 // modelLen compares the tokens of each request with max_model_len (vllm/v1/engine/input_processor.py refuses longer
 // prompts, and vllm/v1/core/sched/utils.py: check_stop() ends outputs there). largest is the ratio of the two.
@@ -215,6 +263,45 @@ func waitingReason(f *facts) reading {
 	return r
 }
 
+// parts returns how many steps computed a part of a prompt: prompts begin in the step that have more tokens than it computes
+// of prompts, and not all of them have their first token from it. Steps with a prompt of which it is not known what was
+// cached, or that was preempted, are not counted.
+func (f *facts) parts() int {
+	if f.dep.Engine.CPUOffloading {
+		return 0 // a prompt may begin with blocks that are still on their way
+	}
+	steps := f.run.Steps
+	type begun struct {
+		tokens  int64 // of the prompts that begin in a step
+		later   bool  // one of them goes on in a later step
+		unknown bool
+	}
+	byStep := map[int]*begun{} // by index in steps
+	for i := range f.run.Requests {
+		q := &f.run.Requests[i]
+		k := q.ScheduledStep.V - steps[0].ID
+		if !q.ScheduledStep.OK || k < 0 || k >= int64(len(steps)) || steps[k].ID != q.ScheduledStep.V {
+			continue
+		}
+		b := byStep[int(k)]
+		if b == nil {
+			b = &begun{}
+			byStep[int(k)] = b
+		}
+		isKnown := q.FirstTokenStep.OK && q.PromptTokens.OK && (q.CachedTokens.OK || !f.dep.Engine.PrefixCaching) && q.Preemptions.Or(0) == 0
+		b.tokens += q.PromptTokens.V - q.CachedTokens.V
+		b.later = b.later || q.FirstTokenStep.V > q.ScheduledStep.V
+		b.unknown = b.unknown || !isKnown
+	}
+	n := 0
+	for k, b := range byStep {
+		if b.later && !b.unknown && b.tokens > int64(steps[k].PrefillTokens) {
+			n++
+		}
+	}
+	return n
+}
+
 // Tolerances of chunks of prompts.
 const (
 	fewestChunked = 3   // prompts in several chunks
@@ -263,6 +350,14 @@ func chunkReason(f *facts) reading {
 			r.violated++
 			r.largest = math.Max(r.largest, 1-used)
 		}
+	}
+	if n := f.parts(); !e.ChunkedPrefill && n > 0 { // one is enough
+		r.checked = max(r.checked, n)
+		r.violated = n
+		r.broken = true
+		r.sentence = fmt.Sprintf("in %d steps prompts begin that have more tokens than the step computes of prompts, and not all get their first token from it: they were computed in "+
+			"parts, and run.yaml says enable_chunked_prefill false", n)
+		return r
 	}
 	if r.checked < fewestChunked && cut > 0 {
 		return notChecked("long_prefill_token_threshold %d cuts %d prompts in chunks too", threshold, cut)

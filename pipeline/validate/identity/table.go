@@ -148,6 +148,13 @@ var identities = []Identity{
 		Effect: result.IdentityFails, Harms: stepsAndReplay, compare: outputSteps,
 	},
 	{
+		Name: "api_tokens", Kind: "tokens", Streams: "API spans and journeys",
+		Holds:     "an API span states the prompt tokens of its journey",
+		Tolerance: percent(mostBackwards) + " of the requests",
+		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: apiTokens, repeats: true,
+		Causes: []string{"journey_tokens", "snapshot_requests"},
+	},
+	{
 		Name: "client_tokens", Kind: "tokens", Streams: "client timings, and journeys, stock spans or logged passes",
 		Holds: "clients count the prompt and output tokens of the journeys or spans, no more than all passes together, and all of their prompts " +
 			"with all of their outputs",
@@ -244,6 +251,14 @@ var identities = []Identity{
 		Causes: []string{"journey_tokens", "client_tokens"},
 	},
 	{
+		Name: "engine_ranks", Kind: "requests", Streams: "API spans, journeys, step summaries and the deployment",
+		Holds: "with data_parallel_size above 1 one engine has a part of the requests of its API server",
+		Tolerance: fmt.Sprintf("fewer than %d requests, or than %d at once for each rank; %s of them in other engines; ranks with API servers of "+
+			"their own", fewestJoined, atOnceOfRank, percent(mostElsewhere)),
+		Effect: result.IdentityFails, Harms: replayAndWaits, compare: engineRanks,
+		Causes: []string{"core_spans_complete", "stated_server"},
+	},
+	{
 		Name: "waiting_reason", Kind: "requests", Streams: "step summaries and the deployment",
 		Holds: "a request waits only where max_num_seqs (or max_num_active_seqs) requests run, max_num_batched_tokens (or " +
 			"max_num_scheduled_tokens) are scheduled, or fewer blocks are free than the longest prompt takes",
@@ -255,8 +270,9 @@ var identities = []Identity{
 		Name: "chunk_reason", Kind: "requests", Streams: "journeys, step summaries and the deployment",
 		Holds: "a prompt is computed in several chunks only if the step of the first is full to max_num_batched_tokens (or max_num_scheduled_tokens), " +
 			"with enable_chunked_prefill, or it is longer than long_prefill_token_threshold",
-		Tolerance: fmt.Sprintf("%s of the tokens, and half of such prompts, of at least %d", percent(1-budgetShare), fewestChunked),
-		Effect:    result.IdentityFails, Harms: replayAndWaits, compare: chunkReason,
+		Tolerance: fmt.Sprintf("%s of the tokens, and half of such prompts, of at least %d; none without enable_chunked_prefill where the step shows it", percent(1-budgetShare),
+			fewestChunked),
+		Effect: result.IdentityFails, Harms: replayAndWaits, compare: chunkReason,
 		Causes: []string{"journey_tokens", "running_requests", "stated_scheduler"},
 	},
 	{
@@ -290,6 +306,12 @@ var identities = []Identity{
 			"in whole us", fewestEqualSteps, fewestEqualBatches, percent(mostEqualSteps)),
 		Effect: result.IdentityFails, Harms: everyPurpose, compare: stepsEqual,
 		Causes: []string{"step_rounding", "step_stamps"},
+	},
+	{
+		Name: RunsDiffer, Kind: "time", Streams: "step times of all runs",
+		Holds:     "no two runs have stretches of steps with equal times",
+		Tolerance: fmt.Sprintf("%s of the stretches of %d step times; times so coarse that a run has stretches twice", percent(MostCopied), CopiedSteps),
+		Effect:    result.IdentityFails, Harms: everyPurpose, compare: runsDiffer,
 	},
 	{
 		Name: "client_pace", Kind: "time", Streams: "client timings or stock spans",
