@@ -35,6 +35,9 @@ func (d *Draft) Against(dep *Deployment) (unlike []Contradiction) {
 	if d.hasArgs && !d.isCPU && d.Get("vllm.gpu_memory_utilization") == nil {
 		d.Set("vllm.gpu_memory_utilization", vllm.DefaultMemoryShare(e.VLLMVersion))
 	}
+	if v, isKnown := e.Release(); d.hasArgs && d.Get("vllm.async_scheduling") == nil && isKnown && v.Before(vllm.AsyncSchedulingSince) {
+		d.Set("vllm.async_scheduling", false)
+	}
 	run := map[string]any{ // what run.yaml states, by its keys
 		"model.id":                    m.ID,
 		"model.dtype":                 m.BytesPerActivation, // types as bytes of a value, see agrees
@@ -85,6 +88,13 @@ var furtherSettings = []string{"quantization", "speculative_config", "enable_exp
 // furtherAgainst compares settings that have a default: one that only the log or only run.yaml has differs from it too.
 func (d *Draft) furtherAgainst(dep *Deployment) (unlike []Contradiction) {
 	e, m := &dep.Engine, &dep.Model
+	hasTier := givenValue(d.Get("vllm.kv_transfer_config")) != "" || givenValue(d.Get("vllm.kv_offloading_size")) != ""
+	if d.hasArgs && e.CPUOffloading && !hasTier {
+		unlike = append(unlike, Contradiction{
+			Setting:  "vllm.cpu_offloading",
+			Sentence: "vllm.cpu_offloading: the log has neither kv_offloading_size nor kv_transfer_config, run.yaml says true",
+		})
+	}
 	isQuantized := m.BytesPerWeight < m.BytesPerActivation
 	for _, key := range furtherSettings {
 		setting := pathOfFlag(key)

@@ -421,6 +421,28 @@ func TestLogAgainstRunYAML(t *testing.T) {
 	if !slices.Equal(keys, []string{"vllm.gpu_memory_utilization", "vllm.scheduling_policy"}) {
 		t.Errorf("defaults: got %v", keys)
 	}
+	// Asynchronous scheduling and a CPU tier have to be among the arguments of a release that has neither by default.
+	for _, c := range []struct{ version, given, want string }{
+		{"0.11.0", "'seed': 1", "vllm.async_scheduling vllm.cpu_offloading"},
+		{"0.11.0", "'async_scheduling': True, 'kv_transfer_config': {'kv_connector': 'OffloadingConnector'}", "vllm.kv_transfer_config"},
+		{"0.15.1", "'seed': 1, 'kv_offloading_size': 4.0", "vllm.kv_offloading_size"},
+	} {
+		log, err := FromLog(strings.NewReader("non-default args: {'model': 'm', "+c.given+"}\nInitializing a V1 LLM engine (v"+c.version+") with config: model='m'\n"), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, u := range log.Against(settings(t, "vllm.version="+c.version, "vllm.async_scheduling=true", "vllm.cpu_offloading=true",
+			"vllm.kv_blocks_total_gpu=1000", "vllm.kv_blocks_total_cpu=1000", "hardware.pcie_bandwidth_gb_s=50")) {
+			if strings.Contains(u.Setting, "async") || strings.Contains(u.Setting, "offload") || strings.Contains(u.Setting, "transfer") {
+				got = append(got, u.Setting)
+			}
+		}
+		slices.Sort(got)
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s with %s: got %q, want %q", c.version, c.given, got, c.want)
+		}
+	}
 	given := settings(t, "vllm.quantization=fp8", "vllm.long_prefill_token_threshold=512", "vllm.kv_cache_memory_bytes=1000000000")
 	log, err := FromLog(strings.NewReader("non-default args: {'model': 'm', 'gpu_memory_utilization': 0.92}\n"+
 		"Initializing a V1 LLM engine (v0.24.0) with config: model='m', quantization=None, max_seq_len=8192\n"), "log")

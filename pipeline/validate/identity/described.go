@@ -42,6 +42,7 @@ var schedulerSettings = map[string]bool{
 
 	"vllm.kv_transfer_config":           true,
 	"vllm.kv_offloading_size":           true,
+	"vllm.cpu_offloading":               true,
 	"vllm.kv_cache_memory_bytes":        true,
 	"vllm.long_prefill_token_threshold": true,
 	"vllm.max_num_partial_prefills":     true,
