@@ -38,7 +38,32 @@ func (d *Draft) Against(dep *Deployment) (unlike []Contradiction) {
 	if v, isKnown := e.Release(); d.hasArgs && d.Get("vllm.async_scheduling") == nil && isKnown && v.Before(vllm.AsyncSchedulingSince) {
 		d.Set("vllm.async_scheduling", false)
 	}
-	run := map[string]any{ // what run.yaml states, by its keys
+	run := comparedSettings(dep)
+	if _, isGPU := Datasheet(dep.Hardware.Name); d.isCPU && isGPU {
+		d.Set("hardware.name", "vLLM's CPU back end")
+	}
+	for _, key := range slices.Sorted(maps.Keys(run)) {
+		logged, stated := d.Get(key), run[key]
+		if opt, ok := stated.(trace.Opt[int64]); ok {
+			if !opt.OK {
+				continue
+			}
+			stated = opt.V
+		}
+		if logged != nil && stated != nil && !d.agrees(key, logged, stated, m) {
+			unlike = append(unlike, Contradiction{
+				Setting:  key,
+				Sentence: fmt.Sprintf("%s: the log says %v%s, run.yaml %v", key, logged, d.noteOf(key), stated),
+			})
+		}
+	}
+	return append(unlike, d.furtherAgainst(dep)...)
+}
+
+// comparedSettings returns the settings of a deployment that a log or command line may contradict, by their keys in run.yaml.
+func comparedSettings(dep *Deployment) map[string]any {
+	e, m := &dep.Engine, &dep.Model
+	return map[string]any{
 		"model.id":                    m.ID,
 		"model.dtype":                 m.BytesPerActivation, // types as bytes of a value, see agrees
 		"model.kv_cache_dtype":        m.BytesPerKV,
@@ -59,25 +84,55 @@ func (d *Draft) Against(dep *Deployment) (unlike []Contradiction) {
 		"vllm.scheduling_policy":      e.SchedulingPolicy,
 		"vllm.enforce_eager":          e.Extra["enforce_eager"],
 	}
-	if _, isGPU := Datasheet(dep.Hardware.Name); d.isCPU && isGPU {
-		d.Set("hardware.name", "vLLM's CPU back end")
+}
+
+// Unlike returns the settings that two sources of a draft, such as a command line and a log, state differently. The
+// names of the sources are those of d and of other, as subjects of a sentence; d has priority.
+func (d *Draft) Unlike(other *Draft, name, otherName string) (unlike []Contradiction) {
+	keys := slices.Collect(maps.Keys(comparedSettings(&Deployment{})))
+	for _, key := range furtherSettings {
+		keys = append(keys, pathOfFlag(key))
 	}
-	for _, key := range slices.Sorted(maps.Keys(run)) {
-		logged, stated := d.Get(key), run[key]
-		if opt, ok := stated.(trace.Opt[int64]); ok {
-			if !opt.OK {
+	unknown := &model.Model{}
+	for _, key := range slices.Sorted(slices.Values(keys)) {
+		stated, differs := d.Get(key), other.Get(key)
+		if stated == nil || differs == nil || isComposite(stated) || isComposite(differs) {
+			continue
+		}
+		compared := stated
+		switch key {
+		case "model.dtype", "model.kv_cache_dtype":
+			bytes := model.DTypeBytes(fmt.Sprint(stated))
+			if bytes == 0 { // auto
 				continue
 			}
-			stated = opt.V
+			compared = bytes
+		case "model.id", "vllm.version":
+			compared = fmt.Sprint(stated)
+		case "vllm.kv_blocks_total_gpu":
+			if _, isNumber := stated.(int64); !isNumber {
+				continue
+			}
 		}
-		if logged != nil && stated != nil && !d.agrees(key, logged, stated, m) {
+		if !other.agrees(key, differs, compared, unknown) {
 			unlike = append(unlike, Contradiction{
 				Setting:  key,
-				Sentence: fmt.Sprintf("%s: the log says %v%s, run.yaml %v", key, logged, d.noteOf(key), stated),
+				Sentence: fmt.Sprintf("%s: %s says %v%s, %s %v, which is taken", key, otherName, differs, other.noteOf(key), name, stated),
 			})
 		}
 	}
-	return append(unlike, d.furtherAgainst(dep)...)
+	return unlike
+}
+
+// isComposite reports whether a setting is a list or a mapping, whose form differs between sources.
+func isComposite(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return strings.ContainsAny(v, "{[(")
+	case int64, float64, bool:
+		return false
+	}
+	return true
 }
 
 // furtherSettings are flags of `vllm serve` that change what runs in a step or how long it takes, and that a log prints among its

@@ -499,3 +499,46 @@ func TestKeysOfTheSectionVLLM(t *testing.T) {
 		t.Errorf("got %v", keys)
 	}
 }
+
+// TestUnlike: settings that a command line and a log state differently, in other words or not at all.
+func TestUnlike(t *testing.T) {
+	log := func(args string) string {
+		return "vLLM API server version 0.11.0\nnon-default args: {" + args + "}\n" +
+			"Initializing a V1 LLM engine (v0.11.0) with config: model='org/m', dtype=torch.bfloat16, max_seq_len=4096, tensor_parallel_size=2\n"
+	}
+	for line, want := range map[string][]string{
+		"vllm serve org/m":    nil,
+		"vllm serve ./copy":   nil, // a path may be of any model
+		"vllm serve /m/org/m": nil,
+		"vllm serve org/m -tp 2 --dtype auto --max-model-len 4096 --kv-cache-dtype auto": nil,
+		"docker run vllm/vllm-openai:v0.11.0 org/m":                                      nil,
+		"docker run vllm/vllm-openai:v0.9.1 org/m":                                       {"vllm.version: the log says 0.11.0, the line 0.9.1, which is taken"},
+		"vllm serve other/n -tp 4 --dtype float32 --max-num-seqs 8": {
+			"model.dtype: the log says bfloat16, the line float32, which is taken",
+			"model.id: the log says org/m, the line other/n, which is taken",
+			"tensor_parallel_size: the log says 2, the line 4, which is taken",
+			"vllm.max_num_seqs: the log says 16, the line 8, which is taken",
+		},
+		"vllm serve org/m --quantization fp8 --long-prefill-token-threshold 64": {
+			"vllm.long_prefill_token_threshold: the log says 32, the line 64, which is taken"},
+		"vllm serve org/m --speculative-config '{\"method\": \"ngram\"}' --port 8001": nil,
+	} {
+		commandLine, err := FromCommandLine(line, nil)
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		logged, err := FromLog(strings.NewReader(log("'max_num_seqs': 16, 'long_prefill_token_threshold': 32, 'port': 8000, "+
+			"'speculative_config': {'method': 'eagle'}")), "log")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, one := range commandLine.Unlike(logged, "the line", "the log") {
+			got = append(got, one.Sentence)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: got %q, want %q", line, got, want)
+		}
+	}
+}

@@ -17,7 +17,8 @@ import (
 
 // FromCommandLine returns the settings in the command that started a server: `vllm serve MODEL
 // --flag ...`, `python -m vllm.entrypoints.openai.api_server ...`, `python -m dynamo.vllm ...`, in
-// a wrapper such as bash -c '...', or a container command whose image tag has the version. It also
+// a wrapper such as bash -c '...', or a container command (`docker run vllm/vllm-openai:TAG MODEL --flag ...`), whose
+// image tag has the version. It also
 // reads OTEL_SPAN_EVENT_COUNT_LIMIT=N. Secrets (--api-key, --hf-token) are omitted, and so are
 // flags that the version does not have, with a finding ([Draft.Findings]). read reads the file that
 // --config names; nil: that file is not read. Code: bad_command_line.
@@ -139,11 +140,16 @@ func (d *Draft) readConfigFile(version string, read func(name string) ([]byte, e
 var shellOperator = regexp.MustCompile(`^(\|\|?|&&?|;|&>.*|\d*[<>].*)$`)
 
 // imageTag matches the image of a vLLM container, with the version of its tag.
-var imageTag = regexp.MustCompile(`^[\w./-]*vllm(?:[\w./-]*:v?(\d+\.\d+[\w.]*)|-openai(?::[\w.-]+)?)$`)
+var imageTag = regexp.MustCompile(`^(?:[\w.-]+:\d+/)?[\w./-]*vllm` +
+	`(?:[\w./-]*:v?(\d+\.\d+[\w.]*)(?:-(?:x86_64|aarch64|cu\d+))*|-openai(?::[\w.-]+)?)(?:@sha256:\w+)?$`)
+
+// serverImage matches vLLM's own image, of which the first argument may be the model.
+var serverImage = regexp.MustCompile(`(?:^|/)vllm-openai(?:[:@]|$)`)
 
 // findServeArgs returns the arguments of the server itself. It stores the version of an image tag and the
 // settings of environment variables that come before them.
 func (d *Draft) findServeArgs(words []string) ([]string, error) {
+	var ofImage []string // what follows the image of a container
 	isImage := false
 	for i, w := range words {
 		if limit, ok := strings.CutPrefix(w, "OTEL_SPAN_EVENT_COUNT_LIMIT="); ok {
@@ -155,13 +161,21 @@ func (d *Draft) findServeArgs(words []string) ([]string, error) {
 			d.addFinding(trace.Findingf(UnknownFlag, "%s: settings of LMCache's environment are missing here; state them in kv_connector_extra_config, "+
 				"as lmcache.chunk_size", name))
 		}
-		if m := imageTag.FindStringSubmatch(w); m != nil {
+		isName := i > 0 && (words[i-1] == "--name" || words[i-1] == "--hostname") // the container's
+		if m := imageTag.FindStringSubmatch(w); m != nil && !isName {
 			isImage = true
 			if m[1] != "" {
 				d.Set("vllm.version", m[1])
 			}
-			if i+1 < len(words) && strings.HasPrefix(words[i+1], "-") {
+			next := ""
+			if i+1 < len(words) {
+				next = words[i+1]
+			}
+			switch {
+			case strings.HasPrefix(next, "--"):
 				return words[i+1:], nil
+			case strings.HasPrefix(next, "-"), serverImage.MatchString(w) && next != "" && !shellOperator.MatchString(next):
+				ofImage = words[i+1:] // unless they are of another program, as in bash -c 'vllm serve ...'
 			}
 		}
 		switch {
@@ -179,6 +193,9 @@ func (d *Draft) findServeArgs(words []string) ([]string, error) {
 				}
 			}
 		}
+	}
+	if ofImage != nil {
+		return ofImage, nil
 	}
 	return nil, trace.Errorf(vllm.BadCommandLine, "command line: got %q, want one that runs `vllm serve`", strings.Join(words, " ")).
 		WithHint("blis-train init --from-cmdline 'vllm serve MODEL --max-num-seqs 256 ...'")

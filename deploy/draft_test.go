@@ -137,10 +137,19 @@ func TestCommandLineBecomesARunYAML(t *testing.T) {
 
 func TestOtherFormsOfTheCommandLine(t *testing.T) {
 	for line, want := range map[string]string{
-		"docker run --gpus all vllm/vllm-openai:v0.11.0 --model m --max-num-seqs 7":          "0.11.0",
-		"python3 -m vllm.entrypoints.openai.api_server --model m --max-num-seqs=7":           "",
-		"docker run registry.example/vllm-openai:0.15.1 serve m --max-num-seqs 7 --port 800": "0.15.1",
-		"/opt/bin/vllm serve m --max-num-seqs 7 -tp 1":                                       "",
+		"docker run --gpus all vllm/vllm-openai:v0.11.0 --model m --max-num-seqs 7":                  "0.11.0",
+		"python3 -m vllm.entrypoints.openai.api_server --model m --max-num-seqs=7":                   "",
+		"docker run registry.example/vllm-openai:0.15.1 serve m --max-num-seqs 7 --port 800":         "0.15.1",
+		"/opt/bin/vllm serve m --max-num-seqs 7 -tp 1":                                               "",
+		"docker run --gpus all -p 80:80 vllm/vllm-openai:v0.11.0 m --max-num-seqs 7":                 "0.11.0",
+		"podman run --name vllm-openai -d docker.io/vllm/vllm-openai m --max-num-seqs 7":             "",
+		"docker run localhost:5000/vllm/vllm-openai:v0.11.0-x86_64 -tp 1 --model m --max-num-seqs 7": "0.11.0",
+		"docker run vllm/vllm-openai:v0.15.1-cu130@sha256:0a --model m --max-num-seqs 7":             "0.15.1",
+		"docker run --entrypoint bash vllm/vllm-openai:v0.11.0 -c 'vllm serve m --max-num-seqs 7'":   "0.11.0",
+		"docker run vllm/vllm-openai:v0.11.0 bash -c 'vllm serve m --max-num-seqs 7'":                "0.11.0",
+		"docker pull vllm/vllm-openai:v0.11.0 && vllm serve m --max-num-seqs 7":                      "0.11.0",
+		"docker run --entrypoint python3 vllm/vllm-openai:v0.11.0 -m vllm.entrypoints.openai.api_server " +
+			"--model m --max-num-seqs 7": "0.11.0",
 	} {
 		d, err := FromCommandLine(line, nil)
 		if err != nil {
@@ -148,8 +157,8 @@ func TestOtherFormsOfTheCommandLine(t *testing.T) {
 			continue
 		}
 		version, _ := d.Get("vllm.version").(string)
-		if version != want || d.Get("vllm.max_num_seqs") != int64(7) || d.Get("model.id") != "m" {
-			t.Errorf("%s: got version %q, %v", line, version, d.values)
+		if version != want || d.Get("vllm.max_num_seqs") != int64(7) || d.Get("model.id") != "m" || len(d.findings) > 0 {
+			t.Errorf("%s: got version %q, %v, %v", line, version, d.values, d.findings)
 		}
 	}
 }
@@ -169,10 +178,13 @@ func TestModelOfTheEnginesLine(t *testing.T) {
 
 func TestBadCommandLines(t *testing.T) {
 	for line, want := range map[string]trace.Code{
-		"":                   vllm.BadCommandLine,
-		"sglang serve m":     vllm.BadCommandLine,
-		"vllm serve m 'open": vllm.BadCommandLine,
-		"vllm serve m other": vllm.BadCommandLine,
+		"":                                     vllm.BadCommandLine,
+		"sglang serve m":                       vllm.BadCommandLine,
+		"vllm serve m 'open":                   vllm.BadCommandLine,
+		"vllm serve m other":                   vllm.BadCommandLine,
+		"docker pull vllm/vllm-openai:v0.11.0": vllm.BadCommandLine,
+		"docker pull vllm/vllm-openai:v0.11.0 && echo ok": vllm.BadCommandLine,
+		"docker run rocm/vllm:0.11.0 m":                   vllm.BadCommandLine, // its entry point is not known
 	} {
 		if _, err := FromCommandLine(line, nil); trace.CodeOf(err) != want {
 			t.Errorf("%q: got %v, want %s", line, err, want)

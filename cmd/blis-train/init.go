@@ -18,6 +18,7 @@ import (
 	"github.com/blis-train/blis-train/deploy"
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/model"
+	"github.com/blis-train/blis-train/pipeline/extract/source"
 	"github.com/blis-train/blis-train/result"
 	"github.com/blis-train/blis-train/trace"
 )
@@ -42,7 +43,7 @@ Example:
 			&cli.StringFlag{Name: "model-config",
 				Usage: "the model's config.json, `FILE` as seen from run.yaml's folder (default: config.json when " +
 					"it is there, else the local Hugging Face cache's)"},
-			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM, when neither source names it"},
+			&cli.StringFlag{Name: "vllm-version", Usage: "`VERSION` of vLLM (default: what the command line's image or the log names)"},
 			&cli.StringFlag{Name: "name", Usage: "run `ID`"},
 			&cli.BoolFlag{Name: "force", Usage: "replace an existing file"},
 			outFlag("`FILE` to write (default: standard output)"),
@@ -55,7 +56,7 @@ func runInit(c *cli.Context, con *console) error {
 	if c.String("from-cmdline") == "" && c.String("from-log") == "" {
 		return usagef("init: missing --from-cmdline or --from-log")
 	}
-	draft, stated, err := draftOf(c)
+	draft, stated, unlike, err := draftOf(c)
 	if err != nil {
 		return err
 	}
@@ -67,7 +68,7 @@ func runInit(c *cli.Context, con *console) error {
 		return err
 	}
 	draft.CountKVBlocks(model)
-	findings := draft.Findings(model)
+	findings := append(unlike, draft.Findings(model)...)
 	con.warn(findings)
 	var text bytes.Buffer
 	if err := draft.Write(&text); err != nil {
@@ -90,8 +91,8 @@ func runInit(c *cli.Context, con *console) error {
 
 // draftOf returns the draft of a run.yaml. Flags take precedence over the server's command line,
 // and that over the log: Merge keeps what is set. What none of them states gets vLLM's default. commandLine is what
-// the command line states.
-func draftOf(c *cli.Context) (draft, commandLine *deploy.Draft, err error) {
+// the command line states, and unlike warns of settings that these sources state differently.
+func draftOf(c *cli.Context) (draft, commandLine *deploy.Draft, unlike []trace.Finding, err error) {
 	draft = deploy.NewDraft()
 	commandLine = deploy.NewDraft()
 	for _, f := range []struct{ flag, key string }{
@@ -104,34 +105,42 @@ func draftOf(c *cli.Context) (draft, commandLine *deploy.Draft, err error) {
 			draft.Set(f.key, v)
 		}
 	}
+	if sheet, ok := deploy.Datasheet(c.String("hardware")); ok {
+		draft.Set("hardware.name", sheet.Name)
+	}
+	flags := deploy.NewDraft()
+	flags.Merge(draft)
+	warn := func(contradictions []deploy.Contradiction) {
+		for _, one := range contradictions {
+			unlike = append(unlike, trace.Findingf(source.CodeRunContradicted, "%s", one.Sentence).About(one.Setting))
+		}
+	}
 	if line := c.String("from-cmdline"); line != "" {
 		commandLine, err = deploy.FromCommandLine(line, func(name string) ([]byte, error) {
 			return files.Read(name, 1<<24, false)
 		})
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
+		warn(flags.Unlike(commandLine, "a flag of init", "the command line"))
 		draft.Merge(commandLine)
 	}
 	if name := c.String("from-log"); name != "" {
 		stated, err := draftOfLog(name, c.App.Reader, c.Bool("allow-special"))
 		if err != nil {
-			return nil, nil, err
+			return nil, nil, nil, err
 		}
+		warn(flags.Unlike(stated, "a flag of init", "the log"))
+		warn(commandLine.Unlike(stated, "the command line", "the log"))
 		draft.Merge(stated)
-	}
-	if name := c.String("hardware"); name != "" {
-		if sheet, ok := deploy.Datasheet(name); ok {
-			draft.Set("hardware.name", sheet.Name)
-		}
 	}
 	version, _ := draft.Get("vllm.version").(string)
 	if err := commandLine.RefusedFlag(version); err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	draft.FillDefaults()
 	draft.DropUnknown()
-	return draft, commandLine, nil
+	return draft, commandLine, unlike, nil
 }
 
 // draftOfLog returns the draft that a log gives. name "-" is standard input; special allows pipes.
