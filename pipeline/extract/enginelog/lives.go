@@ -47,6 +47,7 @@ type Lives struct {
 	open   map[string][]*Life // by form and engine: lives that a pass may continue, the last written to at the end
 	passes map[string]int64   // number of passes so far, by form and engine
 	lives  []*Life            // all of them, in the order in which they began until Close sorts them
+	joins  int                // tables that join has begun
 }
 
 // Statistics are what an engine's log states every ten seconds.
@@ -74,6 +75,12 @@ type Life struct {
 	Stamped   int64        // passes with a stamp
 	Backwards int64        // passes stamped more than a second before the one before
 	FirstBack source.Place // the first of them
+
+	key    string          // its form and engine
+	first  trace.Iteration // its first pass
+	begin  source.Place    // of the first pass
+	gaps   []indexRange    // of at least leastRestart passes, the first mostGaps
+	isLate bool            // its first pass was written before passes of the process that had been read
 
 	last     passRecord // not yet written: the next may complete it (completePass)
 	out      *table.Writer[trace.Iteration]
@@ -290,6 +297,8 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 		case r.Index > life.last.Index: // the next pass, or a later one if passes are missing
 		case isRestart(&life.last.Iteration, &r.Iteration):
 			life = nil
+		case c.isLatePart(key, &life.last, r):
+			life = nil
 		default: // the same pass once more, or one that came late
 			c.acc.Drop(source.CodeDuplicate, 1, at, "iteration %d of engine %s after %d", r.Index, r.Engine,
 				life.last.Index)
@@ -305,7 +314,7 @@ func (c *Lives) addPass(key string, life *Life, r *passRecord) error {
 		return nil
 	default:
 		var err error
-		if life, err = c.newLife(r); err != nil {
+		if life, err = c.newLife(key, r, at); err != nil {
 			return err
 		}
 	}
@@ -359,12 +368,18 @@ func isRestart(last, next *trace.Iteration) bool {
 	return next.Index == 0 || last.Index-next.Index >= leastRestart
 }
 
-// newLife opens the table of a life that begins with the pass r, and returns the life.
-func (c *Lives) newLife(r *passRecord) (*Life, error) {
+// newLife opens the table of a life that begins with the pass r at a place, and returns the life.
+func (c *Lives) newLife(key string, r *passRecord, at source.Place) (*Life, error) {
 	life := &Life{
 		Engine:  r.Engine,
 		Dir:     filepath.Join(c.stage, "iterations."+strconv.Itoa(len(c.lives))),
 		process: r.Process,
+		key:     key,
+		first:   r.Iteration,
+		begin:   at,
+		isLate: slices.ContainsFunc(c.open[key], func(l *Life) bool {
+			return l.process == r.Process && isEarlier(&r.Iteration, &l.last.Iteration)
+		}),
 	}
 	var err error
 	life.out, err = table.Create[trace.Iteration](life.Dir, table.Iterations, c.format)
@@ -379,9 +394,7 @@ func (c *Lives) newLife(r *passRecord) (*Life, error) {
 // complete it. It counts stamps that run backwards and passes that are missing.
 func (l *Life) append(r *passRecord, at source.Place) error {
 	if l.Rows > 0 {
-		// By more than a second, beyond the resolution of the stamp: lines of several threads may be exchanged.
-		backNs := l.last.StampNs.V - r.StampNs.V
-		if r.StampNs.OK && l.last.StampNs.OK && backNs > r.StampStepNs.V+1e9 {
+		if isEarlier(&r.Iteration, &l.last.Iteration) {
 			if l.Backwards == 0 {
 				l.FirstBack = at
 			}
@@ -392,6 +405,9 @@ func (l *Life) append(r *passRecord, at source.Place) error {
 				l.FirstGap = at
 			}
 			l.Missing += gap
+			if gap >= leastRestart && len(l.gaps) < mostGaps {
+				l.gaps = append(l.gaps, indexRange{l.last.Index, r.Index})
+			}
 		}
 		if err := l.out.Append(l.last.Iteration); err != nil {
 			return err
@@ -405,16 +421,22 @@ func (l *Life) append(r *passRecord, at source.Place) error {
 // Close writes the last passes, closes the tables and returns the lives, in the order of engine,
 // then time.
 func (c *Lives) Close() ([]*Life, error) {
-	stat.SortStable(c.lives, func(a, b *Life) int { // by length first, so that engine 10 comes after engine 9
-		return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
-	})
+	stat.SortStable(c.lives, compareEngines)
 	for _, l := range c.lives {
 		c.dropHeld(l)
 		if err := errors.Join(l.out.Append(l.last.Iteration), l.out.Close()); err != nil {
 			return nil, err
 		}
 	}
+	if err := c.joinParts(); err != nil {
+		return nil, err
+	}
 	return c.lives, nil
+}
+
+// compareEngines compares the names of the lives' engines, by length first, so that engine 10 comes after engine 9.
+func compareEngines(a, b *Life) int {
+	return cmp.Or(cmp.Compare(len(a.Engine), len(b.Engine)), cmp.Compare(a.Engine, b.Engine))
 }
 
 // Abort discards the tables that are being written.

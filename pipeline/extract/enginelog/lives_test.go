@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,22 @@ import (
 func pass(process, engine, index int, clock string, ms string) string {
 	return fmt.Sprintf("(EngineCore_DP%d pid=%d) INFO 11-21 %s [core.py:452] Iteration(%d): 1 context requests, 10 context tokens, 2 generation requests, "+
 		"2 generation tokens, iteration elapsed time: %s ms", engine, process, clock, index, ms)
+}
+
+// part returns lines of consecutive passes of a process at one time.
+func part(process, first, last int, clock string) (lines []string) {
+	for i := first; i <= last; i++ {
+		lines = append(lines, pass(process, 0, i, clock, "5"))
+	}
+	return lines
+}
+
+// counted returns the indices from first to last.
+func counted(first, last int64) (indices []int64) {
+	for i := first; i <= last; i++ {
+		indices = append(indices, i)
+	}
+	return indices
 }
 
 // life is what a test states of a life.
@@ -98,6 +115,24 @@ func TestLives(t *testing.T) {
 		{"63 back without stamps", []string{unstamped(70), unstamped(7)}, []life{{"0", 1, 0, 0, 0, 0, 0, []int64{70}}}, 1, 1, 0, 2, 0},
 		{"64 back without stamps", []string{unstamped(70), unstamped(6)}, []life{{"0", 1, 0, 0, 0, 0, 0, []int64{70}}, {"0", 1, 0, 0, 0, 0, 0, []int64{6}}}, 2, 0, 0, 2, 0},
 		{"back to 0 without stamps", []string{unstamped(9), unstamped(0)}, []life{{"0", 1, 0, 0, 0, 0, 0, []int64{9}}, {"0", 1, 0, 0, 0, 0, 0, []int64{0}}}, 2, 0, 0, 2, 0},
+		{"parts in another order", slices.Concat(part(7, 200, 300, "23:38:00"), part(7, 100, 199, "23:37:00"), part(7, 0, 99, "23:36:00")),
+			[]life{{"0", 301, 0, 301, 0, 0, 0, counted(0, 300)}}, 301, 0, 0, 301, 0},
+		{"parts in the order of their names", slices.Concat(part(7, 0, 99, "23:36:00"), part(7, 300, 400, "23:39:00"), part(7, 100, 199, "23:37:00"),
+			part(7, 200, 299, "23:38:00")), []life{{"0", 401, 0, 401, 0, 0, 0, counted(0, 400)}}, 401, 0, 0, 401, 0},
+		{"the second part first", slices.Concat(part(7, 100, 199, "23:37:00"), part(7, 0, 99, "23:36:00"), part(7, 200, 299, "23:38:00")),
+			[]life{{"0", 300, 0, 300, 0, 0, 0, counted(0, 299)}}, 300, 0, 0, 300, 0},
+		{"a part before the whole log", slices.Concat(part(7, 100, 199, "23:37:00"), part(7, 0, 99, "23:36:00"), part(7, 100, 199, "23:37:00")),
+			[]life{{"0", 200, 0, 200, 0, 0, 0, counted(0, 199)}}, 200, 100, 0, 300, 0},
+		{"the log and a part of it", slices.Concat(part(7, 0, 99, "23:36:00"), part(7, 100, 199, "23:37:00"), part(7, 0, 99, "23:36:00")),
+			[]life{{"0", 200, 0, 200, 0, 0, 0, counted(0, 199)}}, 200, 100, 0, 300, 0},
+		{"a restart before its engine's first start", slices.Concat(part(7, 0, 99, "23:38:00"), part(7, 0, 199, "23:36:00")),
+			[]life{{"0", 200, 0, 200, 0, 0, 0, counted(0, 199)}, {"0", 100, 0, 100, 0, 0, 0, counted(0, 99)}}, 300, 0, 0, 300, 0},
+		{"a restart whose end comes first", slices.Concat(part(7, 100, 199, "23:39:00"), part(7, 0, 299, "23:36:00"), part(7, 0, 99, "23:38:00")),
+			[]life{{"0", 300, 0, 300, 0, 0, 0, counted(0, 299)}, {"0", 200, 0, 200, 0, 0, 0, counted(0, 199)}}, 500, 0, 0, 500, 0},
+		{"parts of two processes", slices.Concat(part(8, 100, 199, "23:38:00"), part(7, 0, 99, "23:36:00")),
+			[]life{{"0", 100, 0, 100, 0, 0, 0, counted(100, 199)}, {"0", 100, 0, 100, 0, 0, 0, counted(0, 99)}}, 200, 0, 0, 200, 0},
+		{"passes that no part has", slices.Concat(part(7, 200, 299, "23:38:00"), part(7, 0, 99, "23:36:00")),
+			[]life{{"0", 200, 100, 200, 0, 1, 0, append(counted(0, 99), counted(200, 299)...)}}, 200, 0, 0, 200, 0},
 	} {
 		lives, acc, got := livesOf(t, c.lines...)
 		if !reflect.DeepEqual(got, c.want) {
