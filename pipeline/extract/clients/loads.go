@@ -6,6 +6,7 @@ package clients
 import (
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/blis-train/blis-train/trace"
@@ -23,7 +24,8 @@ type Load struct {
 }
 
 // newLoad returns the load of a file, without requests yet. It is named like the file, and like its folder too where
-// a client file of another folder has the same name.
+// a client file of another folder has the same name; with its extension where a load of another file has this name
+// (bench.json and bench.jsonl): a phase is of one file.
 func (c *Reader) newLoad(file string) *Load {
 	name, _ := stemOf(path.Base(file))
 	for i := range c.Names {
@@ -33,6 +35,11 @@ func (c *Reader) newLoad(file string) *Load {
 			name = strings.ReplaceAll(whole, "/", "-")
 			break
 		}
+	}
+	isTaken := func(l Load) bool { return l.Name == name && l.file != file }
+	if slices.ContainsFunc(c.Loads, isTaken) {
+		_, ext := stemOf(file)
+		name += ext
 	}
 	return &Load{Name: name, file: file}
 }

@@ -488,6 +488,12 @@ func TestTimeOfALoad(t *testing.T) {
 			t.Errorf("%s beside %s: got %q, want %q", c.file, c.others, got, c.want)
 		}
 	}
+	r := &Reader{Loads: []Load{{Name: "x", file: "a/x.json"}}}
+	for file, want := range map[string]string{"a/x.json": "x", "a/x.jsonl.zst": "x.jsonl", "a/y.jsonl": "y"} {
+		if got := r.newLoad(file).Name; got != want {
+			t.Errorf("%s after a load x of a/x.json: got %q, want %q", file, got, want)
+		}
+	}
 }
 
 // TestServerOfAHeader: what the header and run.yaml both state and differently is named.
