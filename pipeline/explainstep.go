@@ -3,6 +3,7 @@ package pipeline
 // This file explains the features and the predicted time of one recorded step.
 
 import (
+	"fmt"
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"
@@ -53,7 +54,8 @@ func ExplainStep(out string, run *result.ExtractRun, step int64, version feature
 			WithHint("the fork inference-sim/vllm records steps: --step-tracing-enabled")
 	}
 	if recordedStep == nil {
-		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1)
+		return nil, trace.Errorf("", "run %q has no step %d, want %d..%d", run.ID, step, steps.First, steps.First+int64(steps.Len())-1).
+			WithHint(fmt.Sprintf("give --step %d, for instance", steps.First))
 	}
 	if !recordedStep.Known() {
 		return nil, trace.Errorf(rows.UnknownBatch, "the batch of step %d of run %q is unknown: %s", step, run.ID, recordedStep.Reason).

@@ -87,6 +87,9 @@ func MakePlan(inputs []string, dir string, partBytes int64, o pipeline.RunOption
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
+	if err := o.Extract.Check(); err != nil {
+		return nil, &option.Misuse{Msg: err.Error()}
+	}
 	if o.Extract.WhyRejected {
 		return nil, option.Misusef("plan: --why-rejected goes with one process only: blis-train extract")
 	}

@@ -364,7 +364,7 @@ func TestHintsByHand(t *testing.T) {
 		{misuse("a", "own"), "fit", "own"}, {misuse("a", ""), "fit", "see blis-train fit --help"}, {misuse("a", ""), "", ""},
 		{trace.Hinted(errors.New("a"), "its own"), "fit", "its own"}, {trace.Errorf("no_input", "a"), "fit", "blis-train explain no_input"}, {errors.New("a"), "fit", ""},
 		{errors.New(`format: got "markdwn", want markdown or json`), "", `did you mean "markdown"?`}, {errors.New(`x: got "q", want markdown or json`), "", ""},
-		{errors.New("x: got 95, want a share of 0 to 1"), "", "95 % is 0.95"}, {errors.New("x: got 5, want 0..1"), "", "5 % is 0.05"}, {errors.New("x: got 100, want 0..1"), "", ""},
+		{errors.New("x: got 95, want a share of 0 to 1"), "", "95 % is 0.95"}, {errors.New("x: got 5, want 0..1"), "", "5 % is 0.05"}, {errors.New("x: got 0, want a share in (0, 1]"), "", ""}, {errors.New("x: got 100, want 0..1"), "", ""},
 		{errors.New("write: no space left on device"), "", "free some space, or write elsewhere: df -h shows what is left"},
 		{&fs.PathError{Op: "open", Path: "/a/b/c", Err: fs.ErrPermission}, "", "choose another place: ls -ld /a/b shows who may write or read here"},
 		{&fs.PathError{Op: "open", Path: dir + "/none/c", Err: fs.ErrNotExist}, "", "there is no folder " + dir + "/none/; one for output is made with mkdir -p"},

@@ -211,7 +211,7 @@ func hintOf(err error, command string) string {
 			return hint
 		}
 	}
-	if m := percentGiven.FindStringSubmatch(err.Error()); m != nil { // 5 is 0.05, 95 is 0.95
+	if m := percentGiven.FindStringSubmatch(err.Error()); m != nil && m[1] != "0" { // 5 is 0.05, 95 is 0.95
 		return fmt.Sprintf("%s %% is 0.%s", m[1], ("0" + m[1])[len(m[1])-1:])
 	}
 	switch {

@@ -3,6 +3,7 @@ package main
 // This file is the command extract, which turns recordings into tables.
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -132,6 +133,10 @@ type foundRun struct {
 
 // listRuns prints the run folders that would be read, for --dry-run.
 func listRuns(con *console, inputs []string, o pipeline.ExtractOptions) error {
+	o.Out = cmp.Or(o.Out, ".") // nothing is written
+	if err := o.Check(); err != nil {
+		return usagef("%v", err)
+	}
 	runs, err := pipeline.Discover(inputs, &o)
 	if err != nil {
 		return err

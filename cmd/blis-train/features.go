@@ -3,6 +3,7 @@ package main
 // This file is the command features, which explains the prediction of one recorded step.
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -142,6 +143,9 @@ func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 		}
 		ids = append(ids, ext.Runs[i].ID)
 	}
+	if len(ids) == 0 {
+		return nil, trace.Hinted(errors.New("the folder has no run"), "blis-train extract writes runs into it")
+	}
 	if id == "" {
 		return nil, usagef("features: missing --run ID, one of %s", strings.Join(ids, ", "))
 	}
@@ -149,7 +153,7 @@ func pickRun(ext *result.Extract, id string) (*result.ExtractRun, error) {
 	if s := files.Nearest(id, ids); s != "" {
 		return nil, err.WithHint(fmt.Sprintf("did you mean --run %s?", s))
 	}
-	return nil, err
+	return nil, err.WithHint(fmt.Sprintf("give --run %s, for instance; extract.json has what each run is of", files.Word(ids[0])))
 }
 
 // showFeatures prints the batch of a step, the inputs, the constants and the features.

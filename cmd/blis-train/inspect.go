@@ -68,11 +68,19 @@ func runInspect(c *cli.Context, con *console, o *pipeline.InspectOptions) error 
 	if len(inputs) == 0 {
 		return usagef("inspect: got no argument, want a run directory, a parent of them or an extracted folder")
 	}
+	_, raw := pipeline.Extracted(inputs)
+	if len(raw) == 0 { // --max-bad-frac and --workers may be the environment's
+		err := goesWith(c, "recordings", "only", "exclude", "set", "split-engines", "why-rejected", "format",
+			"max-line", "max-expansion", "max-client-memory", "dry-run")
+		if err != nil {
+			return err
+		}
+	}
 	if err := con.configure(c, c.String("config"), c.Args().Slice()); err != nil {
 		return err
 	}
 	con.completeExtract(c, &o.Extract)
-	if _, raw := pipeline.Extracted(inputs); c.Bool("dry-run") && len(raw) > 0 {
+	if c.Bool("dry-run") && len(raw) > 0 {
 		return listRuns(con, raw, o.Extract)
 	}
 	doc, err := pipeline.Inspect(c.Context, inputs, *o)

@@ -233,9 +233,11 @@ func checkNumbers(cmd *cli.Command, in []string) error {
 
 // isNumeric reports whether the values of a flag are numbers, or a list of them.
 func isNumeric(f cli.Flag) bool {
-	switch option.Plain(f).(type) {
+	switch plain := option.Plain(f).(type) {
 	case *cli.IntFlag, *cli.Int64Flag, *cli.UintFlag, *cli.Uint64Flag, *cli.Float64Flag:
 		return true
+	case *cli.GenericFlag:
+		return option.IsNumber(plain.Value)
 	case *cli.StringFlag: // counts with a largest value, and rates, may be lists
 		name := f.Names()[0]
 		return option.HasMost(name) || name == "rate"

@@ -54,10 +54,14 @@ var mostOfCount = map[string]int64{
 }
 
 // neverNegative are flags that mean nothing below 0 and are checked by no stage.
-var neverNegative = []string{"part-bytes", "seed", "workers"}
+var neverNegative = []string{"last", "part-bytes", "seed", "shared-prefix-tokens", "workers"}
 
-// CheckSign returns an error for a negative value of a flag that means nothing below 0.
+// CheckSign returns an error for a negative value of a flag that means nothing below 0, and for a training share of 0,
+// which a stage takes for one that was not given.
 func CheckSign(name, value string) error {
+	if share, err := strconv.ParseFloat(value, 64); name == "split" && err == nil && share == 0 {
+		return Misusef("--split: got %s, want a share in (0, 1]", value)
+	}
 	if !slices.Contains(neverNegative, name) {
 		return nil
 	}

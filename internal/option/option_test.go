@@ -85,7 +85,7 @@ func TestFlagsSetOptions(t *testing.T) {
 	if !reflect.DeepEqual(s, defaultStage()) {
 		t.Errorf("flags changed the defaults: got %+v", s)
 	}
-	args := []string{"--name", "b", "--quick", "--run", "x, y", "--run=z", "--set", `a={"b": 1, "c": 2}`, "--extra", "-1", "--n", "3"}
+	args := []string{"--name", "b", "--quick", "--run", "x, y", "--run=z", "--set", `a={"b": 1, "c": 2}`, "--extra", "0", "--n", "3"}
 	if err := set.Parse(args); err != nil {
 		t.Fatal(err)
 	}
@@ -95,6 +95,7 @@ func TestFlagsSetOptions(t *testing.T) {
 	want.Runs = []string{"x", "y", "z"}
 	want.Sets = []string{`a={"b":1,"c":2}`}
 	want.N = 3
+	want.Extra = new(float64)
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("got %+v, want %+v", s, want)
 	}

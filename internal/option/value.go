@@ -77,16 +77,25 @@ func (v *countValue) Set(text string) error {
 	return nil
 }
 
-// Optional returns the value of a flag that takes a number. -1 makes *number nil.
+// IsNumber reports whether the value of a flag is one of Count or Optional.
+func IsNumber(v cli.Generic) bool {
+	switch v.(type) {
+	case *countValue, *optionalValue:
+		return true
+	}
+	return false
+}
+
+// Optional returns the value of a flag that takes a number. *number is nil if the flag was not given.
 func Optional(number **float64) cli.Generic { return &optionalValue{number} }
 
 // optionalValue is the value of Optional.
 type optionalValue struct{ number **float64 }
 
-// String returns the number; "-1" if it is not set.
+// String returns the number; "" if it is not set.
 func (v *optionalValue) String() string {
 	if v.number == nil || *v.number == nil {
-		return "-1"
+		return ""
 	}
 	return formatNumber(**v.number)
 }
@@ -97,10 +106,7 @@ func (v *optionalValue) Set(text string) error {
 	if err != nil {
 		return errors.New("want a number")
 	}
-	*v.number = nil
-	if n != -1 {
-		*v.number = &n
-	}
+	*v.number = &n
 	return nil
 }
 

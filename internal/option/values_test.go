@@ -28,7 +28,7 @@ func TestFaultsOfTheProgram(t *testing.T) {
 	}
 }
 
-// TestValuesAreReplaced: a value that is set again replaces the one before, -1 of an optional number is none, and only lists
+// TestValuesAreReplaced: a value that is set again replaces the one before, -1 of an optional number too, and only lists
 // take several values.
 func TestValuesAreReplaced(t *testing.T) {
 	s := defaultStage()
@@ -43,8 +43,11 @@ func TestValuesAreReplaced(t *testing.T) {
 	if s.Extra == nil || *s.Extra != 0.5 || !reflect.DeepEqual(Values(flag("extra")), []string{"0.5"}) {
 		t.Errorf("got %v", s.Extra)
 	}
-	if set("extra", "-1"); s.Extra != nil || Values(flag("extra")) != nil || Optional(&s.Extra).String() != "-1" {
+	if set("extra", "-1"); s.Extra == nil || *s.Extra != -1 || Optional(&s.Extra).String() != "-1" {
 		t.Errorf("got %v", s.Extra)
+	}
+	if s.Extra = nil; Values(flag("extra")) != nil || Optional(&s.Extra).String() != "" {
+		t.Errorf("got %v, want no value", Values(flag("extra")))
 	}
 	set("tokens", "12")
 	if set("tokens", "34"); *s.Tokens != 34 || Count(&s.Tokens).String() != "34" {
