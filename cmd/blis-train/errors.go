@@ -177,6 +177,27 @@ var percentGiven = regexp.MustCompile(`got (\d\d?), want (?:a share|0\.\.1)`)
 // choiceError matches a message that lists the words that an option can have.
 var choiceError = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 
+// spellingHint returns a hint about a value that is right but for its spelling, such as a number in quotes in YAML;
+// "" for another. wanted is what the message says of the value.
+func spellingHint(got, wanted string) string {
+	isInt := false
+	if _, err := strconv.ParseInt(got, 10, 64); err == nil {
+		isInt = true
+	}
+	isSwitch := strings.HasPrefix(wanted, "true or false")
+	switch {
+	case isSwitch && (got == "true" || got == "false"),
+		isInt && strings.HasPrefix(wanted, "an integer"),
+		isNumber(got) && strings.HasPrefix(wanted, "a number in "):
+		return "quotes make it a text: write " + got
+	case isSwitch && slices.Contains([]string{"yes", "on", "y", "1"}, strings.ToLower(got)):
+		return "write true"
+	case isSwitch && slices.Contains([]string{"no", "off", "n", "0"}, strings.ToLower(got)):
+		return "write false"
+	}
+	return ""
+}
+
 // isNumber reports whether a text is a number.
 func isNumber(text string) bool {
 	_, err := strconv.ParseFloat(text, 64)
@@ -203,6 +224,11 @@ func hintOf(err error, command string) string {
 	}
 	// A message that lists the allowed words, or got a percentage for a share.
 	m := choiceError.FindStringSubmatch(err.Error())
+	if m != nil {
+		if hint := spellingHint(m[1], m[2]); hint != "" {
+			return hint
+		}
+	}
 	if m != nil && !isNumber(m[1]) { // a bound near a wrong number is no spelling of it
 		words := strings.FieldsFunc(strings.ReplaceAll(m[2], " or ", ", "), func(r rune) bool {
 			return strings.ContainsRune(`, "`, r)
