@@ -3,6 +3,7 @@ package deploy
 // This file applies settings of the form key=value on top of a run.yaml.
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -58,4 +59,29 @@ func setPath(node *yaml.Node, keys []string, value *yaml.Node) error {
 		return setPath(child, keys[1:], value)
 	}
 	return nil
+}
+
+// settingError returns an error about a value of set as one about the setting, which is in no file; others as they are.
+func settingError(err error, set []string) error {
+	at, ok := errors.AsType[*trace.SyntaxError](err)
+	if !ok || at.Line > 0 {
+		return err
+	}
+	for _, s := range set {
+		key, _, _ := strings.Cut(s, "=")
+		if strings.HasPrefix(at.Msg, key+": got ") {
+			return trace.Errorf(BadSetting, "setting %s", at.Msg).WithHint(at.Hint)
+		}
+		for section := key; ; { // the first part that is unknown
+			if strings.HasPrefix(at.Msg, fmt.Sprintf("unknown key %q", section)) {
+				return trace.Errorf(BadSetting, "setting %s: %s", key, at.Msg).WithHint(at.Hint)
+			}
+			i := strings.LastIndexByte(section, '.')
+			if i < 0 {
+				break
+			}
+			section = section[:i]
+		}
+	}
+	return err
 }

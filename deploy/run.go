@@ -35,8 +35,8 @@ const minimalRunYAML = "{model: {config: config.json}, hardware: {name: H100}, "
 // LoadRun returns the deployment that dir/run.yaml and the model's config.json it names describe.
 // Each set is one "key.path=value" that supplies or overrides a field, such as
 // "vllm.max_num_seqs=128"; if they supply all required fields, run.yaml may be absent. Unknown
-// keys, wrong types and impossible values are trace.SyntaxErrors with file, line and column; one
-// error lists all missing fields. With an error the result is nil, or has only a name.
+// keys, wrong types and impossible values are trace.SyntaxErrors with file, line and column, those of set are
+// bad_setting; one error lists all missing fields. With an error the result is nil, or has only a name.
 func LoadRun(dir string, set ...string) (*Deployment, error) {
 	return LoadRunFile(filepath.Join(dir, RunFile), set...)
 }
@@ -81,6 +81,9 @@ func loadRun(fsys fs.FS, base, dir string, set []string) (*Deployment, error) {
 		return nil, &trace.SyntaxError{File: doc.File, Code: missingRunYAML, Msg: "no such file", Hint: "rename run.yml beside it to run.yaml"}
 	}
 	if err := doc.asError(exists); err != nil {
+		if base != SettingsName {
+			err = settingError(err, set)
+		}
 		return &Deployment{Name: d.Name}, err
 	}
 	if exists {

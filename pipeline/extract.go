@@ -45,7 +45,7 @@ func Discover(inputs []string, o *ExtractOptions) ([]extract.RunDir, error) {
 	all, err := extract.Find(inputs, o.Set...)
 	if err != nil {
 		if coded, ok := errors.AsType[*trace.Error](err); ok && coded.Code == deploy.BadSetting {
-			return nil, option.Misusef("--set: %s", coded.Msg)
+			return nil, &option.Misuse{Msg: "--set: " + coded.Msg, Hint: coded.Hint}
 		}
 		return nil, err
 	}

@@ -3,12 +3,16 @@ package simulate
 // This file has the options of a simulation, and checks them.
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
+	"strconv"
 
 	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/library"
+	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/sim"
 	"github.com/blis-train/blis-train/sim/workload"
 	"github.com/blis-train/blis-train/trace"
@@ -134,6 +138,41 @@ func (o *Options) Check() error {
 		return option.Misusef("--overhead-us: got %g us, want >= 0 and < 1e9", *o.OverheadUs)
 	case bad(o.EgressUs):
 		return option.Misusef("--egress-us: got %g us, want >= 0 and < 1e9", *o.EgressUs)
+	}
+	return nil
+}
+
+// checkCoefficients returns an error if the latency model takes another number of alpha or beta coefficients, or none
+// with such a value. The lines of blackbox may fall.
+func (o *Options) checkCoefficients(alpha, beta []float64) error {
+	of := func(name string, values []float64, least, most int) error {
+		got := len(values)
+		if got >= least && got <= most {
+			isWrong := func(v float64) bool {
+				return math.IsInf(v, 0) || v < 0 && (name == "alpha-coeffs" || o.Model != "blackbox")
+			}
+			if i := slices.IndexFunc(values, isWrong); i >= 0 {
+				unit := " us"
+				if name == "beta-coeffs" && o.Model == "trained-physics" { // factors
+					unit = ""
+				}
+				return option.Misusef("--%s: got %g%s, want finite and >= 0", name, values[i], unit)
+			}
+			return nil
+		}
+		wanted := strconv.Itoa(least)
+		if most > least {
+			wanted += fmt.Sprintf(" to %d", most)
+		}
+		return option.Misusef("--%s: got %d values, want %s with --latency-model %s", name, got, wanted, o.Model)
+	}
+	switch o.Model {
+	case "linear3":
+		return of("beta-coeffs", beta, 3, 3)
+	case "blackbox":
+		return cmp.Or(of("beta-coeffs", beta, 3, 3), of("alpha-coeffs", alpha, 3, 3))
+	case "trained-physics":
+		return cmp.Or(of("beta-coeffs", beta, features.LeastBetas, len(features.TrainedPhysicsBeta())), of("alpha-coeffs", alpha, 3, 3))
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ package simulate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/deploy"
+	"github.com/blis-train/blis-train/internal/option"
 	"github.com/blis-train/blis-train/internal/par"
 	"github.com/blis-train/blis-train/library"
 	"github.com/blis-train/blis-train/pipeline/export"
@@ -114,8 +116,10 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 	if s.alpha, err = parseNumbers("--alpha-coeffs", o.Alpha); err != nil {
 		return nil, err
 	}
-	s.beta, err = parseNumbers("--beta-coeffs", o.Beta)
-	return s, err
+	if s.beta, err = parseNumbers("--beta-coeffs", o.Beta); err != nil {
+		return nil, err
+	}
+	return s, o.checkCoefficients(s.alpha, s.beta)
 }
 
 // With returns a copy of the simulation with other options, without its inputs. Changes to one do not
@@ -142,6 +146,9 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 	}
 	s.Inputs = append(s.Inputs, in)
 	if s.Deployment, err = deploy.LoadRunFile(path, set...); err != nil {
+		if coded, ok := errors.AsType[*trace.Error](err); ok && coded.Code == deploy.BadSetting {
+			return &option.Misuse{Msg: "--set: " + coded.Msg, Hint: coded.Hint}
+		}
 		return err
 	}
 	if s.o.Transfers {

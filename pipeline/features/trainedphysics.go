@@ -215,10 +215,13 @@ func (t *TrainedPhysics) Beta(s *Step, x []float64) {
 	x[moEDispatch] = t.moeDispatch * (s.PrefillTokens + s.DecodeTokens)
 }
 
+// LeastBetas is how many beta coefficients trained-physics has at least: the others are 0.
+const LeastBetas = 7
+
 // CheckBetas returns an error unless there are 7 to 11 finite, non-negative values.
 func CheckBetas(beta []float64) error {
-	if len(beta) < 7 || len(beta) > len(TrainedPhysicsBeta()) {
-		return trace.Errorf(coeff.BadFile, "beta coefficients: got %d values, want 7 to %d", len(beta), len(TrainedPhysicsBeta()))
+	if len(beta) < LeastBetas || len(beta) > len(TrainedPhysicsBeta()) {
+		return trace.Errorf(coeff.BadFile, "beta coefficients: got %d values, want %d to %d", len(beta), LeastBetas, len(TrainedPhysicsBeta()))
 	}
 	for i, b := range beta {
 		if math.IsNaN(b) || math.IsInf(b, 0) || b < 0 {
