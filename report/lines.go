@@ -170,11 +170,17 @@ func coveredText(c *result.Covered) string {
 	if c.RequestsPerS != nil {
 		load += fmt.Sprintf(" (%s/s)", brief(*c.RequestsPerS))
 	}
-	if c.PromptTokens == 0 && c.OutputTokens == 0 { // no request is known
+	var lengths []string // those that somebody counted
+	if c.PromptTokens > 0 {
+		lengths = append(lengths, "prompts of "+trace.Thousands(c.PromptTokens))
+	}
+	if c.OutputTokens > 0 {
+		lengths = append(lengths, "outputs of "+trace.Thousands(c.OutputTokens))
+	}
+	if len(lengths) == 0 {
 		return "up to " + load
 	}
-	return fmt.Sprintf("up to %s, prompts of %s and outputs of %s tokens", load, trace.Thousands(c.PromptTokens),
-		trace.Thousands(c.OutputTokens))
+	return fmt.Sprintf("up to %s, %s tokens", load, strings.Join(lengths, " and "))
 }
 
 // expectedError returns the error to expect: the mean error of the step time, and the median error

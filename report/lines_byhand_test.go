@@ -86,8 +86,9 @@ func TestUsedByHand(t *testing.T) {
 func TestRegionsAndErrorsByHand(t *testing.T) {
 	rate := 12.34
 	for want, c := range map[string]*result.Covered{
-		"": nil, "up to 1 running request": {Running: 1}, "up to 8 running requests (12/s), prompts of 4,096 and outputs of 0 tokens": {Running: 8, RequestsPerS: &rate, PromptTokens: 4096},
-		"up to 8 running requests, prompts of 0 and outputs of 5 tokens": {Running: 8, OutputTokens: 5},
+		"": nil, "up to 1 running request": {Running: 1}, "up to 8 running requests (12/s), prompts of 4,096 tokens": {Running: 8, RequestsPerS: &rate, PromptTokens: 4096},
+		"up to 8 running requests, outputs of 5 tokens":                  {Running: 8, OutputTokens: 5},
+		"up to 8 running requests, prompts of 1 and outputs of 5 tokens": {Running: 8, PromptTokens: 1, OutputTokens: 5},
 	} {
 		if got := coveredText(c); got != want {
 			t.Errorf("got %q, want %q", got, want)
