@@ -79,7 +79,7 @@ func Fit(ctx context.Context, in *Inputs, o TrainOptions, h result.Header) (*Sco
 			p.Scores = append(p.Scores, s)
 		}
 	}
-	scores.Verdict = verdictOf(scores)
+	scores.Verdict = verdictOf(scores, "")
 	p.Verdict = scores.Verdict
 	return scores, p, nil
 }
@@ -92,8 +92,16 @@ const (
 
 // verdictOf returns the verdict of a predictor by its scores on all rows that it did not see: for every target, trees
 // must be better than a constant, and the calibrated P90 must cover about 90 % of those rows (spec#predictor-verdict).
-func verdictOf(scores *Scores) *coeff.Judgement {
+// whySeen is a reason for which it did see them; empty: it did not. Nothing passes then, because trees know their own
+// training rows.
+func verdictOf(scores *Scores, whySeen string) *coeff.Judgement {
 	v := &coeff.Judgement{Verdict: coeff.VerdictPass}
+	atMost := func(name, target string, value *float64, limit float64, whyNone string) {
+		if whySeen != "" && value != nil && *value <= limit {
+			value, whyNone = nil, whySeen
+		}
+		v.AtMost(name, target, value, limit, whyNone)
+	}
 	for _, target := range targetsOf(scores.Options.Rows.Target) {
 		noErrors := "too few rows held out"
 		noCoverage := "too few rows to calibrate and to judge"
@@ -121,8 +129,8 @@ func verdictOf(scores *Scores) *coeff.Judgement {
 				short = result.OrNull(calibratedLevel - *s.Coverage)
 			}
 		}
-		v.AtMost("trees_mape_over_constant", target, over, mostOverConstant, noErrors)
-		v.AtMost("p90_coverage_short", target, short, mostP90Short, noCoverage)
+		atMost("trees_mape_over_constant", target, over, mostOverConstant, noErrors)
+		atMost("p90_coverage_short", target, short, mostP90Short, noCoverage)
 	}
 	return v
 }
@@ -212,8 +220,13 @@ func Evaluate(ctx context.Context, in *Inputs, p *Document, o TrainOptions, h re
 	scores.Runs = in.Rows.Runs
 	scores.Options = optionsOf(in.Rows, in.Physics, o)
 	scores.Options.Evaluate = true
-	scores.Verdict = verdictOf(scores)
-	scores.Warnings = append(warningsOf(in.Rows), seenBefore(p, in.Extract)...)
+	seen := seenBefore(p, in.Extract)
+	whySeen := ""
+	if len(seen) > 0 {
+		whySeen = "the predictor was trained on these recordings"
+	}
+	scores.Verdict = verdictOf(scores, whySeen)
+	scores.Warnings = append(warningsOf(in.Rows), seen...)
 	return scores, ctx.Err()
 }
 

@@ -33,7 +33,7 @@ func TestVerdictOfAPredictor(t *testing.T) {
 		d.Models = []modelScore{{Scope: scopeAll, Target: targetE2E, Model: "other"}, {Scope: scopeAll, Target: targetTTFT, Model: nameTrees, MAPE: p(9), MAPEConst: p(1)},
 			{Scope: scopeAll, Target: targetE2E, Model: nameTrees, MAPE: c.mape, MAPEConst: p(0.5), Coverage: c.coverage},
 			{Scope: "one configuration", Target: targetE2E, Model: nameTrees, MAPE: p(9), MAPEConst: p(1), Coverage: p(0)}}
-		got := verdictOf(d)
+		got := verdictOf(d, "")
 		if got.Verdict != c.want || len(got.Gates) != 2 {
 			t.Errorf("%s: got %+v", c.name, got)
 			continue
@@ -43,7 +43,7 @@ func TestVerdictOfAPredictor(t *testing.T) {
 			t.Errorf("%s: got %+v", c.name, got.Gates)
 		}
 	}
-	both := verdictOf(newScores())
+	both := verdictOf(newScores(), "")
 	if len(both.Gates) != 4 || both.Gates[0].Scope != targetTTFT || both.Gates[2].Scope != targetTPOT {
 		t.Errorf("TTFT and TPOT: got %+v", both.Gates)
 	}
@@ -63,12 +63,26 @@ func TestVerdictOfAnEvaluation(t *testing.T) {
 		d.Options.Evaluate = true
 		d.HoldOut = []HoldOut{{Scope: scopeAll, Target: targetE2E, Test: 100}}
 		d.Models = []modelScore{{Scope: scopeAll, Target: targetE2E, Model: nameTrees, MAPE: p(0.6), MAPEBand: c.band, MAPEConst: p(0.5), Coverage: p(0.9)}}
-		if got := verdictOf(d); got.Verdict != c.want {
+		if got := verdictOf(d, ""); got.Verdict != c.want {
 			t.Errorf("%s: got %+v, want %s", c.name, got, c.want)
 		}
 		d.Options.Evaluate = false // the constant of a fit is that of the training rows
-		if got := verdictOf(d); got.Verdict != coeff.VerdictFail {
+		if got := verdictOf(d, ""); got.Verdict != coeff.VerdictFail {
 			t.Errorf("%s, of a fit: got %+v, want fail", c.name, got)
+		}
+	}
+	for mape, want := range map[float64]string{0.4: coeff.VerdictInsufficient, 0.6: coeff.VerdictFail} { // worse than a constant even there
+		d := newScores()
+		d.Options.Rows.Target = TargetE2E
+		d.Options.Evaluate = true
+		d.HoldOut = []HoldOut{{Scope: scopeAll, Target: targetE2E, Test: 100}}
+		d.Models = []modelScore{{Scope: scopeAll, Target: targetE2E, Model: nameTrees, MAPE: &mape, MAPEBand: &[2]float64{mape, mape}, MAPEConst: p(0.5), Coverage: p(0.9)}}
+		got := verdictOf(d, "seen before")
+		if got.Verdict != want || !slices.Contains(got.Failed(), "e2e_ms: p90_coverage_short: seen before") {
+			t.Errorf("error of %g on the training rows: got %s, %q, want %s", mape, got.Verdict, got.Failed(), want)
+		}
+		if mape == 0.4 && verdictOf(d, "").Verdict != coeff.VerdictPass {
+			t.Error("the same on other rows: want a pass")
 		}
 	}
 	d := newScores()
@@ -76,7 +90,7 @@ func TestVerdictOfAnEvaluation(t *testing.T) {
 	d.HoldOut = []HoldOut{{Scope: scopeAll, Target: targetTTFT, Reason: "3 rows, want 20"}}
 	want := []string{"ttft_ms: trees_mape_over_constant: 3 rows, want 20", "ttft_ms: p90_coverage_short: 3 rows, want 20",
 		"tpot_ms: trees_mape_over_constant: the predictor has no trees for it", "tpot_ms: p90_coverage_short: the predictor has no trees for it"}
-	if got := verdictOf(d); got.Verdict != coeff.VerdictInsufficient || !slices.Equal(got.Failed(), want) {
+	if got := verdictOf(d, ""); got.Verdict != coeff.VerdictInsufficient || !slices.Equal(got.Failed(), want) {
 		t.Errorf("no rows: got %s, %q, want %q", got.Verdict, got.Failed(), want)
 	}
 }
