@@ -160,14 +160,14 @@ func (con *console) applyGroup(c *cli.Context, path, name string, keys map[strin
 		switch why := con.whyRefused(name, key); {
 		case !known && why != "":
 			at.Msg = fmt.Sprintf("%s: %s has no option %q: %s", name, c.Command.Name, key, why)
-			return nil, at
+			return nil, misuseAt(at)
 		case !known:
 			at.Msg = fmt.Sprintf("%s: unknown option %q", name, key)
 			at.Hint = didYouMean(key, con.keys(c.Command))
-			return nil, at
+			return nil, misuseAt(at)
 		case err != nil:
 			at.Msg = fmt.Sprintf("%s: %s: %v", name, key, err)
-			return nil, at
+			return nil, misuseAt(at)
 		}
 		for _, value := range values {
 			set = append(set, fmt.Sprintf("--%s %s", key, value))
@@ -175,6 +175,9 @@ func (con *console) applyGroup(c *cli.Context, path, name string, keys map[strin
 	}
 	return set, nil
 }
+
+// misuseAt returns an error at a place of the file as one of usage: an option of the file is refused as its flag is.
+func misuseAt(at *trace.SyntaxError) error { return &option.Misuse{Msg: at.Error(), Hint: at.Hint} }
 
 // whyRefused returns why the command does not take a key of a group; "" if it takes it, or the key does not exist.
 func (con *console) whyRefused(name, key string) string {

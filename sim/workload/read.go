@@ -8,6 +8,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -126,10 +127,35 @@ func (w *Workload) checkNotEmpty(name string) (*Workload, error) {
 	return w, nil
 }
 
-// readCSV calls each for every record of a CSV file with a header line. field returns the value that
-// the record has in the column with that name; "" if the file does not have the column. required are
-// the columns without which the file is an error.
-func readCSV(data []byte, name string, required []string, each func(line int, field func(string) string) error) error {
+// csvRow is a record of a CSV file with a header line.
+type csvRow struct {
+	file    string
+	line    int
+	columns map[string]int // index by name
+	fields  []string
+	reader  *csv.Reader // has the positions of the fields
+}
+
+// field returns the value in the column with a name; "" if the file or the record does not have it.
+func (r *csvRow) field(column string) string {
+	i, ok := r.columns[column]
+	if !ok || i >= len(r.fields) {
+		return ""
+	}
+	return strings.TrimSpace(r.fields[i])
+}
+
+// fail returns an error about the value in a column, with its place; of a record that ends before the column the place
+// is its last value.
+func (r *csvRow) fail(column, format string, args ...any) error {
+	e := trace.Errorf(codeBadWorkload, format, args...)
+	line, col := r.reader.FieldPos(min(r.columns[column], len(r.fields)-1))
+	return &trace.SyntaxError{File: r.file, Line: int64(line), Col: int64(col), Code: codeBadWorkload, Msg: column + ": " + e.Msg}
+}
+
+// readCSV calls each for every record of a CSV file with a header line. required are the columns without which the file
+// is an error.
+func readCSV(data []byte, name string, required []string, each func(r *csvRow) error) error {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
 	r.ReuseRecord = true
@@ -137,36 +163,31 @@ func readCSV(data []byte, name string, required []string, each func(line int, fi
 	if err != nil {
 		return badLine(name, 1, "header: got %v, want a CSV header", err)
 	}
-	column := map[string]int{}
+	row := &csvRow{file: name, columns: map[string]int{}, reader: r}
 	for i, c := range head {
-		column[strings.TrimSpace(c)] = i
+		row.columns[strings.TrimSpace(c)] = i
 	}
 	for _, c := range required {
-		if _, ok := column[c]; !ok {
+		if _, ok := row.columns[c]; !ok {
 			return badLine(name, 1, "header: got no column %q, want it", c)
 		}
 	}
 	for {
-		rec, err := r.Read()
+		row.fields, err = r.Read()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil { // a record that cannot be read has no field to ask the line of
-			line := 0
+			e := &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: fmt.Sprintf("row: got %v, want CSV", err)}
 			if parse := (*csv.ParseError)(nil); errors.As(err, &parse) {
-				line = parse.Line
+				e.Line = int64(parse.Line)
+				e.Col = int64(parse.Column)
+				e.Msg = fmt.Sprintf("row: got %v, want CSV", parse.Err)
 			}
-			return badLine(name, line, "row: got %v, want CSV", err)
+			return e
 		}
-		line, _ := r.FieldPos(0)
-		field := func(c string) string {
-			i, ok := column[c]
-			if !ok || i >= len(rec) {
-				return ""
-			}
-			return strings.TrimSpace(rec[i])
-		}
-		if err := each(line, field); err != nil {
+		row.line, _ = r.FieldPos(0)
+		if err := each(row); err != nil {
 			return err
 		}
 	}

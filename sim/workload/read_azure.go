@@ -27,26 +27,27 @@ func readAzure(data []byte, name string) (*Workload, error) {
 	w := withRoom(data)
 	var origin time.Time
 	err := readCSV(data, name, azureColumns,
-		func(line int, field func(string) string) error {
-			at, err := parseAzureTime(field("TIMESTAMP"))
+		func(r *csvRow) error {
+			at, err := parseAzureTime(r.field("TIMESTAMP"))
 			if err != nil {
-				return badLine(name, line, "TIMESTAMP: got %q, want YYYY-MM-DD hh:mm:ss.fraction", field("TIMESTAMP"))
+				return r.fail("TIMESTAMP", "got %q, want YYYY-MM-DD hh:mm:ss.fraction", r.field("TIMESTAMP"))
 			}
-			in, err1 := strconv.ParseInt(field("ContextTokens"), 10, 64)
-			out, err2 := strconv.ParseInt(field("GeneratedTokens"), 10, 64)
-			if err1 != nil || err2 != nil || in < 1 || out < 0 {
-				return badLine(name, line, "tokens: got %q and %q, want >= 1 and >= 0", field("ContextTokens"),
-					field("GeneratedTokens"))
+			in, err := strconv.ParseInt(r.field("ContextTokens"), 10, 64)
+			if err != nil || in < 1 {
+				return r.fail("ContextTokens", "got %q tokens, want >= 1", r.field("ContextTokens"))
+			}
+			out, err := strconv.ParseInt(r.field("GeneratedTokens"), 10, 64)
+			if err != nil || out < 0 {
+				return r.fail("GeneratedTokens", "got %q tokens, want >= 0", r.field("GeneratedTokens"))
 			}
 			if len(w.Requests) == 0 {
 				origin = at
 			}
 			us := at.Sub(origin).Microseconds()
 			if us < 0 {
-				return badLine(name, line,
-					"TIMESTAMP: got %q, before the first request, want time order", field("TIMESTAMP"))
+				return r.fail("TIMESTAMP", "got %q, before the first request, want time order", r.field("TIMESTAMP"))
 			}
-			return w.addFromLine(name, line,
+			return w.addFromLine(name, r.line,
 				sim.Request{ID: strconv.Itoa(len(w.Requests)), ArrivalUs: us, PromptTokens: in, OutputTokens: max(1, out)})
 		})
 	if err != nil {

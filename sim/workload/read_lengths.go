@@ -83,33 +83,33 @@ func readLengthTable(data []byte, name string) (*Workload, error) {
 	prompt := column(names, promptColumns)
 	output := column(names, outputColumns)
 	if i := slices.IndexFunc(names, isTime); arrival == "" && i >= 0 {
-		return nil, &trace.SyntaxError{File: name, Line: 1, Code: codeBadWorkload,
+		return nil, &trace.SyntaxError{File: name, Line: 1, Col: int64(1 + bytes.Index(head, []byte(names[i]))), Code: codeBadWorkload,
 			Msg:  fmt.Sprintf("columns: got %q and no arrival, want times of arrival in a column arrival (seconds)", names[i]),
 			Hint: "convert the column to seconds and name it arrival, or remove it if all requests come at once"}
 	}
 	w := withRoom(data)
 	firstUs := int64(math.MaxInt64)
-	err := readCSV(data, name, []string{prompt, output}, func(line int, field func(string) string) error {
-		q := sim.Request{ID: strconv.Itoa(line - 1)}
+	err := readCSV(data, name, []string{prompt, output}, func(r *csvRow) error {
+		q := sim.Request{ID: strconv.Itoa(r.line - 1)}
 		for _, count := range []struct {
 			column string
 			to     *int64
 		}{{column: prompt, to: &q.PromptTokens}, {column: output, to: &q.OutputTokens}} {
-			n, err := strconv.ParseInt(field(count.column), 10, 64)
+			n, err := strconv.ParseInt(r.field(count.column), 10, 64)
 			if err != nil || n < 1 {
-				return badLine(name, line, "%s: got %q, want a whole number of at least 1", count.column, field(count.column))
+				return r.fail(count.column, "got %q, want a whole number of at least 1", r.field(count.column))
 			}
 			*count.to = n
 		}
 		if arrival != "" {
-			s, err := strconv.ParseFloat(field(arrival), 64)
-			if err != nil || !files.IsDecimal(field(arrival)) || !(s >= 0) || s*1e6 > float64(sim.LatestUs) {
-				return badLine(name, line, "%s: got %q, want seconds of at least 0", arrival, field(arrival))
+			s, err := strconv.ParseFloat(r.field(arrival), 64)
+			if err != nil || !files.IsDecimal(r.field(arrival)) || !(s >= 0) || s*1e6 > float64(sim.LatestUs) {
+				return r.fail(arrival, "got %q, want seconds of at least 0", r.field(arrival))
 			}
 			q.ArrivalUs = sim.ToUs(s * 1e6)
 		}
 		firstUs = min(firstUs, q.ArrivalUs)
-		return w.addFromLine(name, line, q)
+		return w.addFromLine(name, r.line, q)
 	})
 	if err != nil {
 		return nil, err

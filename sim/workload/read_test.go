@@ -44,20 +44,26 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// Errors name file and line.
+// Errors name file and line, and of a CSV file the column.
 func TestBadWorkloads(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "empty file",
 		"{\"timestamp\": 0, \"input_length\": 0, \"output_length\": 1}\n": "w:1: mooncake request",
-		"{\"timestamp\": 0,\n":                                "w:1: ",
-		"TIMESTAMP,ContextTokens\n":                           `no column "GeneratedTokens"`,
-		"TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,1\n": "w:2: TIMESTAMP",
-		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:04,1,1\n2023-11-16 18:17:03,1,1\n": "w:3: TIMESTAMP",
-		"request_id,input_tokens,output_tokens,arrival_time_us\n0,x,1,1\n":                            "w:2: input_tokens",
-		"requests: 3\nspeed: 1\n":                  "speed",
-		"requests: 0\n":                            "want >= 1",
-		"requests: 1\narrivals: {kind: never}\n":   "arrivals.kind",
-		"requests: 1\narrivals: {kind: poisson}\n": "arrivals",
+		"{\"timestamp\": 0,\n":                                                                                 "w:1: ",
+		"TIMESTAMP,ContextTokens\n":                                                                            `no column "GeneratedTokens"`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\nnoon,1,1\n":                                                  "w:2:1: TIMESTAMP",
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:04,7,-1\n":                                  `w:2:23: GeneratedTokens: got "-1" tokens, want >= 0`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:04,7\n":                                     `w:2:21: GeneratedTokens: got "" tokens, want >= 0`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:04,7,\"1\n":                                 `w:2:26: row: got extraneous or missing " in quoted-field, want CSV`,
+		"arrival,prompt,output\n0,1,1\n\"1\", 4x,1\n":                                                          `w:3:5: prompt: got "4x", want a whole number of at least 1`,
+		"arrival,prompt,output\n-1,1,1\n":                                                                      `w:2:1: arrival: got "-1", want seconds of at least 0`,
+		"prompt,sent_at,output\n1,1,1\n":                                                                       `w:1:8: columns: got "sent_at" and no arrival`,
+		"TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:17:04,1,1\n2023-11-16 18:17:03,1,1\n":          "w:3:1: TIMESTAMP",
+		"request_id,input_tokens,output_tokens,arrival_time_us\n0,x,1,1\n":                                     "w:2: input_tokens",
+		"requests: 3\nspeed: 1\n":                                                                              "speed",
+		"requests: 0\n":                                                                                        "want >= 1",
+		"requests: 1\narrivals: {kind: never}\n":                                                               "arrivals.kind",
+		"requests: 1\narrivals: {kind: poisson}\n":                                                             "arrivals",
 		"requests: 1\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: uniform, min: 5, max: 2}\n":      "prompt",
 		"requests: 1\narrivals: {kind: constant, rate_rps: 1}\nprompt: {kind: constant, value: 3}\noutput: {}": "output.kind",
 	} {
