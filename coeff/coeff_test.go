@@ -130,7 +130,7 @@ func TestFaultsHaveTheirOwnCode(t *testing.T) {
 		{"unknown schema", edit(`schema_version: "1"`, `schema_version: "9"`), BadFile},
 		{"wait as a delay", edit("replay: false", "replay: true"), BadFile},
 		{"not YAML", "a: [", BadFile},
-		{"empty", "", BadFile},
+		{"empty", "", BadFile}, {"comments alone", "# by blis-train\n\n", BadFile},
 		{"flat form of 1.1", edit("    - name: prefill_linear_compute", "    - 1\n    - name: prefill_linear_compute"), BadFile},
 		{"duplicate key", text + "command: x\n", BadFile},
 	}

@@ -49,7 +49,8 @@ func Load(r io.Reader, file string, terms func(*Set) error) (*Set, error) {
 	}
 	var doc document
 	if isBlank(text) {
-		return nil, &trace.SyntaxError{File: file, Code: BadFile, Msg: "got an empty file, want a coefficient set"}
+		return nil, &trace.SyntaxError{File: file, Code: BadFile, Msg: "got no line but blank ones and comments, want a coefficient set",
+			Hint: "blis-train fit OUT writes one"}
 	}
 	if err = files.DecodeYAML(text, file, &doc); err != nil {
 		return nil, yamlError(file, text, err)

@@ -116,7 +116,7 @@ func (con *console) readConfig(c *cli.Context, path string) error {
 			return err
 		}
 		e.Hint = cmp.Or(e.Hint, "groups are extract, fit, validate, export, simulate, run and gates")
-		return e
+		return misuseAt(e)
 	}
 	record := &result.Config{File: in, Set: []string{}}
 	for _, g := range con.groups {

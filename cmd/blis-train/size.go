@@ -205,6 +205,8 @@ func completeSizeQuestion(c *cli.Context, con *console, q *sizing.Question) (err
 		return usagef("--concurrency: got %d, want 1 to %d clients", q.Load.Clients, mostClients)
 	case !(q.Load.CachedShare >= 0 && q.Load.CachedShare < 1):
 		return usagef("--cached: got %g, want a share from 0 to below 1", q.Load.CachedShare)
+	case c.IsSet("dp") && c.Int64("dp") < 1:
+		return usagef("--dp: got %d, want at least 1", c.Int64("dp"))
 	case q.MostGPUs < 1 || q.MostGPUs > 1<<16:
 		return usagef("--max-gpus: got %d, want 1 to %d", q.MostGPUs, 1<<16)
 	case c.IsSet("max-requests") && (path == "" || c.Int("max-requests") < 2):

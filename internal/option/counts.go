@@ -54,7 +54,7 @@ var mostOfCount = map[string]int64{
 }
 
 // neverNegative are flags that mean nothing below 0 and are checked by no stage.
-var neverNegative = []string{"last", "part-bytes", "seed", "shared-prefix-tokens", "workers"}
+var neverNegative = []string{"part-bytes", "seed", "shared-prefix-tokens", "workers"}
 
 // CheckSign returns an error for a negative value of a flag that means nothing below 0, and for a training share of 0,
 // which a stage takes for one that was not given.

@@ -70,7 +70,7 @@ func TestLargestCounts(t *testing.T) {
 
 // TestNegativeCounts: flags that mean nothing below 0 are refused there, by their name; others check themselves.
 func TestNegativeCounts(t *testing.T) {
-	for _, name := range []string{"workers", "part-bytes", "seed", "shared-prefix-tokens", "last"} {
+	for _, name := range []string{"workers", "part-bytes", "seed", "shared-prefix-tokens"} {
 		for _, good := range []string{"0", "7", "x", "1,2"} {
 			if err := CheckSign(name, good); err != nil {
 				t.Errorf("--%s %s: got %v", name, good, err)
