@@ -85,9 +85,14 @@ func (d *Draft) Findings(m *model.Model) []trace.Finding {
 		out = append(out, h.Finding())
 	}
 	name, _ := d.Get("hardware.name").(string)
-	if _, builtIn := Datasheet(name); d.isCPU && builtIn {
+	_, builtIn := Datasheet(name)
+	if d.isCPU && builtIn {
 		out = append(out, trace.Findingf(unknownHardware, "hardware.name says %s and the log is of vLLM's CPU back end; name the CPU, with "+
 			"hardware.TFlopsPeak and hardware.BwPeakTBs", name))
+	}
+	if name != "" && !builtIn && d.Get("hardware.TFlopsPeak") == nil {
+		out = append(out, trace.Findingf(unknownHardware, "hardware.name: got %q, which has no built-in datasheet; fill in its rates, or name one of %s",
+			name, datasheetNames()))
 	}
 	out = append(out, unmeasuredDevice(name)...)
 	if m != nil {

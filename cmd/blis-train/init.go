@@ -205,6 +205,9 @@ func (con *console) modelConfig(draft *deploy.Draft, out string) (*model.Model, 
 		path = given
 	case given != "":
 		path = filepath.Join(dir, given)
+		if !exists(path) {
+			con.warn([]trace.Finding{trace.Findingf(model.MissingConfig, "%s: no such file; extract refuses run.yaml without it", path)})
+		}
 	case isThere:
 		draft.Set("model.config", name)
 	default:
