@@ -8,8 +8,10 @@ import (
 	"io"
 	"math"
 	"math/rand/v2"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/blis-train/blis-train/internal/files"
 	"github.com/blis-train/blis-train/sim"
@@ -109,9 +111,35 @@ func loadGenerator(r io.Reader, name string) (*Generator, error) {
 		return nil, e
 	}
 	if err := cmp.Or(g.takeStages(), g.Check()); err != nil {
-		return nil, &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: err.Error()}
+		e := &trace.SyntaxError{File: name, Code: codeBadWorkload, Msg: err.Error()}
+		if coded, ok := errors.AsType[*trace.Error](err); ok {
+			e.Msg = coded.Msg
+			e.Hint = coded.Hint
+		}
+		if root, err := files.ParseYAML(text, name); err == nil {
+			e.Line, e.Col = files.PlaceOf(root, pathOf(e.Msg))
+		}
+		return nil, e
 	}
 	return g, nil
+}
+
+// keyOfMessage matches the key with which a message begins, such as arrivals.kind or stages[2], with its index.
+var keyOfMessage = regexp.MustCompile(`^([a-z_.]+)(?:\[(\d+)\])?[,:]`)
+
+// pathOf returns the path of the value that a message is about, see [files.NodeAt]; nil if it does not begin with one.
+func pathOf(message string) (path []any) {
+	m := keyOfMessage.FindStringSubmatch(message)
+	if m == nil {
+		return nil
+	}
+	for _, key := range strings.Split(m[1], ".") {
+		path = append(path, key)
+	}
+	if i, err := strconv.Atoi(m[2]); err == nil {
+		path = append(path, i)
+	}
+	return path
 }
 
 // Check returns an error for values out of range.

@@ -165,8 +165,15 @@ func readCSV(data []byte, name string, required []string, each func(r *csvRow) e
 	}
 	row := &csvRow{file: name, columns: map[string]int{}, reader: r}
 	for i, c := range head {
-		row.columns[strings.TrimSpace(c)] = i
+		c = strings.TrimSpace(c)
+		if _, isTwice := row.columns[c]; isTwice && slices.Contains(required, c) {
+			_, col := r.FieldPos(i)
+			return &trace.SyntaxError{File: name, Line: 1, Col: int64(col), Code: codeBadWorkload,
+				Msg: fmt.Sprintf("header: got column %q twice, want it once", c)}
+		}
+		row.columns[c] = i
 	}
+	inHeader := len(head)
 	for _, c := range required {
 		if _, ok := row.columns[c]; !ok {
 			return badLine(name, 1, "header: got no column %q, want it", c)
@@ -187,6 +194,11 @@ func readCSV(data []byte, name string, required []string, each func(r *csvRow) e
 			return e
 		}
 		row.line, _ = r.FieldPos(0)
+		if len(row.fields) > inHeader { // a comma within a number, or a column without a name
+			_, col := r.FieldPos(inHeader)
+			return &trace.SyntaxError{File: name, Line: int64(row.line), Col: int64(col), Code: codeBadWorkload,
+				Msg: fmt.Sprintf("row: got %d fields, want the %d of the header", len(row.fields), inHeader)}
+		}
 		if err := each(row); err != nil {
 			return err
 		}

@@ -89,7 +89,11 @@ func readLengthTable(data []byte, name string) (*Workload, error) {
 	}
 	w := withRoom(data)
 	firstUs := int64(math.MaxInt64)
-	err := readCSV(data, name, []string{prompt, output}, func(r *csvRow) error {
+	required := []string{prompt, output}
+	if arrival != "" {
+		required = append(required, arrival)
+	}
+	err := readCSV(data, name, required, func(r *csvRow) error {
 		q := sim.Request{ID: strconv.Itoa(r.line - 1)}
 		for _, count := range []struct {
 			column string
