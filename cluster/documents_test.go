@@ -72,7 +72,7 @@ func TestGroupsOfInstances(t *testing.T) {
 	for text, want := range map[string]string{
 		"{count: 1}, {count: 2, deployment: large}, {count: 1, deployment: large, set: [vllm.max_num_seqs=5]}, {count: 1, set: [vllm.max_num_seqs=4]}": "8 16 5 4",
 		"{count: 1, deployment: blocks}": "bad_cluster_spec: instances: got blocks of 16 and of 32 tokens, want one size for the gateway's index",
-		"{count: 1, set: [x=1]}":         filepath.Join(dir, "run.yaml") + `: unknown key "x", want one of docs/run-yaml.md`,
+		"{count: 1, set: [x=1]}":         `bad_cluster_spec: instances: setting x: unknown key "x", want one of docs/run-yaml.md`,
 	} {
 		repo.Write(t, "instances: ["+text+"]\n", dir, "cluster.yaml")
 		o := Options{Options: simulate.DefaultOptions(), File: filepath.Join(dir, "cluster.yaml")}

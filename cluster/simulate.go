@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -178,7 +179,11 @@ func (s *simulation) group(i int, g group) (*simulate.Simulation, error) {
 		if g.Deployment != "" {
 			path = pathBeside(s.o.File, g.Deployment)
 		}
-		if err := own.LoadDeployment(path, append(slices.Clone(s.o.Set), g.Set...)); err != nil {
+		err := own.LoadDeployment(path, append(slices.Clone(s.o.Set), g.Set...))
+		if coded, ok := errors.AsType[*trace.Error](err); ok && coded.Code == deploy.BadSetting {
+			return nil, specErrorf(at("instances", i, "set"), "instances: %s", coded.Msg).withHint(coded.Hint)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -311,10 +311,11 @@ func pythonEvaluatesLayers(t *testing.T, every int) {
 		d, err := deploy.LoadSettings("model.id="+id, "hardware.name="+[]string{"H200", "B200", "L40S"}[i%3],
 			fmt.Sprintf("tensor_parallel_size=%d", []int{1, 4, 8}[i/3%3]), fmt.Sprintf("data_parallel_size=%d", 1+i%2),
 			"vllm.version="+[]string{"0.19.1", "0.29.0"}[i/2%2], "vllm.max_num_seqs=256", "vllm.max_num_batched_tokens=8192",
-			"vllm.max_model_len=100000", "vllm.kv_blocks_total_gpu=20000", "vllm.enable_expert_parallel=true")
+			"vllm.max_model_len=100000", "vllm.kv_blocks_total_gpu=20000")
 		if err != nil {
 			t.Fatalf("%s: %v", id, err)
 		}
+		d.Engine.ExpertParallel = d.Model.IsMoE()
 		if _, err := features.New(features.V13, d); err != nil {
 			d.TP = 1 // vLLM would not load the model so
 		}

@@ -96,6 +96,9 @@ func New(ctx context.Context, o *Options) (*Simulation, error) {
 		s.Inputs = append(s.Inputs, in)
 	}
 	if err := s.LoadDeployment(o.Deployment, o.Set); err != nil {
+		if coded, ok := errors.AsType[*trace.Error](err); ok && coded.Code == deploy.BadSetting {
+			return nil, &option.Misuse{Msg: "--set: " + coded.Msg, Hint: coded.Hint}
+		}
 		return nil, err
 	}
 	path := o.Coefficients
@@ -146,9 +149,6 @@ func (s *Simulation) LoadDeployment(path string, set []string) error {
 	}
 	s.Inputs = append(s.Inputs, in)
 	if s.Deployment, err = deploy.LoadRunFile(path, set...); err != nil {
-		if coded, ok := errors.AsType[*trace.Error](err); ok && coded.Code == deploy.BadSetting {
-			return &option.Misuse{Msg: "--set: " + coded.Msg, Hint: coded.Hint}
-		}
 		return err
 	}
 	if s.o.Transfers {
