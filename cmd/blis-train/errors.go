@@ -79,14 +79,10 @@ func (s *session) exitCode(stderr io.Writer, err error) int {
 		return exitOK
 	}
 	if errors.As(err, new(cli.ExitCoder)) {
-		// The library's help command found no topic: "No help topic for 'x'. Did you mean y?", whose second sentence
-		// becomes the hint.
-		msg, near, _ := strings.Cut(strings.ToLower(err.Error()[:1])+err.Error()[1:], ". Did you mean ")
-		hint := "see blis-train help all"
-		if near != "" {
-			hint = "did you mean " + near + " " + hint
-		}
-		err = &option.Misuse{Msg: msg, Hint: hint}
+		// The library's help command found no topic: "No help topic for 'x'", with a guess of its own behind it.
+		msg, _, _ := strings.Cut(strings.ToLower(err.Error()[:1])+err.Error()[1:], ". Did you mean ")
+		name := strings.Trim(msg[strings.LastIndexByte(msg, ' ')+1:], "'")
+		err = &option.Misuse{Msg: msg, Hint: suggestCommand(name)}
 	}
 	all := errorMessages(err)
 	for _, msg := range all[:len(all)-1] {
