@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,11 @@ import (
 var updateScripts = flag.Bool("update", false, "rewrite what scripts compare with")
 
 func TestMain(m *testing.M) {
+	// How much memory a command takes is measured by evaluations alone; the other tests need not collect it so often.
+	if !repo.Eval() && os.Getenv("GOGC") == "" {
+		os.Setenv("GOGC", "400") // of the processes that tests start, and read by package par
+		debug.SetGCPercent(400)
+	}
 	testscript.Main(m, map[string]func(){"blis-train": main})
 }
 
