@@ -177,9 +177,12 @@ type attrs struct {
 	set   uint64          // bit s is set if slot s has a value of the right type
 	wrong uint64          // bit s is set if the value of slot s had another type, or came twice
 	bad   string          // the fault of the JSON object around them; "" for none
-	next  slot            // find tries this slot first for the next key
+	next  slot            // the slot that is tried first for the next key
 	num   [numSlots]int64 // integers, or the bits of a float
 	text  [numSlots][]byte
+	// skipped is how many slots lay between each and the one that followed it the last time, for quickPairs: step.id is
+	// followed by other attributes in a summary and in the snapshots of requests. Differences are modulo 256.
+	skipped [numSlots]slot
 }
 
 // reset forgets all attributes. guess is the slot that the first key of the next span or event

@@ -106,13 +106,17 @@ func hasPrefix(b []byte, text string) bool {
 func (r *jsonReader) quickPairs(a *attrs) bool {
 	b := r.B
 	from := r.I
-	end := -1 // offset after the last pair
+	end := -1              // offset after the last pair
+	last := slot(numSlots) // of the last pair
 	for {
 		s := a.next
 		if s >= numSlots || !quickForms[s].beginsAt(b, from) {
 			s = slotAt(b, from)
 			if s >= numSlots || !quickForms[s].beginsAt(b, from) {
 				break
+			}
+			if last < numSlots {
+				a.skipped[last] = s - last - 1
 			}
 		}
 		pairEnd := a.quickValue(s, b, from+len(quickForms[s].start))
@@ -121,7 +125,8 @@ func (r *jsonReader) quickPairs(a *attrs) bool {
 		}
 		a.wrong |= a.set & (1 << s)
 		a.set |= 1 << s
-		a.next = s + 1
+		a.next = s + 1 + a.skipped[s]
+		last = s
 		end = pairEnd
 		if b[end] != ',' {
 			break

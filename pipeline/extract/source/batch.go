@@ -15,19 +15,20 @@ const blockBytes = 1 << 20
 // batch is a piece of one input that a worker can parse without the rest: whole lines or whole
 // messages.
 type batch struct {
-	File    int32 // place of the file among the inputs
-	form    form
-	data    []byte
-	skipped int64    // lines since the previous batch that are in no batch
-	ends    []int    // offset in data of the end of each message (formProto, formFramed)
-	offset  int64    // of data in the decompressed stream
-	faults  []fault  // places that the reader could not read
-	lost    int64    // lines or messages that are not in data, only in faults
-	maxLine int64    // limit of the bytes of a line
-	passed  int64    // bytes of a line that was too long and is not in data
-	read    int64    // bytes of the file consumed so far
-	link    hashLink // this batch's share in hashing the file
-	isLong  bool     // it has more than longBytes, and no other such batch may be read before it is done
+	File     int32 // place of the file among the inputs
+	form     form
+	data     []byte
+	skipped  int64    // lines since the previous batch that are in no batch
+	unbroken int      // bytes at the start of data that are known to have no newline (formLines)
+	ends     []int    // offset in data of the end of each message (formProto, formFramed)
+	offset   int64    // of data in the decompressed stream
+	faults   []fault  // places that the reader could not read
+	lost     int64    // lines or messages that are not in data, only in faults
+	maxLine  int64    // limit of the bytes of a line
+	passed   int64    // bytes of a line that was too long and is not in data
+	read     int64    // bytes of the file consumed so far
+	link     hashLink // this batch's share in hashing the file
+	isLong   bool     // it has more than longBytes, and no other such batch may be read before it is done
 }
 
 // longBytes is the size from which a line or message counts as long. Only one long batch at a time

@@ -121,12 +121,13 @@ func (p *Parsed[R]) parseMessages(d Decoder[R]) {
 func (p *Parsed[R]) parseLines(d Decoder[R]) {
 	b := p.Batch
 	line := int64(1)
+	from := b.unbroken // where the line's end is looked for
 	for pos := 0; pos < len(b.data); line++ {
-		end := bytes.IndexByte(b.data[pos:], '\n')
-		if end < 0 {
-			end = len(b.data) - pos
+		end := len(b.data)
+		if i := bytes.IndexByte(b.data[from:], '\n'); i >= 0 {
+			end = from + i
 		}
-		text := b.data[pos : pos+end]
+		text := b.data[pos:end]
 		switch {
 		case len(bytes.Trim(text, " \t\r")) == 0:
 		case b.maxLine > 0 && int64(len(text)) > b.maxLine:
@@ -135,7 +136,8 @@ func (p *Parsed[R]) parseLines(d Decoder[R]) {
 			p.decode(text, line, b.offset+int64(pos), d.Line)
 		}
 		p.lines++
-		pos += end + 1
+		pos = end + 1
+		from = pos
 	}
 }
 

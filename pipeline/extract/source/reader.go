@@ -25,7 +25,7 @@ type reader struct {
 	fresh   bool     // nothing has been read of src
 	pos     int64    // offset in the decompressed stream of src
 	skipped int64    // lines of src since the last batch that are in no batch
-	rest    []byte   // unfinished line after the last batch
+	rest    []byte   // unfinished line after the last batch, in the buffer of that batch
 	carry   []byte   // unfinished last line of the previous file of a rotated set
 	queue   []*batch // made but not yet returned by next
 	sums    hashChain
@@ -197,14 +197,14 @@ func (r *reader) cutBatch(buf *[]byte) (*batch, error) {
 func (r *reader) lines(buf *[]byte) (*batch, error) {
 	if r.fresh {
 		r.fresh = false
-		r.rest = r.rest[:0]
+		r.rest = nil
 		b, err := r.joinCarried()
 		if b != nil || err != nil || len(r.queue) > 0 {
 			return b, err // the buffer belongs to this batch now, so what follows needs the next call
 		}
 	}
 	data := append((*buf)[:0], r.rest...)
-	r.rest = r.rest[:0]
+	r.rest = nil
 	defer func() { *buf = data[:0] }()
 	for {
 		have := len(data)
@@ -224,15 +224,15 @@ func (r *reader) lines(buf *[]byte) (*batch, error) {
 		}
 		switch {
 		case err != nil && !isEnd:
-			return r.lineBatch(data[:cut]), r.src.ReadError(err)
+			return r.lineBatch(data[:cut], have), r.src.ReadError(err)
 		case isEnd && r.in[r.file].Joins && cut < len(data):
 			r.carry = bytes.Clone(data[cut:])
-			return r.lineBatch(data[:cut]), io.EOF
+			return r.lineBatch(data[:cut], have), io.EOF
 		case isEnd:
-			return r.lineBatch(data), io.EOF
+			return r.lineBatch(data, have), io.EOF
 		case cut > 0:
-			r.rest = append(r.rest, data[cut:]...)
-			return r.lineBatch(data[:cut]), nil
+			r.rest = data[cut:] // a worker reads into its buffer again only when this was copied, since workers take turns
+			return r.lineBatch(data[:cut], have), nil
 		case int64(len(data)) > r.limits.MaxLine:
 			return r.skipLine(int64(len(data)))
 		}
@@ -256,12 +256,12 @@ func lastNewline(data []byte) int {
 	return -1
 }
 
-// lineBatch returns a batch of whole lines; nil for no data.
-func (r *reader) lineBatch(data []byte) *batch {
+// lineBatch returns a batch of whole lines, of which the first does not end in the first unbroken bytes; nil for no data.
+func (r *reader) lineBatch(data []byte, unbroken int) *batch {
 	if len(data) == 0 {
 		return nil
 	}
-	b := &batch{form: formLines, data: data, offset: r.pos}
+	b := &batch{form: formLines, data: data, unbroken: unbroken, offset: r.pos}
 	r.pos += int64(len(data))
 	return b
 }
