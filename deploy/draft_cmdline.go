@@ -18,8 +18,7 @@ import (
 // FromCommandLine returns the settings in the command that started a server: `vllm serve MODEL
 // --flag ...`, `python -m vllm.entrypoints.openai.api_server ...`, `python -m dynamo.vllm ...`, in
 // a wrapper such as bash -c '...', or a container command (`docker run vllm/vllm-openai:TAG MODEL --flag ...`), whose
-// image tag has the version. It also
-// reads OTEL_SPAN_EVENT_COUNT_LIMIT=N. Secrets (--api-key, --hf-token) are omitted, and so are
+// image tag has the version. It also reads OTEL_SPAN_EVENT_COUNT_LIMIT=N. Secrets (--api-key, --hf-token) are omitted, and so are
 // flags that the version does not have, with a finding ([Draft.Findings]). read reads the file that
 // --config names; nil: that file is not read. Code: bad_command_line.
 func FromCommandLine(line string, read func(name string) ([]byte, error)) (*Draft, error) {

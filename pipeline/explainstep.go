@@ -4,6 +4,7 @@ package pipeline
 
 import (
 	"fmt"
+
 	"github.com/blis-train/blis-train/coeff"
 	"github.com/blis-train/blis-train/pipeline/features"
 	"github.com/blis-train/blis-train/pipeline/rows"

@@ -398,7 +398,7 @@ func (c *candidate) isNarrow(samples []*predict.Sample) bool {
 func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	server := c.server.In(&c.q.Load, row.Replicas, samples)
 	row.setTrust(server)
-	errors := server.StatedErrors(samples)
+	stated := server.StatedErrors(samples)
 	for _, t := range c.shownFigures() {
 		figure := func(s *predict.Sample) float64 { return s.Figure(t.Metric, t.Quantile) }
 		v := predict.Widened(samples, figure, repetitionRequests, widestOf(t.Quantile))
@@ -410,7 +410,7 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 		}
 		f := Figure{Metric: t.Metric, Statistic: t.Figure(), Ms: v, LimitMs: t.LimitMs}
 		if !row.Bound {
-			e := errors.Of(t.Metric)
+			e := stated.Of(t.Metric)
 			f.ErrorLow = v.Value / (1 + e)
 			f.ErrorHigh = v.Value * (1 + e)
 		}
@@ -434,7 +434,7 @@ func (c *candidate) fillFigures(row *Row, samples []*predict.Sample) {
 	for _, s := range samples {
 		row.Measured += len(s.TTFT)
 	}
-	tight := c.q.Targets.Tightened(errors)
+	tight := c.q.Targets.Tightened(stated)
 	switch {
 	case row.Bound:
 		row.Met = MetBound

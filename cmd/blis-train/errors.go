@@ -176,10 +176,8 @@ var choiceError = regexp.MustCompile(`got "([^"]+)", (?:.* )?want ([^;]+)$`)
 // spellingHint returns a hint about a value that is right but for its spelling, such as a number in quotes in YAML;
 // "" for another. wanted is what the message says of the value.
 func spellingHint(got, wanted string) string {
-	isInt := false
-	if _, err := strconv.ParseInt(got, 10, 64); err == nil {
-		isInt = true
-	}
+	_, err := strconv.ParseInt(got, 10, 64)
+	isInt := err == nil
 	isSwitch := strings.HasPrefix(wanted, "true or false")
 	switch {
 	case isSwitch && (got == "true" || got == "false"),

@@ -148,9 +148,9 @@ func (r *csvRow) field(column string) string {
 // fail returns an error about the value in a column, with its place; of a record that ends before the column the place
 // is its last value.
 func (r *csvRow) fail(column, format string, args ...any) error {
-	e := trace.Errorf(codeBadWorkload, format, args...)
 	line, col := r.reader.FieldPos(min(r.columns[column], len(r.fields)-1))
-	return &trace.SyntaxError{File: r.file, Line: int64(line), Col: int64(col), Code: codeBadWorkload, Msg: column + ": " + e.Msg}
+	return &trace.SyntaxError{File: r.file, Line: int64(line), Col: int64(col), Code: codeBadWorkload,
+		Msg: column + ": " + fmt.Sprintf(format, args...)}
 }
 
 // readCSV calls each for every record of a CSV file with a header line. required are the columns without which the file
